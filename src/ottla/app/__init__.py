@@ -1,0 +1,1 @@
+"""Process entry, config file, logging; the real clock, disk and network."""

@@ -1,0 +1,1 @@
+"""Command groups that reach a cluster over the wire."""

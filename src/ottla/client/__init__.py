@@ -1,0 +1,1 @@
+"""A small blocking client for the CLI and for Spark workers; no broker code."""

@@ -1,0 +1,1 @@
+"""Errors, ids, config definitions, and the Clock, Rng, Disk and Channel protocols that every layer takes as arguments."""

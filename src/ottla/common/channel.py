@@ -1,0 +1,81 @@
+"""Connections as the broker sees them, and what a response is made of.
+
+Implemented by `ottla.net` on sockets and by the simulator in memory. The contract between a channel and the request
+dispatcher:
+
+- One request of a connection is in work at a time; later frames wait in the connection. So requests take effect in
+  arrival order and responses leave in that order, also behind a parked fetch or a produce that waits for fsync.
+- `Dispatcher.handle` either returns the response at once or returns None: then `Channel.respond` follows exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.common.disk import Buffer
+
+
+class FileRegion(Protocol):
+    """A range of stored bytes that a response carries; holds a reference on its segment until `release`."""
+
+    @property
+    def length(self) -> int: ...
+
+    def read_into(self, view: memoryview, start: int) -> int:
+        """Copy bytes of the region from `start` on into `view`; may be short, may block on the disk."""
+        ...
+
+    def try_read_into(self, view: memoryview, start: int) -> int:
+        """The same without blocking; raises BlockingIOError where the page cache can't serve it."""
+        ...
+
+    def release(self) -> None:
+        """Give the reference back; called exactly once, by whoever holds the response part last."""
+        ...
+
+
+Part = Buffer | FileRegion
+"""One piece of a response. Buffers are not changed by their maker once handed over."""
+
+
+class Channel(Protocol):
+    """One client connection."""
+
+    @property
+    def id(self) -> int:
+        """Unique in the life of the process."""
+        ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def respond(self, parts: list[Part]) -> None:
+        """Finish the parked request; an empty list means that it has no response. Releases regions if closed."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close once what was already sent has left; idempotent."""
+        ...
+
+
+class Dispatcher(Protocol):
+    """What a listener hands its frames to."""
+
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """Serve one request, `buffer[start:end]` without its size prefix.
+
+        The buffer is the caller's, writable in that range, and valid only during the call. Returns the response
+        with its size prefix (empty list: none is due), or None when it was parked. Raises
+        `ottla.common.errors.ProtocolError` when the connection must close.
+        """
+        ...
+
+    def connection_closed(self, channel: Channel) -> None:
+        """The peer went away or the channel closed: drop what is parked for it."""
+        ...

@@ -1,0 +1,118 @@
+"""The disk as an argument: everything the broker may ask of a file system.
+
+The real one (`ottla.app.disk`) maps each call to one system call; a simulator can tear writes, lose unflushed tails
+and fail with ENOSPC behind the same calls. Errors are `OSError`, as the operating system raises them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Positions and lengths in bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, in order, finishing short writes; returns the bytes written.
+
+        When an OSError leaves a part behind, the caller truncates to the size it knew before.
+        """
+        ...
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        """Overwrite in place (index repair, tests); finishes short writes."""
+        ...
+
+    def read(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file. May block on the disk."""
+        ...
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Fill `view` as far as the file goes; returns the bytes read. May block on the disk."""
+        ...
+
+    def try_read_into(self, view: memoryview, position: int) -> int:
+        """Read only what the page cache holds; may be short.
+
+        Raises BlockingIOError when nothing of it is cached, or when the file system can't tell (then the caller
+        reads from the pool).
+        """
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def fsync(self) -> None:
+        """Make data and size durable (fdatasync suffices)."""
+        ...
+
+    def preallocate(self, position: int, length: int) -> None:
+        """Reserve blocks beyond the end without changing the size; best effort, never raises."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileLock(Protocol):
+    """An exclusive advisory lock, held until `release` or the end of the process."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are absolute strings."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and appending; with `create` it is made when missing. Raises FileNotFoundError."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace `path` as a whole: temporary file, fsync, rename, fsync of the directory."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in `path`, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def mtime_ms(self, path: str) -> int: ...
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None: ...
+
+    def makedirs(self, path: str) -> None:
+        """Make the directory and its parents; an existing one is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def rmtree(self, path: str) -> None:
+        """Remove a directory with its contents; a missing one is fine."""
+        ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """(total bytes, bytes free to this user) of the file system that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> FileLock:
+        """Take the lock file at `path`; raises BlockingIOError when another process holds it."""
+        ...

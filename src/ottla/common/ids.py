@@ -1,0 +1,40 @@
+"""Identifiers: 16-byte ids and the 22-character form that Kafka prints (URL-safe base64 without padding)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+Uuid = bytes
+"""16 bytes, big end first, as on the wire."""
+
+ZERO_UUID: Uuid = bytes(16)
+METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
+"""The reserved id of `__cluster_metadata` (KIP-595)."""
+
+RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, bytes(15) + b"\x02"})
+
+
+def uuid_to_string(value: Uuid) -> str:
+    """The 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_string(text: str) -> Uuid:
+    """Inverse of `uuid_to_string`; raises ValueError unless it is 22 characters that make 16 bytes."""
+    if len(text) != 22:
+        raise ValueError(f"{text!r} is not an id of 22 characters")
+    try:
+        return base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not URL-safe base64") from error
+
+
+def new_uuid(random_bytes: bytes) -> Uuid:
+    """A version-4 id from 16 random bytes (RFC 9562)."""
+    if len(random_bytes) != 16:
+        raise ValueError("16 random bytes are needed")
+    raw = bytearray(random_bytes)
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return bytes(raw)

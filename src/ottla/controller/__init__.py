@@ -1,0 +1,1 @@
+"""Decisions about cluster, topics and configs: pure handlers that return records."""

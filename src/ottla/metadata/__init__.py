@@ -1,0 +1,1 @@
+"""The cluster metadata image: immutable, changed by replaying records."""

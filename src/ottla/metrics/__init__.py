@@ -1,0 +1,1 @@
+"""Counters and gauges as plain integers, and their Prometheus exposition."""

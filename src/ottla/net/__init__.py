@@ -1,0 +1,1 @@
+"""Listener, connection and outbound side of one client connection."""

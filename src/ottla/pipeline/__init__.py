@@ -1,0 +1,1 @@
+"""Topics into lake tables, exactly once, by PySpark."""

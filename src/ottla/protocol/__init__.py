@@ -1,0 +1,1 @@
+"""The Kafka wire protocol: framing, primitives, message declarations, hot codecs, API registry."""

@@ -1,0 +1,1 @@
+"""The replicated metadata log: state, files and driver."""

@@ -1,0 +1,1 @@
+"""Record batches: view, builder, walk, compression."""

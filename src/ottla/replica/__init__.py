@@ -1,0 +1,1 @@
+"""Partitions as a replica sees them: high watermark, ISR, fetch sessions, purgatory."""

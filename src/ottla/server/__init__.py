@@ -1,0 +1,1 @@
+"""The broker: wiring, dispatch and one handler module per API."""

@@ -1,0 +1,1 @@
+"""One module per API: key, versions, and the function that serves it."""

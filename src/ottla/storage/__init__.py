@@ -1,0 +1,1 @@
+"""The partition log on disk, in Apache Kafka's files."""
