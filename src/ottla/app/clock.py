@@ -1,0 +1,46 @@
+"""The machine's clock and randomness, as the arguments that the rest of the broker takes.
+
+`SystemClock` and `SystemRng` satisfy `ottla.common.clock.Clock` and `Rng`. They keep no state. Timers are not here: an
+asyncio loop is a `Scheduler` as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+class SystemClock:
+    """Wall and monotonic time of this machine."""
+
+    __slots__ = ()
+
+    def time_ms(self) -> int:
+        """Milliseconds since the Unix epoch; steps when the machine's clock is set."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never steps back."""
+        return time.monotonic()
+
+
+class SystemRng:
+    """The operating system's randomness. Written out because `random` and `secrets` cost milliseconds of start-up."""
+
+    __slots__ = ()
+
+    def random_bytes(self, count: int) -> bytes:
+        """`count` unpredictable bytes."""
+        return os.urandom(count)
+
+    def randrange(self, stop: int) -> int:
+        """A uniform integer in [0, stop); raises ValueError unless `stop` is positive."""
+        if stop <= 0:
+            raise ValueError("stop must be positive")
+        bits = (stop - 1).bit_length()
+        byte_count = (bits + 7) // 8
+        while True:
+            # Rejection keeps it uniform; less than half of the draws are thrown away.
+            value = int.from_bytes(os.urandom(byte_count), "big") >> (byte_count * 8 - bits)
+            if value < stop:
+                return value

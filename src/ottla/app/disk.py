@@ -1,0 +1,319 @@
+"""The real file system behind `ottla.common.disk.Disk`.
+
+Invariants:
+- A descriptor is opened with O_APPEND, so an append goes to the end even after a truncation by another descriptor.
+- Short writes are finished here; short reads are only reported where the contract says so.
+- An OSError leaves as it came, with the path in it where the call was given a path.
+
+Left out: mmap (measured harmful for appends), O_DIRECT, and following what a file system claims about durability: an
+fdatasync that returned is believed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Sequence
+
+from ottla.common.disk import Buffer, File, FileLock
+
+_IOV_MAX = 1024
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+_FALLOC_FL_KEEP_SIZE = 1
+_NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+Fallocate = Callable[[int, int, int, int], int]
+
+
+class RealFile:
+    """One open file. Implements `ottla.common.disk.File`."""
+
+    __slots__ = ("_can_read_nowait", "_disk", "_fd", "_path")
+
+    def __init__(self, disk: RealDisk, path: str, fd: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._fd = fd
+        self._can_read_nowait = _RWF_NOWAIT != 0
+
+    @property
+    def path(self) -> str:
+        """The path at the time of opening; a rename doesn't change it."""
+        return self._path
+
+    def fileno(self) -> int:
+        """The descriptor, or -1 when closed."""
+        return self._fd
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end; returns the bytes written. Raises OSError, possibly after a part of them."""
+        if len(buffers) == 1:
+            data = buffers[0]
+            written = os.write(self._fd, data)
+            if written == len(data):
+                return written
+            return written + self._append_rest([memoryview(data)[written:]])
+        return self._append_rest([memoryview(buffer) for buffer in buffers])
+
+    def _append_rest(self, views: list[memoryview]) -> int:
+        total = 0
+        while views:
+            written = os.writev(self._fd, views[:_IOV_MAX])
+            total += written
+            done = 0
+            while done < len(views) and written >= len(views[done]):
+                written -= len(views[done])
+                done += 1
+            del views[:done]
+            if views and written:
+                views[0] = views[0][written:]
+        return total
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        """Overwrite in place. O_APPEND is lifted for its duration: Linux's pwrite would append otherwise."""
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_APPEND)
+        try:
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(self._fd, view, position)
+                position += written
+                view = view[written:]
+        finally:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+
+    def read(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        have = len(data)
+        while have < length:
+            data = os.pread(self._fd, length - have, position + have)
+            if not data:
+                break
+            pieces.append(data)
+            have += len(data)
+        return b"".join(pieces)
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Fill `view` as far as the file goes; returns the bytes read."""
+        have = os.preadv(self._fd, [view], position)
+        while 0 < have < len(view):
+            more = os.preadv(self._fd, [view[have:]], position + have)
+            if more == 0:
+                break
+            have += more
+        return have
+
+    def try_read_into(self, view: memoryview, position: int) -> int:
+        """Read what the page cache holds; raises BlockingIOError when that is nothing or can't be told."""
+        if not self._can_read_nowait:
+            raise BlockingIOError(errno.EAGAIN, "reads of this file system can't be tried", self._path)
+        try:
+            return os.preadv(self._fd, [view], position, _RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NO_NOWAIT:
+                raise
+            # tmpfs and some network file systems: the answer is the same for every later read of this file.
+            self._can_read_nowait = False
+            raise BlockingIOError(errno.EAGAIN, "reads of this file system can't be tried", self._path) from None
+
+    def size(self) -> int:
+        """Bytes, without what `preallocate` reserved."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes; to the present size it gives reserved blocks back."""
+        os.ftruncate(self._fd, size)
+
+    def fsync(self) -> None:
+        """Make data and size durable."""
+        os.fdatasync(self._fd)
+
+    def preallocate(self, position: int, length: int) -> None:
+        """Reserve blocks beyond the end (FALLOC_FL_KEEP_SIZE); does nothing where that is not supported."""
+        fallocate = self._disk.fallocate()
+        if fallocate is not None:
+            fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, position, length)
+
+    def close(self) -> None:
+        """Close the descriptor; idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFileLock:
+    """A held lock; implements `ottla.common.disk.FileLock`."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go; the lock file stays, since removing it would race with the next holder. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """The machine's file systems. Implements `ottla.common.disk.Disk`."""
+
+    __slots__ = ("_fallocate", "_fallocate_known")
+
+    def __init__(self) -> None:
+        self._fallocate: Fallocate | None = None
+        self._fallocate_known = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and appending. Raises FileNotFoundError without `create`."""
+        flags = _READ_FLAGS if read_only else _WRITE_FLAGS
+        if create:
+            flags |= os.O_CREAT
+        return RealFile(self, path, os.open(path, flags, 0o644))
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace `path` as a whole and durably; after a failure the old content stands."""
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, path)
+        except OSError:
+            self.unlink(temporary)
+            raise
+        self.fsync_dir(os.path.dirname(path) or ".")
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in `path`, sorted."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has this name; a path that can't be looked at counts as absent."""
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """Whether `path` is a directory."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+        return os.stat(path).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        """Time of the last change, milliseconds since the Unix epoch."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        """Set the times of access and change."""
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def makedirs(self, path: str) -> None:
+        """Make the directory and its parents; an existing one is fine."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, replacing a file; durable after `fsync_dir`."""
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def rmtree(self, path: str) -> None:
+        """Remove a directory with its contents, not following links; a missing one is fine."""
+        for folder, folders, files in os.walk(path, topdown=False):
+            for name in files:
+                self.unlink(os.path.join(folder, name))
+            for name in folders:
+                child = os.path.join(folder, name)
+                if os.path.islink(child):
+                    self.unlink(child)
+                else:
+                    os.rmdir(child)
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """(total bytes, bytes free to this user) of the file system that holds `path`."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> FileLock:
+        """Take the lock file; raises BlockingIOError when another holder has it, in this process or another."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_descriptor(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealFileLock(fd)
+
+    def fallocate(self) -> Fallocate | None:
+        """The C library's fallocate(2), which Python doesn't offer with a mode; None where there is none."""
+        if not self._fallocate_known:
+            self._fallocate_known = True
+            self._fallocate = _load_fallocate()
+        return self._fallocate
+
+
+def _lock_descriptor(fd: int) -> None:
+    """Lock the whole file for this open file description.
+
+    An OFD lock (fcntl(2)) conflicts with the POSIX lock that an Apache Kafka broker takes on the same `.lock`, and,
+    unlike that, also within a process, and isn't lost when some other descriptor of the file is closed.
+    """
+    command: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+    if command is None:  # not Linux
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        fcntl.fcntl(fd, command, request)
+    except PermissionError as error:  # POSIX lets a system say EACCES for EAGAIN here
+        raise BlockingIOError(errno.EAGAIN, "the file is locked") from error
+
+
+def _load_fallocate() -> Fallocate | None:
+    import ctypes  # here, since it costs milliseconds and only the first active segment needs it
+
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+    fallocate: Fallocate = function
+    return fallocate

@@ -1,0 +1,78 @@
+"""A small pool of threads for system calls that block: fsync, cold reads.
+
+Invariants: work runs no broker logic and touches no state of the loop; `done` always runs on the loop, in its own
+callback, in the order in which work finished. What waits is bounded by the callers: each connection and each log has at
+most one piece of work here, and both are bounded by configuration, so the queue needs no bound of its own.
+
+Left out: `concurrent.futures` (its Future, lock and condition for each call, and the import), and cancelling: a piece
+of work that was started runs to its end.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+MAX_THREADS = 8
+"""Enough to keep a disk's queue filled; more threads only wait for the same device."""
+
+_Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
+
+
+class _Loop(Protocol):
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object: ...
+
+
+class ThreadPool:
+    """Implements `ottla.common.clock.BlockingPool` for one event loop. `submit` and `close` belong to the loop."""
+
+    __slots__ = ("_closed", "_idle", "_loop", "_max_threads", "_queue", "_threads")
+
+    def __init__(self, loop: _Loop, max_threads: int = MAX_THREADS) -> None:
+        self._loop = loop
+        self._max_threads = max_threads
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` in a thread, then `done(result, error)` on the loop. Raises RuntimeError after `close`."""
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+        self._queue.put((work, done))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
+            thread = threading.Thread(target=self._run, name=f"ottla-pool-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads; blocks for as long as that takes."""
+        self._closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            work, done = item
+            try:
+                result, error = work(), None
+            except BaseException as caught:  # the submitter decides what an error means, also an exit
+                result, error = None, caught
+            self._idle.release()
+            try:
+                self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to hear the result
+            # A thread that waits must not keep the last result and its file alive.
+            del item, work, done, result, error
