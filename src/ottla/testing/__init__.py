@@ -1,1 +1,14 @@
-"""A real broker as a subprocess, for anybody's tests."""
+"""A real broker as a subprocess, for anybody's tests.
+
+    from ottla.testing import Broker
+
+    with Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+With pytest installed the fixtures `ottla_broker` and `ottla_broker_factory` are there without an import
+(`ottla.testing.plugin`).
+"""
+
+from ottla.testing.broker import Broker, BrokerFailure
+
+__all__ = ["Broker", "BrokerFailure"]

@@ -1,0 +1,247 @@
+"""`Broker`: one `ottla start` in a process of its own, on a free port, with a data directory that goes away afterwards.
+
+Invariants: the process lives in its own session, so Ctrl-C in a terminal reaches the test runner only; it is killed at
+the latest when the Python process that started it ends normally; a restart keeps port and data directory, so clients
+that were connected resume by themselves. Everything the broker logs over all its lives goes to one file.
+
+Left out on purpose: several brokers as one cluster (they come with replication), any use of broker code in this
+process. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ottla.common.errors import OttlaError
+
+READY_POLL_S = 0.005
+LOG_TAIL_CHARS = 4_000
+
+
+class BrokerFailure(OttlaError):
+    """The broker did not start, did not stop, or ended by itself; the message carries the end of its log."""
+
+
+def _dispose(holder: list[subprocess.Popen[bytes]], work_dir: str) -> None:
+    """The last resort at the end of the interpreter, and the normal end of `Broker.close`."""
+    for process in holder:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    holder.clear()
+    shutil.rmtree(work_dir, ignore_errors=True)
+
+
+class Broker:
+    """A broker for tests; use it as a context manager, or `start` and `close`.
+
+    `configs` are broker settings by their Kafka names. `data_dir` is kept when given; otherwise the broker gets a
+    temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
+    """
+
+    def __init__(
+        self,
+        *,
+        configs: Mapping[str, object] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        arguments: Sequence[str] = (),
+        python: str = sys.executable,
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 30.0,
+    ) -> None:
+        self._work_dir = tempfile.mkdtemp(prefix="ottla-broker-")
+        self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
+        self._log_path = Path(self._work_dir, "broker.log")
+        self._ready_path = Path(self._work_dir, "ready.json")
+        self._configs = {name: _config_text(value) for name, value in (configs or {}).items()}
+        self._port = port
+        self._arguments = tuple(arguments)
+        self._python = python
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._ready: dict[str, Any] = {}
+        self._exit_code: int | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []  # none or one; a list that the finalizer shares
+        self._finalizer = weakref.finalize(self, _dispose, self._processes, self._work_dir)
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(check=kind is None)
+
+    def __repr__(self) -> str:
+        return f"<ottla.testing.Broker {self._ready.get('bootstrap_servers', 'not started')} in {self._data_dir}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for the setting of that name in every client. Raises BrokerFailure before the first start."""
+        return str(self.ready["bootstrap_servers"])
+
+    @property
+    def ready(self) -> Mapping[str, Any]:
+        """The ready file of the latest start: version, pid, node_id, cluster_id, listeners, metrics, data_dir, ..."""
+        if not self._ready:
+            raise BrokerFailure("the broker was not started yet")
+        return self._ready
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener; it stays the same over restarts."""
+        return int(self.bootstrap_servers.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker; raises BrokerFailure when none runs."""
+        if not self.running:
+            raise BrokerFailure("the broker is not running")
+        return self._processes[0].pid
+
+    @property
+    def running(self) -> bool:
+        return bool(self._processes) and self._processes[0].poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the latest life ended: 0 after a clean stop, -9 after `kill`; None while it runs."""
+        if self._processes:
+            return self._processes[0].poll()
+        return self._exit_code
+
+    @property
+    def data_dir(self) -> Path:
+        return self._data_dir
+
+    def logs(self) -> str:
+        """All that the broker wrote to standard output and standard error, over all restarts."""
+        try:
+            return self._log_path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def start(self) -> Broker:
+        """Start the broker and return once it accepts connections.
+
+        Raises BrokerFailure with the broker's own words when it ends or isn't ready in time. A running one is left
+        as it is.
+        """
+        if self.running:
+            return self
+        if not self._finalizer.alive:
+            raise BrokerFailure("the broker was closed; make a new one")
+        self._reap()
+        self._ready_path.unlink(missing_ok=True)
+        with self._log_path.open("ab") as log:
+            process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        self._wait_until_ready(process)
+        return self
+
+    def _command(self) -> list[str]:
+        command = [self._python, "-m", "ottla", "start"]
+        command += ["--port", str(self._port), "--data-dir", str(self._data_dir), "--ready-file", str(self._ready_path)]
+        for name, value in self._configs.items():
+            command += ["--set", f"{name}={value}"]
+        return [*command, *self._arguments]
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while True:
+            # The broker writes the file by rename, so once it exists it is whole.
+            if self._ready_path.exists():
+                self._ready = json.loads(self._ready_path.read_bytes())
+                self._port = self.port
+                return
+            try:
+                exit_code = process.wait(READY_POLL_S)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline:
+                    continue
+                self.kill()
+                raise self._failure(f"the broker was not ready in {self._start_timeout_s:g} s") from None
+            self._reap()
+            raise self._failure(f"the broker ended with exit code {exit_code} before it was ready")
+
+    def stop(self) -> int:
+        """Stop as SIGTERM does and return the exit code (0: everything flushed and checkpointed).
+
+        Raises BrokerFailure when it doesn't end in time; it is killed then. Without a running broker, the latest
+        exit code.
+        """
+        if self.running:
+            process = self._processes[0]
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(self._stop_timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise self._failure(f"the broker did not stop in {self._stop_timeout_s:g} s") from None
+        self._reap()
+        return self._exit_code or 0
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end: what a crash of the process leaves (the page cache outlives it)."""
+        if self.running:
+            self._processes[0].kill()
+            self._processes[0].wait()
+        self._reap()
+
+    def restart(self, *, crash: bool = False) -> Broker:
+        """Stop (or with `crash` kill), then start again on the same port and data directory."""
+        if crash:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def close(self, *, check: bool = True) -> None:
+        """Stop and remove every temporary file; idempotent.
+
+        With `check`, raises BrokerFailure when the broker had ended by itself or stopped with another exit code than 0.
+        """
+        if not self._finalizer.alive:
+            return
+        try:
+            ran = bool(self._processes)
+            exit_code = self.stop()
+            if check and ran and exit_code != 0:
+                raise self._failure(f"the broker ended with exit code {exit_code}")
+        finally:
+            self._finalizer()
+
+    def _reap(self) -> None:
+        if self._processes:
+            self._exit_code = self._processes[0].wait()
+            self._processes.clear()
+
+    def _failure(self, reason: str) -> BrokerFailure:
+        tail = self.logs()[-LOG_TAIL_CHARS:].strip()
+        return BrokerFailure(f"{reason}; the end of its log:\n{tail}" if tail else f"{reason} and wrote no log")
+
+
+def _config_text(value: object) -> str:
+    """Settings as a properties file has them: `true` for True, everything else by `str`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,43 @@
+"""The pytest plugin, found by its entry point: fixtures that give a real broker.
+
+    def test_mine(ottla_broker):
+        client = Client(ottla_broker.bootstrap_servers)
+
+The plugin is loaded by every pytest run of an environment that has Ottla, so it imports nothing of weight until a
+fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def ottla_broker() -> Iterator[Broker]:
+    """One broker with default settings for the whole test session; give every test topics of its own."""
+    from ottla.testing.broker import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_broker_factory() -> Iterator[Callable[..., Broker]]:
+    """A function that starts a broker (arguments of `ottla.testing.Broker`); all are stopped after the test."""
+    from ottla.testing.broker import Broker
+
+    with ExitStack() as stack:
+
+        def start_broker(**arguments: Any) -> Broker:
+            broker = Broker(**arguments)
+            stack.callback(broker.close)
+            return broker.start()
+
+        yield start_broker
