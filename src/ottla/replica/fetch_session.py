@@ -1,0 +1,270 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches, requests carry only changes.
+
+A session is found by its id on any connection and is good for one epoch at a time: a request with another epoch than
+the expected one is refused, so a lost response can never make both sides disagree about what is being fetched. The cache
+is bounded by `max.incremental.fetch.session.cache.slots`; a session that was idle for two minutes gives way to a new
+one, and so does, once it is two minutes old, a smaller consumer session to a bigger or a follower's one. Who gets no
+slot is served without a session.
+
+State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
+belongs into an incremental response. Left out: reading of partitions, and who asks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from ottla.common.clock import Rng
+from ottla.common.errors import ErrorCode, KafkaError
+
+INVALID_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 0x7FFFFFFF
+
+SESSION_EVICTION_S = 120.0
+"""How long a session is safe from a bigger one, and how long an idle one is kept when the cache is full."""
+
+TopicKey = str | bytes
+"""A topic's name below Fetch version 13, its id from there on."""
+
+PartitionKey = tuple[TopicKey, int]
+
+
+class RequestedPartition(Protocol):
+    """One partition of a fetch request, as `protocol.fetch` parses it."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def current_leader_epoch(self) -> int: ...
+    @property
+    def fetch_offset(self) -> int: ...
+    @property
+    def last_fetched_epoch(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def partition_max_bytes(self) -> int: ...
+
+
+RequestedTopics = Sequence[tuple[TopicKey, Sequence[RequestedPartition]]]
+ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
+
+
+class SessionPartition:
+    """A partition that is being fetched: what was asked last and what was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "replica_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, requested: RequestedPartition) -> None:
+        self.topic = topic
+        self.index = requested.partition
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.update(requested)
+
+    def update(self, requested: RequestedPartition) -> None:
+        """Take over what a request says about this partition."""
+        self.fetch_offset = requested.fetch_offset
+        self.current_leader_epoch = requested.current_leader_epoch
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.max_bytes = requested.partition_max_bytes
+        self.replica_log_start_offset = requested.log_start_offset
+
+    def accept(self, error_code: int, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
+        """Note what is being answered; True when it is news for an incremental response (records, moved offsets, errors).
+
+        After an error the partition is news again next time, so that its recovery shows.
+        """
+        news = (
+            has_records
+            or error_code != 0
+            or high_watermark != self.sent_high_watermark
+            or log_start_offset != self.sent_log_start_offset
+        )
+        self.sent_high_watermark = high_watermark if error_code == 0 else -1
+        self.sent_log_start_offset = log_start_offset
+        return news
+
+
+class FetchSession:
+    """One consumer's or follower's set of partitions, in the order in which they are served."""
+
+    __slots__ = ("created_s", "epoch", "id", "last_used_s", "partitions", "privileged", "uses_topic_ids")
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_s: float) -> None:
+        self.id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        self.created_s = now_s
+        self.last_used_s = now_s
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
+
+    def apply(self, topics: RequestedTopics, forgotten: ForgottenTopics) -> None:
+        """Change the set as an incremental request says."""
+        partitions = self.partitions
+        for topic, requested_partitions in topics:
+            for requested in requested_partitions:
+                known = partitions.get((topic, requested.partition))
+                if known is None:
+                    partitions[(topic, requested.partition)] = SessionPartition(topic, requested)
+                else:
+                    known.update(requested)
+        for topic, indexes in forgotten:
+            for index in indexes:
+                partitions.pop((topic, index), None)
+
+    def move_to_end(self, served: Iterable[SessionPartition]) -> None:
+        """Partitions that just gave records queue up behind the others, so that none starves under `max_bytes`."""
+        partitions = self.partitions
+        for partition in served:
+            key = (partition.topic, partition.index)
+            if partitions.pop(key, None) is not None:
+                partitions[key] = partition
+
+
+class FetchContext:
+    """What one fetch request is to read and how it is answered."""
+
+    __slots__ = ("incremental", "partitions", "session", "session_id")
+
+    def __init__(
+        self, partitions: Sequence[SessionPartition], session: FetchSession | None, session_id: int, incremental: bool
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.session_id = session_id
+        self.incremental = incremental
+
+
+class FetchSessionCache:
+    """All sessions of this broker, least recently used first."""
+
+    __slots__ = ("_rng", "_sessions", "_slots", "evictions")
+
+    def __init__(self, slots: int, rng: Rng) -> None:
+        self._slots = slots
+        self._rng = rng
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def partition_count(self) -> int:
+        """Partitions remembered over all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def open(
+        self,
+        session_id: int,
+        epoch: int,
+        topics: RequestedTopics,
+        forgotten: ForgottenTopics,
+        *,
+        uses_topic_ids: bool,
+        privileged: bool,
+        now_s: float,
+    ) -> FetchContext:
+        """Match a request with its session.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != INVALID_SESSION_ID:
+                self._sessions.pop(session_id, None)
+            partitions = full_partitions(topics)
+            if epoch == FINAL_EPOCH:
+                return FetchContext(list(partitions.values()), None, INVALID_SESSION_ID, False)
+            session = self._create(partitions, privileged, uses_topic_ids, now_s)
+            found = INVALID_SESSION_ID if session is None else session.id
+            return FetchContext(list(partitions.values()), session, found, False)
+        return self._continue(session_id, epoch, topics, forgotten, uses_topic_ids, now_s)
+
+    def _continue(
+        self,
+        session_id: int,
+        epoch: int,
+        topics: RequestedTopics,
+        forgotten: ForgottenTopics,
+        uses_topic_ids: bool,
+        now_s: float,
+    ) -> FetchContext:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if topics or forgotten:
+            session.apply(topics, forgotten)
+        session.last_used_s = now_s
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext([], None, INVALID_SESSION_ID, False)
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        self._sessions.move_to_end(session_id)
+        return FetchContext(list(session.partitions.values()), session, session_id, True)
+
+    def _create(
+        self, partitions: dict[PartitionKey, SessionPartition], privileged: bool, uses_topic_ids: bool, now_s: float
+    ) -> FetchSession | None:
+        if not partitions or not self._make_room(privileged, len(partitions), now_s):
+            return None
+        session = FetchSession(self._new_id(), privileged, uses_topic_ids, now_s)
+        session.partitions = partitions
+        self._sessions[session.id] = session
+        return session
+
+    def _make_room(self, privileged: bool, size: int, now_s: float) -> bool:
+        sessions = self._sessions
+        if len(sessions) < self._slots:
+            return True
+        if not sessions:
+            return False
+        victim = next(iter(sessions.values()))
+        if now_s - victim.last_used_s <= SESSION_EVICTION_S:
+            # The scan is bounded by the number of slots and only happens while a full cache is asked for one more.
+            candidates = [
+                session
+                for session in sessions.values()
+                if now_s - session.created_s > SESSION_EVICTION_S or (privileged and not session.privileged)
+            ]
+            if not candidates:
+                return False
+            victim = min(candidates, key=lambda session: (session.privileged, len(session.partitions)))
+            if (victim.privileged, len(victim.partitions)) >= (privileged, size):
+                return False
+        del sessions[victim.id]
+        self.evictions += 1
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            candidate = self._rng.randrange(MAX_EPOCH - 1) + 1
+            if candidate not in self._sessions:
+                return candidate
+
+
+def full_partitions(topics: RequestedTopics) -> dict[PartitionKey, SessionPartition]:
+    """The partitions of a request that names all of them; the last mention of a partition counts."""
+    return {
+        (topic, requested.partition): SessionPartition(topic, requested)
+        for topic, requested_partitions in topics
+        for requested in requested_partitions
+    }

@@ -1,0 +1,69 @@
+"""ListOffsets for one partition: what each special timestamp means and what isolation hides.
+
+Left out: request layouts and batching (server.handlers.list_offsets).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.replica.partition import NO_EPOCH, NO_OFFSET, Partition
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NO_TIMESTAMP = -1
+
+
+class FoundOffset(NamedTuple):
+    """An offset with the timestamp (ms) and leader epoch of its record; -1 each where there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+NOT_FOUND = FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
+
+
+def find_offset(partition: Partition, timestamp: int, isolation_level: int, *, from_replica: bool) -> FoundOffset:
+    """The offset that `timestamp` stands for, O(1) for the latest and O(log n) otherwise.
+
+    A replica sees up to the log end, a consumer up to the high watermark or the last stable offset. Raises KafkaError
+    OFFSET_NOT_AVAILABLE while the high watermark has not reached the epoch's start (KIP-207).
+    """
+    log = partition.log
+    end = log.log_end_offset if from_replica else partition.read_end(isolation_level)
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return FoundOffset(log.log_start_offset, NO_TIMESTAMP, log.epoch_for_offset(log.log_start_offset))
+    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        # Without tiered storage nothing is tiered and nothing waits for upload (KIP-1005, KIP-1023).
+        return NOT_FOUND
+    if timestamp == LATEST_TIMESTAMP:
+        if not from_replica:
+            check_high_watermark(partition)
+        return FoundOffset(end, NO_TIMESTAMP, partition.leader_epoch)
+    found = _max_timestamp(partition) if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+    if found is not None and found[0] < end:
+        return FoundOffset(*found)
+    if not from_replica:
+        check_high_watermark(partition)
+    return NOT_FOUND
+
+
+def check_high_watermark(partition: Partition) -> None:
+    """Raise OFFSET_NOT_AVAILABLE right after an election, when answering could show offsets going back (KIP-207)."""
+    if partition.high_watermark < partition.leader_epoch_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
+def _max_timestamp(partition: Partition) -> tuple[int, int, int] | None:
+    offset, timestamp = partition.log.max_timestamp()
+    if offset < 0:
+        return None
+    return offset, timestamp, partition.log.epoch_for_offset(offset)

@@ -1,0 +1,150 @@
+"""Requests that wait: a parked fetch, a produce whose acknowledgement is not yet due.
+
+An operation is watched under one or more `Watch` objects (a partition owns one for fetches and one for produces). A
+change touches the watch; all touched watches of one turn of the loop are swept by a single callback, and an operation
+that is watched under many of them is tried once. So a burst of appends costs one wake-up, however many consumers wait.
+
+Invariants: an operation finishes exactly once (completed, expired or cancelled) and is then watched nowhere. The number
+of operations is bounded by the number of connections, since a connection has one request in work (common.channel).
+Left out: retry policies. What an operation does when it is tried is its own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ottla.common.clock import Scheduler, TimerHandle
+from ottla.common.errors import InvariantError
+
+
+class Watch:
+    """A place where operations wait for one thing to change."""
+
+    __slots__ = ("force", "touched", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: dict[DelayedOperation, None] = {}
+        self.touched = False
+        self.force = False
+
+
+class DelayedOperation:
+    """Base of what can be parked. Subclasses never raise from these methods for what a client can cause."""
+
+    __slots__ = ("finished", "timer", "watches")
+
+    def __init__(self) -> None:
+        self.watches: tuple[Watch, ...] = ()
+        self.timer: TimerHandle | None = None
+        self.finished = False
+
+    def try_complete(self, force: bool) -> bool:
+        """Answer if the awaited state is reached and say so; `force` asks to answer with what there is."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """The time is over: answer with what there is."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """A defect showed up in one of the methods above: answer or close."""
+        raise NotImplementedError
+
+
+class Failures(Protocol):
+    """Where a defect that surfaced in a sweep is reported."""
+
+    def __call__(self, where: str, error: Exception) -> None: ...
+
+
+class Purgatory:
+    """The owner of all parked operations of one broker."""
+
+    __slots__ = ("_failures", "_operations", "_scheduled", "_scheduler", "_touched")
+
+    def __init__(self, scheduler: Scheduler, failures: Failures) -> None:
+        self._scheduler = scheduler
+        self._failures = failures
+        self._touched: list[Watch] = []
+        self._scheduled = False
+        self._operations: dict[DelayedOperation, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def park(self, operation: DelayedOperation, watches: Iterable[Watch], timeout_s: float) -> None:
+        """Keep `operation` until it completes, expires after `timeout_s` seconds or is cancelled."""
+        if operation.finished or operation.watches:
+            raise InvariantError("an operation is parked once")
+        operation.watches = tuple(watches)
+        for watch in operation.watches:
+            watch.waiters[operation] = None
+        self._operations[operation] = None
+        operation.timer = self._scheduler.call_later(timeout_s, self._expire, operation)
+
+    def touch(self, watch: Watch, *, force: bool = False) -> None:
+        """Something changed for those who wait at `watch`; they are tried at the end of this turn of the loop."""
+        if force:
+            watch.force = True
+        if watch.touched or not watch.waiters:
+            return
+        watch.touched = True
+        self._touched.append(watch)
+        if not self._scheduled:
+            self._scheduled = True
+            self._scheduler.call_soon(self._sweep)
+
+    def cancel(self, operation: DelayedOperation) -> None:
+        """Forget an operation without an answer (its connection is gone)."""
+        if not operation.finished:
+            self._forget(operation)
+
+    def expire_all(self) -> None:
+        """Answer everything with what there is; for the shutdown."""
+        for operation in list(self._operations):
+            self._expire(operation)
+
+    def _sweep(self) -> None:
+        touched, self._touched = self._touched, []
+        self._scheduled = False
+        candidates: dict[DelayedOperation, bool] = {}
+        for watch in touched:
+            watch.touched = False
+            force, watch.force = watch.force, False
+            for operation in watch.waiters:
+                candidates[operation] = force or candidates.get(operation, False)
+        for operation, force in candidates.items():
+            if operation.finished:
+                continue
+            try:
+                if operation.try_complete(force):
+                    self._forget(operation)
+            except Exception as error:
+                self._fail(operation, error)
+
+    def _expire(self, operation: DelayedOperation) -> None:
+        if operation.finished:
+            return
+        self._forget(operation)
+        try:
+            operation.expire()
+        except Exception as error:
+            self._fail(operation, error)
+
+    def _fail(self, operation: DelayedOperation, error: Exception) -> None:
+        self._forget(operation)
+        self._failures(type(operation).__name__, error)
+        try:
+            operation.fail(error)
+        except Exception as second:
+            self._failures(type(operation).__name__, second)
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        operation.finished = True
+        for watch in operation.watches:
+            watch.waiters.pop(operation, None)
+        self._operations.pop(operation, None)
+        if operation.timer is not None:
+            operation.timer.cancel()
+            operation.timer = None

@@ -1,0 +1,198 @@
+"""Fetch sessions as a conversation: ids, epochs, changes, forgotten partitions, eviction (KIP-227)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.replica.fetch_session import FINAL_EPOCH, MAX_EPOCH, FetchContext, FetchSessionCache
+
+
+@dataclass
+class Asked:
+    partition: int
+    fetch_offset: int = 0
+    partition_max_bytes: int = 1 << 20
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+class SeededRng:
+    def __init__(self) -> None:
+        self._random = random.Random(1)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def randrange(self, stop: int) -> int:
+        return self._random.randrange(stop)
+
+
+class Client:
+    """Calls the cache as a consumer would."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.cache = FetchSessionCache(slots, SeededRng())
+        self.now_s = 0.0
+
+    def ask(
+        self,
+        session_id: int,
+        epoch: int,
+        topics: list[tuple[str | bytes, list[Asked]]] | None = None,
+        forgotten: list[tuple[str | bytes, list[int]]] | None = None,
+        ids: bool = False,
+        privileged: bool = False,
+    ) -> FetchContext:
+        return self.cache.open(
+            session_id,
+            epoch,
+            topics or [],
+            forgotten or [],
+            uses_topic_ids=ids,
+            privileged=privileged,
+            now_s=self.now_s,
+        )
+
+
+def keys(context: FetchContext) -> list[tuple[str | bytes, int]]:
+    return [(partition.topic, partition.index) for partition in context.partitions]
+
+
+def refused(client: Client, *arguments: object, **named: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        client.ask(*arguments, **named)  # type: ignore[arg-type]
+    return caught.value.code
+
+
+def test_a_session_is_opened_continued_changed_and_closed() -> None:
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0), Asked(1)])])
+    assert first.session_id != 0
+    assert not first.incremental
+    assert keys(first) == [("t", 0), ("t", 1)]
+
+    second = client.ask(first.session_id, 1)
+    assert second.incremental
+    assert keys(second) == [("t", 0), ("t", 1)]
+
+    third = client.ask(first.session_id, 2, [("t", [Asked(1, fetch_offset=7)]), ("u", [Asked(0)])], [("t", [0])])
+    assert keys(third) == [("t", 1), ("u", 0)]
+    assert third.partitions[0].fetch_offset == 7
+
+    closing = client.ask(first.session_id, FINAL_EPOCH, [("t", [Asked(0)])])
+    assert closing.session_id == 0
+    assert keys(closing) == [("t", 0)]
+    assert refused(client, first.session_id, 3) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_wrong_epoch_is_refused_and_does_not_disturb_the_session() -> None:
+    client = Client()
+    session_id = client.ask(0, 0, [("t", [Asked(0)])]).session_id
+    assert refused(client, session_id, 2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert client.ask(session_id, 1).incremental
+    assert refused(client, session_id, 1) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    client = Client()
+    context = client.ask(0, 0, [("t", [Asked(0)])])
+    assert context.session is not None
+    context.session.epoch = MAX_EPOCH
+    client.ask(context.session_id, MAX_EPOCH)
+    assert client.ask(context.session_id, 1).incremental
+
+
+def test_names_and_ids_do_not_mix_in_one_session() -> None:
+    client = Client()
+    session_id = client.ask(0, 0, [("t", [Asked(0)])]).session_id
+    assert refused(client, session_id, 1, ids=True) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_without_partitions_ends() -> None:
+    client = Client()
+    session_id = client.ask(0, 0, [("t", [Asked(0)])]).session_id
+    context = client.ask(session_id, 1, [], [("t", [0])])
+    assert context.session_id == 0
+    assert len(client.cache) == 0
+
+
+def test_an_initial_request_with_an_id_replaces_that_session() -> None:
+    client = Client()
+    session_id = client.ask(0, 0, [("t", [Asked(0)])]).session_id
+    again = client.ask(session_id, 0, [("t", [Asked(0)])])
+    assert again.session_id not in (0, session_id)
+    assert len(client.cache) == 1
+
+
+def test_without_a_free_slot_a_consumer_is_served_without_session() -> None:
+    client = Client(slots=2)
+    kept = [client.ask(0, 0, [("t", [Asked(0)])]).session_id for _ in range(2)]
+    assert client.ask(0, 0, [("t", [Asked(0), Asked(1)])]).session_id == 0
+    client.now_s = 121.0
+    client.ask(kept[0], 1)
+    assert client.ask(0, 0, [("t", [Asked(0)])]).session_id != 0
+    assert refused(client, kept[1], 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_an_old_small_session_gives_way_to_a_bigger_and_a_consumer_to_a_follower() -> None:
+    client = Client(slots=2)
+    small = client.ask(0, 0, [("t", [Asked(0)])]).session_id
+    big = client.ask(0, 0, [("t", [Asked(0), Asked(1)])]).session_id
+    client.now_s = 100.0
+    client.ask(small, 1)
+    client.ask(big, 1)
+    client.now_s = 121.0
+    assert client.ask(0, 0, [("t", [Asked(0)])]).session_id == 0
+    bigger = client.ask(0, 0, [("t", [Asked(index) for index in range(3)])]).session_id
+    assert bigger != 0
+    assert refused(client, small, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.ask(0, 0, [("t", [Asked(0)])], privileged=True).session_id != 0
+    assert client.cache.evictions == 2
+
+
+def test_no_slots_means_no_sessions() -> None:
+    assert Client(slots=0).ask(0, 0, [("t", [Asked(0)])]).session_id == 0
+
+
+def test_only_news_enters_an_incremental_answer() -> None:
+    client = Client()
+    partition = client.ask(0, 0, [("t", [Asked(0)])]).partitions[0]
+    assert partition.accept(0, 5, 0, has_records=False)
+    assert not partition.accept(0, 5, 0, has_records=False)
+    assert partition.accept(0, 5, 0, has_records=True)
+    assert partition.accept(0, 6, 0, has_records=False)
+    assert partition.accept(0, 6, 3, has_records=False)
+    assert partition.accept(6, -1, -1, has_records=False)
+    assert partition.accept(0, 6, 3, has_records=False), "recovery from an error is news"
+    assert not partition.accept(0, 6, 3, has_records=False)
+
+
+def test_served_partitions_queue_up_behind_the_others() -> None:
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0), Asked(1), Asked(2)])])
+    assert first.session is not None
+    first.session.move_to_end([first.partitions[0]])
+    assert keys(client.ask(first.session_id, 1)) == [("t", 1), ("t", 2), ("t", 0)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30))
+def test_the_set_follows_a_model(steps: list[tuple[int, bool]]) -> None:
+    client = Client()
+    context = client.ask(0, 0, [("keep", [Asked(0)])])
+    model = {("keep", 0)}
+    for epoch, (index, add) in enumerate(steps, start=1):
+        if add:
+            context = client.ask(context.session_id, epoch, [("t", [Asked(index)])])
+            model.add(("t", index))
+        else:
+            context = client.ask(context.session_id, epoch, [], [("t", [index])])
+            model.discard(("t", index))
+        assert set(keys(context)) == model

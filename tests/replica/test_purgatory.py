@@ -1,0 +1,177 @@
+"""Parking: one wake-up for many, each operation once, time-outs, defects contained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import InvariantError
+from ottla.replica.purgatory import DelayedOperation, Purgatory, Watch
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], Any]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualLoop:
+    """A scheduler whose turns and whose time pass on demand."""
+
+    def __init__(self) -> None:
+        self.soon: list[Timer] = []
+        self.later: list[Timer] = []
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Timer:
+        self.soon.append(Timer(lambda: callback(*args)))
+        return self.soon[-1]
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        self.later.append(Timer(lambda: callback(*args)))
+        return self.later[-1]
+
+    def turn(self) -> int:
+        due, self.soon = self.soon, []
+        for timer in due:
+            timer.callback()
+        return len(due)
+
+    def let_time_pass(self) -> None:
+        due, self.later = self.later, []
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback()
+
+
+class Waiter(DelayedOperation):
+    __slots__ = ("events", "ready")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = False
+        self.events: list[str] = []
+
+    def try_complete(self, force: bool) -> bool:
+        self.events.append("forced" if force else "tried")
+        return self.ready or force
+
+    def expire(self) -> None:
+        self.events.append("expired")
+
+    def fail(self, error: Exception) -> None:
+        self.events.append(f"failed: {error}")
+
+
+class Broken(Waiter):
+    __slots__ = ()
+
+    def try_complete(self, force: bool) -> bool:
+        raise ValueError("defect")
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.failures: list[str] = []
+        self.purgatory = Purgatory(self.loop, lambda where, error: self.failures.append(f"{where}: {error}"))
+
+
+@pytest.fixture
+def fixture() -> Fixture:
+    return Fixture()
+
+
+def test_many_touches_make_one_sweep_and_each_operation_is_tried_once(fixture: Fixture) -> None:
+    watches = [Watch() for _ in range(3)]
+    waiters = [Waiter() for _ in range(5)]
+    for waiter in waiters:
+        waiter.ready = True
+        fixture.purgatory.park(waiter, watches, 1.0)
+    for _ in range(4):
+        for watch in watches:
+            fixture.purgatory.touch(watch)
+    assert fixture.loop.turn() == 1
+    assert [waiter.events for waiter in waiters] == [["tried"]] * 5
+    assert len(fixture.purgatory) == 0
+    assert not any(watch.waiters for watch in watches)
+    assert all(timer.cancelled for timer in fixture.loop.later)
+
+
+def test_nobody_waits_nothing_is_scheduled(fixture: Fixture) -> None:
+    fixture.purgatory.touch(Watch())
+    assert fixture.loop.turn() == 0
+
+
+def test_what_is_not_ready_stays_until_it_is(fixture: Fixture) -> None:
+    watch, waiter = Watch(), Waiter()
+    fixture.purgatory.park(waiter, [watch], 1.0)
+    fixture.purgatory.touch(watch)
+    fixture.loop.turn()
+    assert len(fixture.purgatory) == 1
+    waiter.ready = True
+    fixture.purgatory.touch(watch)
+    fixture.loop.turn()
+    assert waiter.events == ["tried", "tried"]
+    assert len(fixture.purgatory) == 0
+
+
+def test_force_reaches_the_operation_once(fixture: Fixture) -> None:
+    watch, other, waiter = Watch(), Watch(), Waiter()
+    fixture.purgatory.park(waiter, [watch, other], 1.0)
+    fixture.purgatory.touch(watch)
+    fixture.purgatory.touch(other, force=True)
+    fixture.loop.turn()
+    assert waiter.events == ["forced"]
+
+
+def test_expiry_answers_once_and_forgets(fixture: Fixture) -> None:
+    watch, waiter = Watch(), Waiter()
+    fixture.purgatory.park(waiter, [watch], 1.0)
+    fixture.loop.let_time_pass()
+    fixture.purgatory.touch(watch)
+    fixture.loop.turn()
+    assert waiter.events == ["expired"]
+
+
+def test_cancelled_is_never_answered(fixture: Fixture) -> None:
+    watch, waiter = Watch(), Waiter()
+    fixture.purgatory.park(waiter, [watch], 1.0)
+    fixture.purgatory.touch(watch)
+    fixture.purgatory.cancel(waiter)
+    fixture.loop.turn()
+    fixture.loop.let_time_pass()
+    assert waiter.events == []
+
+
+def test_a_defect_in_one_operation_harms_no_other(fixture: Fixture) -> None:
+    watch = Watch()
+    broken, sound = Broken(), Waiter()
+    sound.ready = True
+    fixture.purgatory.park(broken, [watch], 1.0)
+    fixture.purgatory.park(sound, [watch], 1.0)
+    fixture.purgatory.touch(watch)
+    fixture.loop.turn()
+    assert fixture.failures == ["Broken: defect"]
+    assert broken.events == ["failed: defect"]
+    assert sound.events == ["tried"]
+    assert len(fixture.purgatory) == 0
+
+
+def test_an_operation_is_parked_once(fixture: Fixture) -> None:
+    watch, waiter = Watch(), Waiter()
+    fixture.purgatory.park(waiter, [watch], 1.0)
+    with pytest.raises(InvariantError):
+        fixture.purgatory.park(waiter, [watch], 1.0)
+
+
+def test_shutdown_answers_everything(fixture: Fixture) -> None:
+    waiters = [Waiter() for _ in range(3)]
+    for waiter in waiters:
+        fixture.purgatory.park(waiter, [Watch()], 1.0)
+    fixture.purgatory.expire_all()
+    assert [waiter.events for waiter in waiters] == [["expired"]] * 3
