@@ -1,0 +1,350 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+"""The walk over the records of an uncompressed batch body, compiled; `_batch_py.py` is its twin and reference.
+
+Safety: every byte of the input is hostile. A position only ever grows by a length that was compared with the bytes
+left before (`length > end - position`), so no addition can overflow and no read can leave [start, end), which is
+checked against the buffer once at the entry. Each byte is read once, thus a buffer that changes underneath yields
+nonsense and never a stray access. Allocations are paid for by the bytes present (7 a record, 2 a header).
+"""
+
+from cpython cimport array
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+import array
+
+from ottla.record.errors import invalid_record
+
+cdef enum:  # the numbers of ottla.record.errors; the parity test holds them equal
+    BAD_VARINT = 1
+    BAD_LENGTH = 2
+    BAD_OFFSET_DELTA = 3
+    BAD_HEADER_COUNT = 4
+    BAD_HEADER = 5
+    SURPLUS_IN_RECORD = 6
+    SURPLUS_IN_BATCH = 7
+    BAD_RECORD_COUNT = 8
+
+INDEX_WIDTH = 8
+
+cdef struct Row:
+    # Eight int64 in the order of the index, so that rows are written straight into it.
+    int64_t offset_delta
+    int64_t timestamp_delta
+    int64_t key_start
+    int64_t key_length
+    int64_t value_start
+    int64_t value_length
+    int64_t headers_start
+    int64_t headers_length
+
+cdef array.array _TEMPLATE = array.array("q")
+
+
+cdef inline int read_varint(const uint8_t* data, int64_t* position, int64_t end, int64_t* value) noexcept nogil:
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    cdef int64_t at = position[0]
+    while at < end and shift <= 28:
+        byte = data[at]
+        at += 1
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw > 0xFFFFFFFFU:
+                return BAD_VARINT
+            position[0] = at
+            value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+            return 0
+        shift += 7
+    return BAD_VARINT
+
+
+cdef inline int read_varlong(const uint8_t* data, int64_t* position, int64_t end, int64_t* value) noexcept nogil:
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    cdef int64_t at = position[0]
+    while at < end and shift <= 63:
+        byte = data[at]
+        at += 1
+        if shift == 63 and (byte & 0x7F) > 1:
+            return BAD_VARINT
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            position[0] = at
+            value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+            return 0
+        shift += 7
+    return BAD_VARINT
+
+
+cdef int skip_headers(const uint8_t* data, int64_t* position, int64_t end, int64_t count) noexcept nogil:
+    cdef int64_t index, length
+    for index in range(count):
+        if read_varint(data, position, end, &length):
+            return BAD_VARINT
+        if length < 0 or length > end - position[0]:
+            return BAD_HEADER
+        position[0] += length
+        if read_varint(data, position, end, &length):
+            return BAD_VARINT
+        if length < -1 or length > end - position[0]:
+            return BAD_HEADER
+        if length > 0:
+            position[0] += length
+    return 0
+
+
+cdef int read_record(const uint8_t* data, int64_t* position, int64_t end, Row* row) noexcept nogil:
+    """One record at `position`, which moves behind it; returns 0 or the defect."""
+    cdef int64_t at = position[0]
+    cdef int64_t length, header_count
+    cdef int defect
+    if read_varint(data, &at, end, &length):
+        return BAD_VARINT
+    if length < 1 or length > end - at:
+        return BAD_LENGTH
+    end = at + length
+    at += 1  # the record's attributes, unused in format v2
+    if read_varlong(data, &at, end, &row.timestamp_delta) or read_varint(data, &at, end, &row.offset_delta):
+        return BAD_VARINT
+    if read_varint(data, &at, end, &row.key_length):
+        return BAD_VARINT
+    if row.key_length < -1 or row.key_length > end - at:
+        return BAD_LENGTH
+    row.key_start = at
+    if row.key_length > 0:
+        at += row.key_length
+    if read_varint(data, &at, end, &row.value_length):
+        return BAD_VARINT
+    if row.value_length < -1 or row.value_length > end - at:
+        return BAD_LENGTH
+    row.value_start = at
+    if row.value_length > 0:
+        at += row.value_length
+    if read_varint(data, &at, end, &header_count):
+        return BAD_VARINT
+    if header_count < 0 or header_count > (end - at) // 2:
+        return BAD_HEADER_COUNT
+    row.headers_start = at
+    row.headers_length = end - at
+    if header_count:
+        defect = skip_headers(data, &at, end, header_count)
+        if defect:
+            return defect
+    if at != end:
+        return SURPLUS_IN_RECORD
+    position[0] = end
+    return 0
+
+
+cdef inline int next_row(
+    const uint8_t* data, int64_t* position, int64_t end, int64_t last_offset_delta, Row* row
+) noexcept nogil:
+    cdef int defect = read_record(data, position, end, row)
+    if defect == 0 and row.offset_delta <= last_offset_delta:
+        return BAD_OFFSET_DELTA
+    return defect
+
+
+cdef const uint8_t* check_entry(const uint8_t[::1] buffer, int64_t start, int64_t end, int64_t count) except? NULL:
+    """The buffer's first byte, once range and count were checked; a buffer of no bytes gives a pointer never read."""
+    if not 0 <= start <= end <= buffer.shape[0]:
+        raise ValueError("the range lies outside the buffer")
+    if count < 0 or count > (end - start) // 7:
+        raise invalid_record(BAD_RECORD_COUNT, 0)
+    if buffer.shape[0] == 0:
+        return b""
+    return &buffer[0]
+
+
+def walk_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """Check every record of a producer's batch; raises InvalidRecord."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int defect = 0
+    cdef Row row
+    with nogil:
+        while index < count:
+            defect = read_record(data, &position, end, &row)
+            if defect == 0 and row.offset_delta != index:
+                defect = BAD_OFFSET_DELTA
+            if defect:
+                break
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+
+
+def index_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """Where everything is, as INDEX_WIDTH int64 values a record; the twin's docstring names them."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef array.array result = array.clone(_TEMPLATE, count * 8, zero=False)
+    cdef Row* rows = <Row*>result.data.as_voidptr
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t last_offset_delta = -1
+    cdef int defect = 0
+    with nogil:
+        while index < count:
+            defect = next_row(data, &position, end, last_offset_delta, &rows[index])
+            if defect:
+                break
+            last_offset_delta = rows[index].offset_delta
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+    return result
+
+
+cdef object slice_or_none(const uint8_t* data, int64_t start, int64_t length):
+    if length < 0:
+        return None
+    return PyBytes_FromStringAndSize(<const char*>data + start, length)
+
+
+def record_keys(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """The key of each record, None for null."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t last_offset_delta = -1
+    cdef int defect
+    cdef Row row
+    cdef list keys = []
+    while index < count:
+        defect = next_row(data, &position, end, last_offset_delta, &row)
+        if defect:
+            raise invalid_record(defect, index)
+        last_offset_delta = row.offset_delta
+        keys.append(slice_or_none(data, row.key_start, row.key_length))
+        index += 1
+    if position != end:
+        raise invalid_record(SURPLUS_IN_BATCH, count)
+    return keys
+
+
+def max_timestamp(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """(timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) without records."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t last_offset_delta = -1
+    cdef int64_t found_timestamp_delta = -1
+    cdef int64_t found_offset_delta = -1
+    cdef int defect = 0
+    cdef Row row
+    with nogil:
+        while index < count:
+            defect = next_row(data, &position, end, last_offset_delta, &row)
+            if defect:
+                break
+            last_offset_delta = row.offset_delta
+            if found_offset_delta < 0 or row.timestamp_delta > found_timestamp_delta:
+                found_timestamp_delta = row.timestamp_delta
+                found_offset_delta = row.offset_delta
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+    return found_timestamp_delta, found_offset_delta
+
+
+def find_timestamp(
+    const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count, int64_t timestamp_delta
+):
+    """(timestamp_delta, offset_delta) of the first record at or after that delta, None when there is none."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t last_offset_delta = -1
+    cdef int64_t found_timestamp_delta = -1
+    cdef int64_t found_offset_delta = -1
+    cdef int defect = 0
+    cdef Row row
+    with nogil:
+        while index < count:
+            defect = next_row(data, &position, end, last_offset_delta, &row)
+            if defect:
+                break
+            last_offset_delta = row.offset_delta
+            if found_offset_delta < 0 and row.timestamp_delta >= timestamp_delta:
+                found_timestamp_delta = row.timestamp_delta
+                found_offset_delta = row.offset_delta
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+    if found_offset_delta < 0:
+        return None
+    return found_timestamp_delta, found_offset_delta
+
+
+cdef tuple headers_in(const uint8_t* data, int64_t start, int64_t end):
+    cdef list headers = []
+    cdef int64_t position = start
+    cdef int64_t length
+    while position < end:
+        if read_varint(data, &position, end, &length):
+            raise invalid_record(BAD_VARINT, 0)
+        if length < 0 or length > end - position:
+            raise invalid_record(BAD_HEADER, 0)
+        key = PyUnicode_DecodeUTF8(<const char*>data + position, length, "replace")
+        position += length
+        if read_varint(data, &position, end, &length):
+            raise invalid_record(BAD_VARINT, 0)
+        if length < -1 or length > end - position:
+            raise invalid_record(BAD_HEADER, 0)
+        headers.append((key, slice_or_none(data, position, length)))
+        if length > 0:
+            position += length
+    return tuple(headers)
+
+
+def parse_headers(const uint8_t[::1] buffer not None, int64_t start, int64_t length):
+    """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly."""
+    if not (0 <= start <= buffer.shape[0] and 0 <= length <= buffer.shape[0] - start):
+        raise ValueError("the range lies outside the buffer")
+    if length == 0:
+        return ()
+    return headers_in(&buffer[0], start, start + length)
+
+
+def parse_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """(offset_delta, timestamp_delta, key, value, headers) of each record."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t last_offset_delta = -1
+    cdef int defect
+    cdef Row row
+    cdef list records = []
+    while index < count:
+        defect = next_row(data, &position, end, last_offset_delta, &row)
+        if defect:
+            raise invalid_record(defect, index)
+        last_offset_delta = row.offset_delta
+        records.append(
+            (
+                row.offset_delta,
+                row.timestamp_delta,
+                slice_or_none(data, row.key_start, row.key_length),
+                slice_or_none(data, row.value_start, row.value_length),
+                headers_in(data, row.headers_start, row.headers_start + row.headers_length)
+                if row.headers_length
+                else (),
+            )
+        )
+        index += 1
+    if position != end:
+        raise invalid_record(SURPLUS_IN_BATCH, count)
+    return records

@@ -1,0 +1,241 @@
+"""The walk over the records of an uncompressed batch body in Python: twin and reference of `_batch.pyx`.
+
+All functions take `(buffer, start, end, count)`: the bytes of `count` records and nothing else. All of them validate
+everything they pass, raise `InvalidRecord` with the same words as the compiled twin, and allocate nothing that the
+bytes present do not pay for: a record takes 7 bytes at least, a header 2.
+
+Offset deltas must rise from record to record; they may have gaps (compaction), except for `walk_records`, which
+checks what a producer sends: 0, 1, 2, ...
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from ottla.common.disk import Buffer
+from ottla.record.errors import (
+    BAD_HEADER,
+    BAD_HEADER_COUNT,
+    BAD_LENGTH,
+    BAD_OFFSET_DELTA,
+    BAD_RECORD_COUNT,
+    BAD_VARINT,
+    SURPLUS_IN_BATCH,
+    SURPLUS_IN_RECORD,
+    invalid_record,
+)
+
+INDEX_WIDTH = 8
+"""int64 values that `index_records` gives for each record."""
+
+_MIN_RECORD_SIZE = 7
+_MIN_HEADER_SIZE = 2
+_VARINT_SIZE = 5
+_VARLONG_SIZE = 10
+_UINT32_MAX = 0xFFFFFFFF
+_UINT64_MAX = 0xFFFFFFFFFFFFFFFF
+
+Header = tuple[str, bytes | None]
+ParsedRecord = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
+_Row = tuple[int, int, int, int, int, int, int, int]
+
+
+class _Defect(Exception):
+    """One of the defects of `ottla.record.errors`, on its way to the loop that knows the record's index."""
+
+    def __init__(self, defect: int) -> None:
+        super().__init__(defect)
+        self.defect = defect
+
+
+def _read_zigzag(buffer: Buffer, position: int, end: int, size: int, limit: int) -> tuple[int, int]:
+    if end - position > size:
+        end = position + size
+    value = 0
+    shift = 0
+    while position < end:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > limit:
+                break
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise _Defect(BAD_VARINT)
+
+
+def _read_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
+    if position < end:
+        byte = buffer[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+    return _read_zigzag(buffer, position, end, _VARINT_SIZE, _UINT32_MAX)
+
+
+def _skip_headers(buffer: Buffer, position: int, end: int, count: int) -> int:
+    for _ in range(count):
+        length, position = _read_varint(buffer, position, end)
+        if length < 0 or length > end - position:
+            raise _Defect(BAD_HEADER)
+        position += length
+        length, position = _read_varint(buffer, position, end)
+        if length < -1 or length > end - position:
+            raise _Defect(BAD_HEADER)
+        if length > 0:
+            position += length
+    return position
+
+
+def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
+    """One record: its row of the index, and the position after it."""
+    length, position = _read_varint(buffer, position, end)
+    if length < 1 or length > end - position:
+        raise _Defect(BAD_LENGTH)
+    end = position + length
+    position += 1  # the record's attributes, unused in format v2
+    timestamp_delta, position = _read_zigzag(buffer, position, end, _VARLONG_SIZE, _UINT64_MAX)
+    offset_delta, position = _read_varint(buffer, position, end)
+    key_length, position = _read_varint(buffer, position, end)
+    if key_length < -1 or key_length > end - position:
+        raise _Defect(BAD_LENGTH)
+    key_start = position
+    if key_length > 0:
+        position += key_length
+    value_length, position = _read_varint(buffer, position, end)
+    if value_length < -1 or value_length > end - position:
+        raise _Defect(BAD_LENGTH)
+    value_start = position
+    if value_length > 0:
+        position += value_length
+    header_count, position = _read_varint(buffer, position, end)
+    if header_count < 0 or header_count > (end - position) // _MIN_HEADER_SIZE:
+        raise _Defect(BAD_HEADER_COUNT)
+    headers_start = position
+    if header_count:
+        position = _skip_headers(buffer, position, end, header_count)
+    if position != end:
+        raise _Defect(SURPLUS_IN_RECORD)
+    row = (
+        offset_delta,
+        timestamp_delta,
+        key_start,
+        key_length,
+        value_start,
+        value_length,
+        headers_start,
+        end - headers_start,
+    )
+    return row, end
+
+
+def _check_range(buffer: Buffer, start: int, end: int) -> None:
+    if not 0 <= start <= end <= len(buffer):
+        raise ValueError("the range lies outside the buffer")
+
+
+def _rows(buffer: Buffer, start: int, end: int, count: int) -> Iterator[_Row]:
+    _check_range(buffer, start, end)
+    if count < 0 or count > (end - start) // _MIN_RECORD_SIZE:
+        raise invalid_record(BAD_RECORD_COUNT, 0)
+    position = start
+    last_offset_delta = -1
+    for index in range(count):
+        try:
+            row, position = _read_record(buffer, position, end)
+        except _Defect as found:
+            raise invalid_record(found.defect, index) from None
+        if row[0] <= last_offset_delta:
+            raise invalid_record(BAD_OFFSET_DELTA, index)
+        last_offset_delta = row[0]
+        yield row
+    if position != end:
+        raise invalid_record(SURPLUS_IN_BATCH, count)
+
+
+def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None:
+    """Check every record of a producer's batch; raises InvalidRecord."""
+    for expected, row in enumerate(_rows(buffer, start, end, count)):
+        if row[0] != expected:
+            raise invalid_record(BAD_OFFSET_DELTA, expected)
+
+
+def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int]:
+    """Where everything is, as `INDEX_WIDTH` int64 values a record, for vectorised decoding.
+
+    Each row: offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start,
+    headers_length. Positions count from the start of `buffer`; a length of -1 is null; headers_start is after the
+    header count and headers_length in bytes (0: none), as `parse_headers` takes them.
+    """
+    index = array("q")
+    for row in _rows(buffer, start, end, count):
+        index.extend(row)
+    return index
+
+
+def record_keys(buffer: Buffer, start: int, end: int, count: int) -> list[bytes | None]:
+    """The key of each record, None for null."""
+    return [
+        bytes(buffer[row[2] : row[2] + row[3]]) if row[3] >= 0 else None for row in _rows(buffer, start, end, count)
+    ]
+
+
+def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]:
+    """(timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) without records."""
+    found = (-1, -1)
+    for row in _rows(buffer, start, end, count):
+        if found[1] < 0 or row[1] > found[0]:
+            found = (row[1], row[0])
+    return found
+
+
+def find_timestamp(buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int) -> tuple[int, int] | None:
+    """(timestamp_delta, offset_delta) of the first record at or after that delta, None when there is none."""
+    found = None
+    for row in _rows(buffer, start, end, count):
+        if found is None and row[1] >= timestamp_delta:
+            found = (row[1], row[0])
+    return found
+
+
+def parse_headers(buffer: Buffer, start: int, length: int) -> tuple[Header, ...]:
+    """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly.
+
+    A key that is not UTF-8 gets replacement characters, as in Java.
+    """
+    end = start + length
+    _check_range(buffer, start, end)
+    headers: list[Header] = []
+    position = start
+    try:
+        while position < end:
+            key_length, position = _read_varint(buffer, position, end)
+            if key_length < 0 or key_length > end - position:
+                raise _Defect(BAD_HEADER)
+            key = str(buffer[position : position + key_length], "utf-8", "replace")
+            position += key_length
+            value_length, position = _read_varint(buffer, position, end)
+            if value_length < -1 or value_length > end - position:
+                raise _Defect(BAD_HEADER)
+            if value_length < 0:
+                headers.append((key, None))
+            else:
+                headers.append((key, bytes(buffer[position : position + value_length])))
+                position += value_length
+    except _Defect as found:
+        raise invalid_record(found.defect, 0) from None
+    return tuple(headers)
+
+
+def parse_records(buffer: Buffer, start: int, end: int, count: int) -> list[ParsedRecord]:
+    """(offset_delta, timestamp_delta, key, value, headers) of each record."""
+    records: list[ParsedRecord] = []
+    for offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start, length in _rows(
+        buffer, start, end, count
+    ):
+        key = bytes(buffer[key_start : key_start + key_length]) if key_length >= 0 else None
+        value = bytes(buffer[value_start : value_start + value_length]) if value_length >= 0 else None
+        headers = parse_headers(buffer, headers_start, length) if length else ()
+        records.append((offset_delta, timestamp_delta, key, value, headers))
+    return records

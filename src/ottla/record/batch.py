@@ -1,0 +1,285 @@
+"""Record batches of format v2 as they lie in a buffer: header layout, view, iteration.
+
+A view parses the 61 bytes of the header once and copies nothing. Sizes are checked before bytes are read; only
+`crc_matches` says whether the bytes are what was written (the broker checks that where they enter, `validate`).
+Layout: documents 001 and 004, section 5.3. The CRC covers everything from the attributes on, so base offset and
+leader epoch may be patched in place.
+Left out: message formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.walk import parse_records
+
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
+max_timestamp, producer_id, producer_epoch, base_sequence, records_count."""
+
+BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The fields of `BATCH_HEADER`, in that order."""
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of base offset and batch length, which batch_length does not count."""
+
+LENGTH_POSITION = 8
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP_POSITION = 35
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+MAGIC_V2 = 2
+
+_INT32 = struct.Struct(">i")
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Record:
+    """One record as a consumer sees it; `timestamp` in milliseconds since the epoch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    offset_delta: int
+
+
+class BatchView:
+    """A batch that starts at `position` of `buffer`; the body may lie beyond the buffer until it is asked for."""
+
+    __slots__ = ("_header", "buffer", "position")
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        """Raises CorruptBatch when not even the header fits, or when its length is impossible."""
+        if position < 0 or len(buffer) - position < HEADER_SIZE:
+            raise CorruptBatch("a batch header is cut short", position)
+        self.buffer = buffer
+        self.position = position
+        self._header: BatchHeader = BATCH_HEADER.unpack_from(buffer, position)
+        if self._header[1] < MIN_BATCH_LENGTH:
+            raise CorruptBatch(f"a batch length of {self._header[1]} bytes is too small", position)
+
+    def __repr__(self) -> str:
+        return (
+            f"BatchView(position={self.position}, base_offset={self.base_offset}, last_offset={self.last_offset}, "
+            f"records_count={self.records_count}, size_bytes={self.size_bytes}, compression={self.compression!r})"
+        )
+
+    @property
+    def header(self) -> BatchHeader:
+        return self._header
+
+    @property
+    def base_offset(self) -> int:
+        return self._header[0]
+
+    @property
+    def batch_length(self) -> int:
+        """Bytes after the length field itself."""
+        return self._header[1]
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return self._header[2]
+
+    @property
+    def magic(self) -> int:
+        return self._header[3]
+
+    @property
+    def crc(self) -> int:
+        """The stored CRC-32C."""
+        return self._header[4]
+
+    @property
+    def attributes(self) -> int:
+        return self._header[5]
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self._header[6]
+
+    @property
+    def base_timestamp(self) -> int:
+        """Milliseconds that timestamp deltas count from; see `delete_horizon_ms` for its second meaning."""
+        return self._header[7]
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._header[8]
+
+    @property
+    def producer_id(self) -> int:
+        return self._header[9]
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._header[10]
+
+    @property
+    def base_sequence(self) -> int:
+        return self._header[11]
+
+    @property
+    def records_count(self) -> int:
+        return self._header[12]
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return LOG_OVERHEAD + self._header[1]
+
+    @property
+    def end(self) -> int:
+        """Position in the buffer after the batch."""
+        return self.position + LOG_OVERHEAD + self._header[1]
+
+    @property
+    def last_offset(self) -> int:
+        return self._header[0] + self._header[6]
+
+    @property
+    def next_offset(self) -> int:
+        return self._header[0] + self._header[6] + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, which wraps from 2^31 - 1 to 0; NO_SEQUENCE without sequences."""
+        if self._header[11] == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self._header[11] + self._header[6]) & 0x7FFFFFFF
+
+    @property
+    def codec_id(self) -> int:
+        return self._header[5] & COMPRESSION_MASK
+
+    @property
+    def compression(self) -> str:
+        """Kafka's name of the codec, or its number where there is no such codec."""
+        codec_id = self._header[5] & COMPRESSION_MASK
+        return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else str(codec_id)
+
+    @property
+    def timestamp_type(self) -> int:
+        """CREATE_TIME or LOG_APPEND_TIME."""
+        return LOG_APPEND_TIME if self._header[5] & TIMESTAMP_TYPE_MASK else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._header[5] & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self._header[5] & CONTROL_MASK != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may go (KIP-534), None where the cleaner has set none."""
+        return self._header[7] if self._header[5] & DELETE_HORIZON_MASK else None
+
+    def compute_crc(self) -> int:
+        """CRC-32C of the bytes; raises CorruptBatch when the buffer ends inside the batch."""
+        self._require_whole()
+        with memoryview(self.buffer) as view:
+            value: int = crc32c(view[self.position + ATTRIBUTES_POSITION : self.end])
+        return value
+
+    def crc_matches(self) -> bool:
+        return self.compute_crc() == self._header[4]
+
+    def to_bytes(self) -> bytes:
+        """A copy of the batch; raises CorruptBatch when the buffer ends inside it."""
+        self._require_whole()
+        return bytes(self.buffer[self.position : self.end])
+
+    def body(self, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
+        """The records, decompressed to at most `max_bytes`; a view of the buffer where they are not compressed.
+
+        Raises CorruptBatch, and KafkaError as `compression.decompress` does.
+        """
+        self._require_whole()
+        compressed = memoryview(self.buffer)[self.position + HEADER_SIZE : self.end]
+        return decompress(self.codec_id, compressed, max_bytes)
+
+    def records(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
+        """The records in offset order, the body decompressed to at most `max_bytes`.
+
+        Everything is validated before the first record comes. Raises CorruptBatch, InvalidRecord, and KafkaError as
+        `compression.decompress` does. The CRC is not checked.
+        """
+        if self.magic != MAGIC_V2:
+            raise unsupported_magic(self.magic, self.position)
+        body = self.body(max_bytes)
+        parsed = parse_records(body, 0, len(body), self.records_count)
+        if parsed and parsed[-1][0] > self.last_offset_delta:
+            raise InvalidRecord("the last record lies beyond the last offset of its batch")
+        base_offset = self.base_offset
+        base_timestamp = self.base_timestamp
+        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
+        for offset_delta, timestamp_delta, key, value, headers in parsed:
+            timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+            if not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise InvalidRecord(f"the timestamp of offset delta {offset_delta} is out of range")
+            yield Record(base_offset + offset_delta, timestamp, key, value, headers, offset_delta)
+
+    def _require_whole(self) -> None:
+        if self.end > len(self.buffer):
+            raise CorruptBatch("the buffer ends inside a batch", self.position)
+
+
+def unsupported_magic(magic: int, position: int) -> KafkaError:
+    """The error for a batch that is not of format v2: an old format is told apart from nonsense."""
+    if magic in (0, 1):
+        return KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic} is not supported (position {position})"
+        )
+    return CorruptBatch(f"magic {magic} names no message format", position)
+
+
+def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchView]:
+    """The complete batches in `buffer[start:end]`; an incomplete last one is left out, as a fetch may cut it.
+
+    Raises CorruptBatch where the bytes can't be a batch, KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT at format v0 or v1.
+    """
+    stop = len(buffer) if end is None else min(end, len(buffer))
+    position = start
+    while stop - position > MAGIC_POSITION:
+        (batch_length,) = _INT32.unpack_from(buffer, position + LENGTH_POSITION)
+        magic = buffer[position + MAGIC_POSITION]
+        if magic != MAGIC_V2:
+            raise unsupported_magic(magic, position)
+        if batch_length < MIN_BATCH_LENGTH:
+            raise CorruptBatch(f"a batch length of {batch_length} bytes is too small", position)
+        if batch_length > stop - position - LOG_OVERHEAD:
+            return
+        yield BatchView(buffer, position)
+        position += LOG_OVERHEAD + batch_length

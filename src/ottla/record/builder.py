@@ -1,0 +1,153 @@
+"""Builds record batches of format v2 from records: for tests, tools, control records and the broker's own topics.
+
+Never on the produce path, which stores the producer's bytes. Offsets within a batch are contiguous here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.record.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
+    CONTROL_MASK,
+    CRC_POSITION,
+    CREATE_TIME,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from ottla.record.compression import CODEC_IDS, compress
+from ottla.record.control import ControlRecordType, control_record_key
+from ottla.record.varint import write_varint
+
+_CRC = struct.Struct(">I")
+_END_TXN_MARKER = struct.Struct(">hi")
+_END_TXN_MARKER_VERSION = 0
+
+
+class RecordData(NamedTuple):
+    """What goes into a record; `timestamp_ms` since the epoch or NO_TIMESTAMP."""
+
+    timestamp_ms: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        write_varint(out, -1)
+    else:
+        write_varint(out, len(data))
+        out += data
+
+
+def _write_record(out: bytearray, record: RecordData, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(1)  # attributes, unused
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode("utf-8"))
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def build_batch(
+    records: Sequence[RecordData],
+    *,
+    base_offset: int = 0,
+    compression: str = "none",
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: int = CREATE_TIME,
+) -> bytearray:
+    """One batch of at least one record, ready to be sent or appended.
+
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec name.
+    """
+    if not records:
+        raise InvariantError("a batch without records was to be built")
+    codec_id = CODEC_IDS.get(compression)
+    if codec_id is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is no codec")
+    base_timestamp = records[0].timestamp_ms
+    body = bytearray()
+    for offset_delta, record in enumerate(records):
+        _write_record(body, record, offset_delta, record.timestamp_ms - base_timestamp)
+    payload = body if codec_id == 0 else compress(codec_id, body)
+    attributes = codec_id
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_MASK
+    if is_transactional:
+        attributes |= TRANSACTIONAL_MASK
+    if is_control:
+        attributes |= CONTROL_MASK
+    batch = bytearray(HEADER_SIZE)
+    BATCH_HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch,
+        MAGIC_V2,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max(record.timestamp_ms for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    batch += payload
+    with memoryview(batch) as view:
+        crc = crc32c(view[ATTRIBUTES_POSITION:])
+    _CRC.pack_into(batch, CRC_POSITION, crc)
+    return batch
+
+
+def end_transaction_marker(
+    *,
+    commit: bool,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """The control batch that ends a transaction in a partition (KIP-98)."""
+    record_type = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    value = _END_TXN_MARKER.pack(_END_TXN_MARKER_VERSION, coordinator_epoch)
+    return build_batch(
+        [RecordData(timestamp_ms, control_record_key(record_type), value)],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )

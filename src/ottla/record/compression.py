@@ -1,0 +1,182 @@
+"""The codecs of record batches, with decompression bounded before anything is allocated.
+
+Numbers as in the batch attributes: none 0, gzip 1, snappy 2, lz4 3, zstd 4. What clients send is read in every form
+they use: several gzip members, zstd frames or lz4 frames behind one another, snappy as one raw block (librdkafka) or
+in xerial's chunks (Java). What is written is what Java reads: lz4 blocks are independent, snappy is xerial's.
+
+Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (128 MiB of address space
+at most for zstd, touched only as far as output is made). Output buffers grow by need from a multiple of the input.
+An error in the data is CORRUPT_MESSAGE, output beyond the bound MESSAGE_TOO_LARGE.
+Left out: lz4 with the wrong header checksum of message formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import cramjam
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, KafkaError
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Kafka's names, at the position of their number."""
+
+CODEC_IDS = {name: number for number, name in enumerate(CODEC_NAMES)}
+
+DEFAULT_MAX_BYTES = 128 * 1024 * 1024
+"""Bound of a decompressed batch body where the caller sets none."""
+
+_FIRST_OUTPUT_SIZE = 64 * 1024
+_OUTPUT_PER_INPUT = 4
+_GROWTH = 4
+_NO_ROOM = "failed to write whole buffer"  # what cramjam says when the output buffer is full
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE = 16
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_CHUNK_SIZE = 32 * 1024
+_INT32 = struct.Struct(">i")
+_SNAPPY_MAX_RATIO = 22  # a copy element makes 64 bytes of 3
+
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 9
+_ZSTD_LEVEL = 3
+
+
+def _corrupt(codec_id: int, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{CODEC_NAMES[codec_id]} data is corrupt: {reason}")
+
+
+def _too_large(codec_id: int, max_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"{CODEC_NAMES[codec_id]} data decompresses to more than {max_bytes} bytes"
+    )
+
+
+def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the form that all clients read; `level` is the codec's own, None its default in Kafka.
+
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
+    if codec_id == NONE:
+        return bytes(data)
+    if codec_id == GZIP:
+        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
+    if codec_id == SNAPPY:
+        return _compress_xerial(data)
+    if codec_id == LZ4:
+        compressor = cramjam.lz4.Compressor(
+            level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
+        )
+        compressor.compress(bytes(data))
+        return bytes(compressor.finish())
+    if codec_id == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec_id} is unknown")
+
+
+def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
+    """The bytes behind `data`, at most `max_bytes` of them; a view of `data` itself for codec 0.
+
+    Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
+    if codec_id == NONE:
+        if len(data) > max_bytes:
+            raise _too_large(NONE, max_bytes)
+        return memoryview(data)
+    if codec_id == SNAPPY:
+        return _decompress_snappy(data, max_bytes)
+    if codec_id == GZIP:
+        return _decompress_bounded(GZIP, cramjam.gzip.decompress_into, data, max_bytes)
+    if codec_id == LZ4:
+        return _decompress_bounded(LZ4, cramjam.lz4.decompress_into, data, max_bytes)
+    if codec_id == ZSTD:
+        return _decompress_bounded(ZSTD, cramjam.zstd.decompress_into, data, max_bytes)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec_id} is unknown")
+
+
+def _decompress_bounded(
+    codec_id: int, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
+) -> memoryview:
+    """Decompress into a buffer that grows up to the bound; starting over costs a third more at worst."""
+    size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
+    while True:
+        output = bytearray(size)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _NO_ROOM not in str(error):
+                raise _corrupt(codec_id, str(error)) from None
+            if size >= max_bytes:
+                raise _too_large(codec_id, max_bytes) from None
+            size = min(max_bytes, size * _GROWTH)
+            continue
+        return memoryview(output)[:written]
+
+
+def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
+    """The length that a raw block promises, once it is plausible; `limit` names the bound in the error."""
+    try:
+        length: int = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(SNAPPY, str(error)) from None
+    if length > _SNAPPY_MAX_RATIO * len(block):
+        raise _corrupt(SNAPPY, "a block promises more than its bytes can hold")
+    if length > max_bytes:
+        raise _too_large(SNAPPY, limit)
+    return length
+
+
+def _append_snappy_block(block: Buffer, output: bytearray, max_bytes: int) -> None:
+    length = _snappy_length(block, max_bytes - len(output), max_bytes)
+    piece = bytearray(length)
+    try:
+        written = cramjam.snappy.decompress_raw_into(block, piece)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(SNAPPY, str(error)) from None
+    if written != length:
+        raise _corrupt(SNAPPY, "a block ends early")
+    output += piece
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
+    view = memoryview(data)
+    output = bytearray()
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        _append_snappy_block(view, output, max_bytes)
+        return memoryview(output)
+    end = len(view)
+    position = 0
+    while position < end:
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may follow one another
+            if end - position < _XERIAL_HEADER_SIZE:
+                raise _corrupt(SNAPPY, "the xerial header is cut short")
+            position += _XERIAL_HEADER_SIZE
+            continue
+        if end - position < 4:
+            raise _corrupt(SNAPPY, "a chunk length is cut short")
+        (length,) = _INT32.unpack_from(view, position)
+        position += 4
+        if length <= 0 or length > end - position:
+            raise _corrupt(SNAPPY, "a chunk does not fit the bytes that are left")
+        _append_snappy_block(view[position : position + length], output, max_bytes)
+        position += length
+    return memoryview(output)
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    output = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_CHUNK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_CHUNK_SIZE]))
+        output += _INT32.pack(len(block))
+        output += block
+    return bytes(output)

@@ -1,0 +1,48 @@
+"""What is wrong with a batch or a record, as Kafka error codes.
+
+Both twins of the walk raise through `invalid_record`, so that they agree on every word.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+
+BAD_VARINT = 1
+BAD_LENGTH = 2
+BAD_OFFSET_DELTA = 3
+BAD_HEADER_COUNT = 4
+BAD_HEADER = 5
+SURPLUS_IN_RECORD = 6
+SURPLUS_IN_BATCH = 7
+BAD_RECORD_COUNT = 8
+
+_DEFECTS = {
+    BAD_VARINT: "a varint runs past the end or out of its range",
+    BAD_LENGTH: "a length does not fit the bytes that are left",
+    BAD_OFFSET_DELTA: "the offset delta is out of order",
+    BAD_HEADER_COUNT: "the header count does not fit the bytes that are left",
+    BAD_HEADER: "a header does not fit the bytes that are left",
+    SURPLUS_IN_RECORD: "bytes follow the last header",
+    SURPLUS_IN_BATCH: "bytes follow the last record",
+    BAD_RECORD_COUNT: "the record count does not fit the bytes of the batch",
+}
+
+
+class CorruptBatch(KafkaError):
+    """Bytes that are no whole, intact batch; `position` is where the batch starts in the buffer that was given."""
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{message} (position {position})")
+        self.position = position
+
+
+class InvalidRecord(KafkaError):
+    """An intact batch whose records break the format."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
+def invalid_record(defect: int, record_index: int) -> InvalidRecord:
+    """The exception for one of the defects above in the record of that index."""
+    return InvalidRecord(f"record {record_index}: {_DEFECTS[defect]}")

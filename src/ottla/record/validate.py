@@ -1,0 +1,134 @@
+"""What is checked of every batch before it is stored, and the two patches that storing needs. Hot.
+
+The broker looks at the 61 bytes of the header and runs one CRC over the rest; no record is touched (architecture.md
+3). `check_batch` is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication,
+the broker's own topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
+
+Left out: timestamps against the topic's limits and the clock, sequences against the producer's state (storage), the
+records themselves (`walk.walk_records`), and what lies inside a compressed batch.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    CRC_POSITION,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    MAX_TIMESTAMP_POSITION,
+    MIN_BATCH_LENGTH,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    unsupported_magic,
+)
+from ottla.record.compression import ZSTD
+from ottla.record.errors import CorruptBatch, InvalidRecord
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_UINT32 = struct.Struct(">I")
+_SPECIAL_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK | TRANSACTIONAL_MASK
+_MIN_RECORD_SIZE = 7
+
+
+def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
+    """Magic, length and CRC."""
+    if end - start < HEADER_SIZE:
+        if end - start > MAGIC_POSITION and buffer[start + MAGIC_POSITION] != MAGIC_V2:
+            raise unsupported_magic(buffer[start + MAGIC_POSITION], start)
+        raise CorruptBatch("a batch header is cut short", start)
+    header: BatchHeader = BATCH_HEADER.unpack_from(buffer, start)
+    if header[3] != MAGIC_V2:
+        raise unsupported_magic(header[3], start)
+    batch_length = header[1]
+    if batch_length < MIN_BATCH_LENGTH or batch_length > end - start - LOG_OVERHEAD:
+        raise CorruptBatch(f"a batch length of {batch_length} bytes does not fit", start)
+    if crc32c(view[start + ATTRIBUTES_POSITION : start + LOG_OVERHEAD + batch_length]) != header[4]:
+        raise CorruptBatch("the CRC of a batch does not match", start)
+    return header
+
+
+def check_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
+    """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
+
+    The batch may end before `end`. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
+    UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
+    producer fields).
+    """
+    header = _check_intact(buffer, view, start, end)
+    _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
+        header
+    )
+    if count <= 0 or count != last_offset_delta + 1:
+        raise InvalidRecord(f"{count} records contradict a last offset delta of {last_offset_delta}")
+    if base_timestamp < -1 or max_timestamp < base_timestamp:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"base timestamp {base_timestamp} and max timestamp {max_timestamp} contradict each other",
+        )
+    if attributes & _SPECIAL_ATTRIBUTES:
+        _check_attributes(attributes, producer_id)
+    codec_id = attributes & COMPRESSION_MASK
+    if codec_id == 0:
+        if count > (batch_length - MIN_BATCH_LENGTH) // _MIN_RECORD_SIZE:
+            raise InvalidRecord(f"{count} records do not fit {batch_length} bytes")
+    elif codec_id > ZSTD:
+        raise InvalidRecord(f"compression codec {codec_id} does not exist")
+    if producer_id != -1 and (producer_id < 0 or header[10] < 0 or header[11] < 0):
+        raise InvalidRecord(f"producer epoch {header[10]} or sequence {header[11]} is invalid beside a producer id")
+    return header
+
+
+def _check_attributes(attributes: int, producer_id: int) -> None:
+    if attributes & CONTROL_MASK:
+        raise InvalidRecord("clients can't write control records")
+    if attributes & TIMESTAMP_TYPE_MASK:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers can't set the timestamp type to LogAppendTime")
+    if attributes & DELETE_HORIZON_MASK:
+        raise InvalidRecord("clients can't set a delete horizon")
+    if attributes & TRANSACTIONAL_MASK and producer_id == -1:
+        raise InvalidRecord("a transactional batch needs a producer id")
+
+
+def check_replicated_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
+    """Check a batch that a broker wrote (or is about to): intact, and its counts possible after compaction.
+
+    Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    """
+    header = _check_intact(buffer, view, start, end)
+    if header[6] < 0 or not 0 <= header[12] <= header[6] + 1:
+        raise CorruptBatch(f"{header[12]} records contradict a last offset delta of {header[6]}", start)
+    return header
+
+
+def patch_batch(buffer: bytearray | memoryview, start: int, base_offset: int, leader_epoch: int) -> None:
+    """Set base offset and leader epoch in place; both lie outside the CRC."""
+    _INT64.pack_into(buffer, start, base_offset)
+    _INT32.pack_into(buffer, start + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, start: int, timestamp: int) -> None:
+    """Make `timestamp` (ms) that of all records of a batch that was checked before; renews the CRC."""
+    (batch_length,) = _INT32.unpack_from(buffer, start + LENGTH_POSITION)
+    (attributes,) = _INT16.unpack_from(buffer, start + ATTRIBUTES_POSITION)
+    _INT16.pack_into(buffer, start + ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_MASK)
+    _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, timestamp)
+    with memoryview(buffer) as view:
+        crc = crc32c(view[start + ATTRIBUTES_POSITION : start + LOG_OVERHEAD + batch_length])
+    _UINT32.pack_into(buffer, start + CRC_POSITION, crc)

@@ -1,0 +1,50 @@
+"""The one place that chooses between the compiled walk and its pure twin; both pass the same hostile corpus.
+
+The choice is made once, at import: the compiled module where it was built, else Python.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+IMPLEMENTATION: Literal["compiled", "pure"]
+"""Which twin serves; `ottla --version` prints it."""
+
+try:
+    from ottla.record._batch import (
+        INDEX_WIDTH,
+        find_timestamp,
+        index_records,
+        max_timestamp,
+        parse_headers,
+        parse_records,
+        record_keys,
+        walk_records,
+    )
+
+    IMPLEMENTATION = "compiled"
+except ImportError:
+    from ottla.record._batch_py import (
+        INDEX_WIDTH,
+        find_timestamp,
+        index_records,
+        max_timestamp,
+        parse_headers,
+        parse_records,
+        record_keys,
+        walk_records,
+    )
+
+    IMPLEMENTATION = "pure"
+
+__all__ = [
+    "IMPLEMENTATION",
+    "INDEX_WIDTH",
+    "find_timestamp",
+    "index_records",
+    "max_timestamp",
+    "parse_headers",
+    "parse_records",
+    "record_keys",
+    "walk_records",
+]
