@@ -1,0 +1,411 @@
+"""`BrokerConfig`: the broker's settings, validated, with the layers they came from.
+
+Layers, best first: dynamic for this broker, dynamic for the cluster (both from the metadata log), static (file and
+command line), default. A `BrokerConfig` never changes: dynamic updates make a new one by `with_dynamic`, and the
+settings that shape the process (identity, listeners, directories) come from the static layer only.
+
+What is wrong in a static setting is the operator's mistake: OperatorError names the setting and the way out. What is
+wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Kafka answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.common.config_def import (
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigValue,
+    UpdateMode,
+    render,
+)
+from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
+_LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+_CHAIN_OF: Mapping[str, tuple[str, ...]] = {
+    name: chain[index:] for chain in SYNONYM_CHAINS for index, name in enumerate(chain)
+}
+
+
+class BrokerConfig:
+    """The effective settings of one broker; immutable."""
+
+    __slots__ = (
+        "_dynamic_broker",
+        "_dynamic_default",
+        "_static",
+        "_topic_defaults",
+        "_values",
+        "advertised_listeners",
+        "listeners",
+        "log_dir",
+        "node_id",
+    )
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        """From settings that are known to be valid; everybody else calls `parse`."""
+        self._static = dict(static)
+        self._dynamic_default = dict(dynamic_default or {})
+        self._dynamic_broker = dict(dynamic_broker or {})
+        merged = self._static | self._dynamic_default | self._dynamic_broker
+        self._values: dict[str, ConfigValue] = {
+            name: key.parse(merged[name]) if name in merged else key.default for name, key in BROKER_CONFIGS.items()
+        }
+        self._topic_defaults = topic_defaults(self._values, frozenset(merged))
+        self.node_id = _node_id(self._static)
+        self._values["node.id"] = self._values["broker.id"] = self.node_id
+        self.log_dir = self._one_log_dir()
+        self.listeners = _bound_listeners(self)
+        self.advertised_listeners = _advertised_listeners(self)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+        """The config of a `server.properties`, and one warning for each setting without effect.
+
+        Raises OperatorError, which names the setting, for a bad value, for a contradiction, and for a security setting
+        that is not implemented.
+        """
+        known: dict[str, str] = {}
+        warnings: list[str] = []
+        for name, text in properties.items():
+            if name in BROKER_CONFIGS:
+                _check_static_value(BROKER_CONFIGS[name], text)
+                known[name] = text
+                continue
+            override = _LISTENER_OVERRIDE.fullmatch(name)
+            base = override.group(1) if override else name
+            _refuse_security(name, base, text)
+            if base in SECURITY_CONFIGS:
+                continue
+            reason = INERT_CONFIGS.get(base)
+            if override and base in BROKER_CONFIGS:
+                reason = "settings of one listener are not supported yet"
+            warnings.append(
+                f"{name} has no effect: {reason}" if reason else f"{name} is not a known setting and has no effect"
+            )
+        config = cls(known)
+        _check_roles(config)
+        warnings.extend(
+            f"listener {name} is not opened: the only controller is in this process"
+            for name in _controller_listener_names(config)
+        )
+        return config, warnings
+
+    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """The same static settings under the dynamic ones of the cluster and of this broker.
+
+        Unknown and fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here.
+        """
+        return BrokerConfig(self._static, _only_dynamic(default), _only_dynamic(broker))
+
+    def get(self, name: str) -> ConfigValue:
+        """The effective value; raises KeyError for a name that is not in the table."""
+        return self._values[name]
+
+    def get_int(self, name: str) -> int:
+        value = self._values[name]
+        if type(value) is not int:
+            raise TypeError(f"{name} is not a whole number that is always set")
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        value = self._values[name]
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is not a boolean")
+        return value
+
+    def get_str(self, name: str) -> str | None:
+        value = self._values[name]
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is not a string")
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """Empty when not set."""
+        value = self._values[name]
+        if value is None:
+            return ()
+        if not isinstance(value, tuple):
+            raise TypeError(f"{name} is not a list")
+        return value
+
+    @property
+    def rack(self) -> str | None:
+        return self.get_str("broker.rack")
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return tuple(name.upper() for name in self.get_list("controller.listener.names"))
+
+    @property
+    def topic_defaults(self) -> Mapping[str, ConfigValue]:
+        """What each topic setting is without an override."""
+        return self._topic_defaults
+
+    def topic_properties(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """The effective settings of a topic with these overrides, for `LogConfig.from_properties`."""
+        return topic_properties(self._topic_defaults, overrides)
+
+    def advertise(self, bound: Sequence[Endpoint], hostname: str) -> list[Endpoint]:
+        """What clients are told, from what was bound (real ports).
+
+        Port 0 in `advertised.listeners` is replaced by the bound port, an empty or wildcard host by `hostname`.
+        """
+        configured = {endpoint.listener_name: endpoint for endpoint in self.advertised_listeners}
+        result = []
+        for endpoint in bound:
+            told = configured.get(endpoint.listener_name, endpoint)
+            host = hostname if told.host in _WILDCARDS else told.host
+            result.append(
+                Endpoint(endpoint.listener_name, endpoint.security_protocol, host, told.port or endpoint.port)
+            )
+        return result
+
+    def _one_log_dir(self) -> str:
+        dirs = self.get_list("log.dirs") or (self.get_str("log.dir") or "",)
+        if len(dirs) > 1:
+            raise OperatorError(
+                f"log.dirs names {len(dirs)} directories, but this version keeps its data in one; "
+                "name a single directory"
+            )
+        if not dirs[0]:
+            raise OperatorError("log.dirs is empty; name the directory that holds the data")
+        return dirs[0]
+
+    # -- description ---------------------------------------------------------------------------------------------
+
+    def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """Where the value of `name` may come from, best first, defaults last (KIP-226)."""
+        chain = _CHAIN_OF.get(name, (name,))
+        layers: Iterable[tuple[Mapping[str, str], ConfigSource]] = (
+            (self._dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        found = [
+            ConfigSynonym(synonym, None if BROKER_CONFIGS[synonym].sensitive else values[synonym], source)
+            for values, source in layers
+            for synonym in chain
+            if synonym in values
+        ]
+        for synonym in chain:
+            default = render(BROKER_CONFIGS[synonym].default)
+            if default is not None:
+                found.append(ConfigSynonym(synonym, default, ConfigSource.DEFAULT_CONFIG))
+        return tuple(found)
+
+    def describe(self) -> list[ConfigEntry]:
+        """Every broker setting that takes effect, by name, for DescribeConfigs of this broker."""
+        entries = []
+        for name in sorted(BROKER_CONFIGS):
+            key = BROKER_CONFIGS[name]
+            synonyms = self.synonyms(name)
+            own = [synonym for synonym in synonyms if synonym.name == name]
+            source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
+            entries.append(self._entry(key, render(self._values[name]), source, synonyms))
+        return entries
+
+    def describe_cluster_default(self) -> list[ConfigEntry]:
+        """The dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        return [
+            self._entry(BROKER_CONFIGS[name], text, source, (ConfigSynonym(name, text, source),))
+            for name, text in sorted(self._dynamic_default.items())
+        ]
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """Every setting of a topic with these overrides, by name, for DescribeConfigs."""
+        chains = {
+            name: self.synonyms(name) for key in TOPIC_CONFIGS.values() for name, _factor in key.server_synonyms[:1]
+        }
+        return [
+            describe_topic_config(TOPIC_CONFIGS[name], overrides, self._topic_defaults, chains)
+            for name in sorted(TOPIC_CONFIGS)
+            if not TOPIC_CONFIGS[name].internal
+        ]
+
+    def _entry(
+        self, key: ConfigKey, value: str | None, source: ConfigSource, synonyms: tuple[ConfigSynonym, ...]
+    ) -> ConfigEntry:
+        read_only = key.update_mode is UpdateMode.READ_ONLY
+        shown = None if key.sensitive else value
+        return ConfigEntry(key.name, shown, key.type, source, key.sensitive, read_only, key.doc, synonyms)
+
+
+def validate_dynamic(overrides: Mapping[str, str]) -> None:
+    """Check dynamic broker settings; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice of code)."""
+    fixed = [name for name in overrides if name not in BROKER_CONFIGS or not _is_dynamic(BROKER_CONFIGS[name])]
+    if fixed:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        )
+    for name, text in overrides.items():
+        try:
+            BROKER_CONFIGS[name].parse(text)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _is_dynamic(key: ConfigKey) -> bool:
+    return key.update_mode is not UpdateMode.READ_ONLY
+
+
+def _only_dynamic(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if name in BROKER_CONFIGS and _is_dynamic(BROKER_CONFIGS[name])}
+
+
+def _check_static_value(key: ConfigKey, text: str) -> None:
+    try:
+        key.parse(text)
+    except KafkaError as error:
+        raise OperatorError(f"{error.message} (setting {key.name})") from error
+
+
+def _refuse_security(name: str, base: str, text: str) -> None:
+    if base in SECURITY_CONFIGS:
+        if text.strip() == (SECURITY_CONFIGS[base] or ""):
+            return
+    elif not base.startswith(SECURITY_PREFIXES) and ".sasl." not in base:
+        return
+    raise OperatorError(
+        f"{name} asks for a security feature that is not implemented yet; remove it, and keep the broker on a network "
+        "where every client is trusted"
+    )
+
+
+def _node_id(static: Mapping[str, str]) -> int:
+    node_id = static.get("node.id")
+    broker_id = static.get("broker.id")
+    if broker_id is not None and int(broker_id) < 0:
+        broker_id = None
+    if node_id is not None and broker_id is not None and int(node_id) != int(broker_id):
+        raise OperatorError(f"node.id is {node_id} and broker.id is {broker_id}; set only one of them, or both alike")
+    chosen = node_id if node_id is not None else broker_id
+    default = BROKER_CONFIGS["node.id"].default
+    return int(chosen) if chosen is not None else int(str(default))
+
+
+def parse_endpoints(setting: str, items: Iterable[str], protocols: Mapping[str, str]) -> list[Endpoint]:
+    """Parse `NAME://host:port` items; names become upper case. Raises OperatorError that names `setting`."""
+    endpoints: list[Endpoint] = []
+    for item in items:
+        match = _LISTENER.fullmatch(item.strip())
+        if match is None or int(match.group(4)) > 65535:
+            raise OperatorError(f"{setting} holds {item!r}, which is not of the form NAME://host:port")
+        name = match.group(1).upper()
+        if name not in protocols:
+            raise OperatorError(
+                f"{setting} names listener {name}, which listener.security.protocol.map does not map to a protocol"
+            )
+        host = match.group(2) or match.group(3) or ""
+        endpoints.append(Endpoint(name, protocols[name], host, int(match.group(4))))
+    names = [endpoint.listener_name for endpoint in endpoints]
+    if len(set(names)) != len(names):
+        raise OperatorError(f"{setting} uses a listener name twice; each listener needs a name of its own")
+    return endpoints
+
+
+def _security_protocols(config: BrokerConfig) -> dict[str, str]:
+    text = config.get_str("listener.security.protocol.map") or ""
+    protocols: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = item.partition(":")
+        if not colon or protocol.strip().upper() not in SECURITY_PROTOCOLS:
+            raise OperatorError(
+                f"listener.security.protocol.map holds {item!r}; each entry is NAME:PROTOCOL with a protocol out of "
+                f"{', '.join(SECURITY_PROTOCOLS)}"
+            )
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    for name in config.controller_listener_names:
+        protocols.setdefault(name, "PLAINTEXT")
+    return protocols
+
+
+def _bound_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
+    endpoints = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
+    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
+    if not endpoints:
+        raise OperatorError("listeners has no listener for clients; add one such as PLAINTEXT://127.0.0.1:9092")
+    for endpoint in endpoints:
+        if endpoint.security_protocol != "PLAINTEXT":
+            raise OperatorError(
+                f"listeners: {endpoint.listener_name} uses {endpoint.security_protocol}, which is not implemented yet; "
+                "only PLAINTEXT listeners can be opened"
+            )
+    _check_distinct_addresses(endpoints)
+    return tuple(endpoints)
+
+
+def _check_distinct_addresses(endpoints: Sequence[Endpoint]) -> None:
+    """One port may serve an IPv4 and an IPv6 address, and distinct hosts; the same pair twice can't be bound."""
+    seen: set[tuple[str, int]] = set()
+    for endpoint in endpoints:
+        address = (endpoint.host, endpoint.port)
+        if endpoint.port and address in seen:
+            raise OperatorError(f"listeners uses {endpoint.address} twice; each listener needs a port of its own")
+        seen.add(address)
+
+
+def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
+    items = config.get_list("advertised.listeners")
+    if not items:
+        return ()
+    endpoints = parse_endpoints("advertised.listeners", items, _security_protocols(config))
+    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
+    bound = {endpoint.listener_name for endpoint in config.listeners}
+    for endpoint in endpoints:
+        if endpoint.host in ("0.0.0.0", "::"):
+            raise OperatorError(
+                f"advertised.listeners: {endpoint.listener_name} advertises {endpoint.host}, which no client can "
+                "connect to; name a host that clients can reach"
+            )
+        if endpoint.listener_name not in bound:
+            raise OperatorError(
+                f"advertised.listeners names {endpoint.listener_name}, which listeners does not have; add it there"
+            )
+    return tuple(endpoints)
+
+
+def _controller_listener_names(config: BrokerConfig) -> list[str]:
+    items = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
+    return [item.listener_name for item in items if item.listener_name in config.controller_listener_names]
+
+
+def _check_roles(config: BrokerConfig) -> None:
+    """This version is broker and only controller in one process; anything else must not start as if it were."""
+    roles = set(config.get_list("process.roles"))
+    if roles and roles != {"broker", "controller"}:
+        raise OperatorError(
+            "process.roles must be broker,controller: this version has no separate controllers; remove it or set both"
+        )
+    voters = [item.partition("@")[0].strip() for item in config.get_list("controller.quorum.voters")]
+    if voters and voters != [str(config.node_id)]:
+        raise OperatorError(
+            "controller.quorum.voters names other voters than this node, and this version is its own only voter; "
+            "remove it, or name this node alone"
+        )
+    inter_broker = config.get_str("inter.broker.listener.name")
+    if inter_broker and inter_broker.upper() not in {endpoint.listener_name for endpoint in config.listeners}:
+        raise OperatorError(
+            f"inter.broker.listener.name is {inter_broker}, which listeners does not have; name one that is there"
+        )
+    if config.get_str("security.inter.broker.protocol") != "PLAINTEXT":
+        raise OperatorError(
+            "security.inter.broker.protocol asks for a protocol that is not implemented yet; use PLAINTEXT"
+        )

@@ -1,0 +1,440 @@
+"""The broker settings that take effect: names, types and defaults of Apache Kafka 4.1, texts our own.
+
+Deviations from Kafka's defaults, each so that `ottla start` works without a file: `node.id` 1, `process.roles`
+broker and controller, `listeners` on the loopback address, `log.dir` under the working directory. Settings that
+Kafka knows and that have no effect here yet are in `config_keys_inert`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.common.config_def import (
+    MAX_INT,
+    MAX_LONG,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    OneOf,
+    RangeOr,
+    UnlimitedOrPositive,
+    UpdateMode,
+    Validator,
+    at_least,
+    between,
+    key_table,
+)
+from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
+
+DEFAULT_SECURITY_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+
+
+def _fixed(
+    name: str,
+    kind: ConfigType,
+    default: ConfigValue,
+    doc: str,
+    validator: Validator | None = None,
+    *,
+    importance: Importance = Importance.MEDIUM,
+) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, importance, UpdateMode.READ_ONLY)
+
+
+def _dynamic(
+    name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None
+) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, Importance.HIGH, UpdateMode.CLUSTER_WIDE)
+
+
+_IDENTITY = [
+    _fixed(
+        "node.id",
+        ConfigType.INT,
+        1,
+        "Number of this node, unique in the cluster; kept in meta.properties of the data directory.",
+        at_least(0),
+        importance=Importance.HIGH,
+    ),
+    _fixed("broker.id", ConfigType.INT, -1, "Older name of node.id.", importance=Importance.HIGH),
+    _fixed(
+        "process.roles",
+        ConfigType.LIST,
+        ("broker", "controller"),
+        "What this process is; at present always both.",
+        OneOf(("broker", "controller")),
+        importance=Importance.HIGH,
+    ),
+    _fixed("broker.rack", ConfigType.STRING, None, "Rack of this broker, told to clients in Metadata."),
+    _fixed(
+        "listeners",
+        ConfigType.LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Addresses to listen on, as NAME://host:port; an empty host is all interfaces, port 0 takes a free one.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "advertised.listeners",
+        ConfigType.LIST,
+        None,
+        "Addresses that clients are told to connect to, by listener name; listeners when not set.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "listener.security.protocol.map",
+        ConfigType.STRING,
+        DEFAULT_SECURITY_PROTOCOL_MAP,
+        "Security protocol of each listener name; only PLAINTEXT can be used at present.",
+    ),
+    _fixed(
+        "controller.listener.names",
+        ConfigType.LIST,
+        (),
+        "Listeners of the controller. They are not opened while the only voter is in this process.",
+    ),
+    _fixed("inter.broker.listener.name", ConfigType.STRING, None, "Listener that other brokers use."),
+    _fixed(
+        "security.inter.broker.protocol",
+        ConfigType.STRING,
+        "PLAINTEXT",
+        "Security protocol between brokers; only PLAINTEXT at present.",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    ),
+    _fixed(
+        "controller.quorum.voters",
+        ConfigType.LIST,
+        (),
+        "Voters as id@host:port; at present none, or this node alone.",
+        importance=Importance.HIGH,
+    ),
+]
+
+_TOPICS = [
+    _fixed(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Create a topic when a client asks for the metadata of one that is not there and allows it.",
+        importance=Importance.HIGH,
+    ),
+    _fixed("delete.topic.enable", ConfigType.BOOLEAN, True, "Allow topics to be deleted.", importance=Importance.HIGH),
+    _fixed(
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "Partitions of a topic that is created without a number of them.",
+        at_least(1),
+    ),
+    _fixed(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "Replicas of a topic that is created without a replication factor.",
+        at_least(1),
+    ),
+]
+
+_LOG_FIXED = [
+    _fixed(
+        "log.dir",
+        ConfigType.STRING,
+        "./ottla-data",
+        "Data directory, where log.dirs is not set.",
+        importance=Importance.HIGH,
+    ),
+    _fixed("log.dirs", ConfigType.LIST, None, "Data directory (one at present).", importance=Importance.HIGH),
+    _fixed(
+        "log.flush.offset.checkpoint.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often the recovery points are written to their checkpoint file.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often the log start offsets are written to their checkpoint file.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.flush.scheduler.interval.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "How often logs are looked at for flush.ms.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.retention.check.interval.ms",
+        ConfigType.LONG,
+        300_000,
+        "How often logs are looked at for deletion by time and size.",
+        at_least(1),
+    ),
+    _fixed(
+        "log.retention.hours",
+        ConfigType.INT,
+        168,
+        "Hours to keep a log, where neither log.retention.ms nor log.retention.minutes is set.",
+        UnlimitedOrPositive(),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.retention.minutes",
+        ConfigType.INT,
+        None,
+        "Minutes to keep a log, where log.retention.ms is not set.",
+        UnlimitedOrPositive(),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.roll.hours",
+        ConfigType.INT,
+        168,
+        "Hours after which a new segment is begun, where log.roll.ms is not set.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.roll.jitter.hours",
+        ConfigType.INT,
+        0,
+        "Hours of jitter, where log.roll.jitter.ms is not set.",
+        at_least(0),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "replica.high.watermark.checkpoint.interval.ms",
+        ConfigType.LONG,
+        5_000,
+        "How often the high watermarks are written to their checkpoint file.",
+        at_least(1),
+    ),
+    _fixed(
+        "metadata.log.max.record.bytes.between.snapshots",
+        ConfigType.LONG,
+        20 * 1024**2,
+        "Bytes of metadata log after which a snapshot is made.",
+        at_least(1),
+    ),
+    _fixed(
+        "metadata.log.max.snapshot.interval.ms",
+        ConfigType.LONG,
+        HOUR_MS,
+        "Time after which a snapshot is made when there are new records; 0 is never by time.",
+        at_least(0),
+    ),
+    _fixed(
+        "metadata.log.segment.bytes",
+        ConfigType.INT,
+        1024**3,
+        "Segment size of the metadata log.",
+        at_least(8 * 1024**2),
+    ),
+    _fixed("metadata.log.segment.ms", ConfigType.LONG, WEEK_MS, "Segment age of the metadata log.", at_least(1)),
+    _fixed(
+        "metadata.max.retention.bytes",
+        ConfigType.LONG,
+        100 * 1024**2,
+        "Size of metadata log and snapshots above which the part before the latest snapshot is deleted.",
+    ),
+    _fixed(
+        "metadata.max.retention.ms",
+        ConfigType.LONG,
+        WEEK_MS,
+        "Age from which the metadata log before the latest snapshot, and older snapshots, are deleted.",
+    ),
+]
+
+_LOG_DYNAMIC = [
+    _dynamic(
+        "log.cleanup.policy",
+        ConfigType.LIST,
+        ("delete",),
+        "Default of cleanup.policy.",
+        OneOf(CLEANUP_POLICIES),
+    ),
+    _dynamic(
+        "log.cleaner.delete.retention.ms",
+        ConfigType.LONG,
+        24 * HOUR_MS,
+        "Default of delete.retention.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.cleaner.max.compaction.lag.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "Default of max.compaction.lag.ms.",
+        at_least(1),
+    ),
+    _dynamic("log.cleaner.min.compaction.lag.ms", ConfigType.LONG, 0, "Default of min.compaction.lag.ms.", at_least(0)),
+    _dynamic(
+        "log.cleaner.min.cleanable.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        "Default of min.cleanable.dirty.ratio.",
+        between(0, 1),
+    ),
+    _dynamic("log.flush.interval.messages", ConfigType.LONG, MAX_LONG, "Default of flush.messages.", at_least(1)),
+    _dynamic(
+        "log.flush.interval.ms",
+        ConfigType.LONG,
+        None,
+        "Default of flush.ms; log.flush.scheduler.interval.ms when not set.",
+        at_least(0),
+    ),
+    _dynamic("log.index.interval.bytes", ConfigType.INT, 4096, "Default of index.interval.bytes.", at_least(0)),
+    _dynamic("log.index.size.max.bytes", ConfigType.INT, 10 * 1024**2, "Default of segment.index.bytes.", at_least(4)),
+    _dynamic("log.local.retention.bytes", ConfigType.LONG, -2, "Default of local.retention.bytes.", at_least(-2)),
+    _dynamic("log.local.retention.ms", ConfigType.LONG, -2, "Default of local.retention.ms.", at_least(-2)),
+    _dynamic(
+        "log.message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        HOUR_MS,
+        "Default of message.timestamp.after.max.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "Default of message.timestamp.before.max.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "Default of message.timestamp.type.",
+        OneOf(TIMESTAMP_TYPES),
+    ),
+    _dynamic("log.preallocate", ConfigType.BOOLEAN, False, "Default of preallocate."),
+    _dynamic("log.retention.bytes", ConfigType.LONG, -1, "Default of retention.bytes."),
+    _dynamic(
+        "log.retention.ms",
+        ConfigType.LONG,
+        None,
+        "Default of retention.ms; log.retention.minutes, then log.retention.hours, when not set.",
+        UnlimitedOrPositive(),
+    ),
+    _dynamic(
+        "log.roll.jitter.ms",
+        ConfigType.LONG,
+        None,
+        "Default of segment.jitter.ms; log.roll.jitter.hours when not set.",
+        at_least(0),
+    ),
+    _dynamic("log.roll.ms", ConfigType.LONG, None, "Default of segment.ms; log.roll.hours when not set.", at_least(1)),
+    _dynamic("log.segment.bytes", ConfigType.INT, 1024**3, "Default of segment.bytes.", at_least(1024**2)),
+    _dynamic("log.segment.delete.delay.ms", ConfigType.LONG, 60_000, "Default of file.delete.delay.ms.", at_least(0)),
+    _dynamic("message.max.bytes", ConfigType.INT, 1048588, "Default of max.message.bytes.", at_least(0)),
+    _dynamic("min.insync.replicas", ConfigType.INT, 1, "Default of the topic setting of that name.", at_least(1)),
+    _dynamic(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "Default of the topic setting of that name.",
+        OneOf(COMPRESSION_TYPES),
+    ),
+    _dynamic(
+        "compression.gzip.level",
+        ConfigType.INT,
+        -1,
+        "Default of the topic setting of that name.",
+        RangeOr(1, 9, -1),
+    ),
+    _dynamic("compression.lz4.level", ConfigType.INT, 9, "Default of the topic setting of that name.", between(1, 17)),
+    _dynamic(
+        "compression.zstd.level",
+        ConfigType.INT,
+        3,
+        "Default of the topic setting of that name.",
+        between(-131072, 22),
+    ),
+    _dynamic(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Default of the topic setting of that name.",
+    ),
+]
+
+_NETWORK = [
+    _fixed(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        100 * 1024**2,
+        "Largest request; a connection that announces more is closed.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.receive.buffer.bytes",
+        ConfigType.INT,
+        102_400,
+        "SO_RCVBUF of client connections; -1 leaves it to the operating system.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.send.buffer.bytes",
+        ConfigType.INT,
+        102_400,
+        "SO_SNDBUF of client connections; -1 leaves it to the operating system.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.listen.backlog.size",
+        ConfigType.INT,
+        50,
+        "Connections that may wait to be accepted on each listener.",
+        at_least(1),
+    ),
+    _fixed(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600_000,
+        "Time without a request after which a connection is closed; -1 is never.",
+    ),
+    _fixed("max.connections", ConfigType.INT, MAX_INT, "Connections at one time, over all listeners.", at_least(0)),
+    _fixed("max.connections.per.ip", ConfigType.INT, MAX_INT, "Connections at one time from one address.", at_least(0)),
+    _fixed(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        55 * 1024**2,
+        "Most bytes of records in one fetch response.",
+        at_least(1024),
+    ),
+    _fixed(
+        "max.incremental.fetch.session.cache.slots",
+        ConfigType.INT,
+        1000,
+        "Incremental fetch sessions that are kept at one time (KIP-227).",
+        at_least(0),
+    ),
+    _fixed(
+        "max.request.partition.size.limit",
+        ConfigType.INT,
+        2000,
+        "Most partitions in one DescribeTopicPartitions response.",
+        at_least(1),
+    ),
+    _fixed(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        24 * HOUR_MS,
+        "Time after its last write from which a producer's sequence numbers are forgotten.",
+        at_least(1),
+    ),
+]
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table([*_IDENTITY, *_TOPICS, *_LOG_FIXED, *_LOG_DYNAMIC, *_NETWORK])
+
+SYNONYM_CHAINS: tuple[tuple[str, ...], ...] = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+"""Settings that say one thing in several units: the first that is set counts."""

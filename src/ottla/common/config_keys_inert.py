@@ -1,0 +1,181 @@
+"""Settings of Apache Kafka 4.1 that have no effect here, with the reason that the one warning gives.
+
+`INERT_CONFIGS` start with a warning. `SECURITY_CONFIGS` would leave the operator believing in a protection that is
+not there, so a value other than the one that asks for nothing refuses to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+_REASONS: tuple[tuple[str, str], ...] = (
+    (
+        "one event loop serves everything, there are no thread pools to size",
+        "background.threads group.coordinator.threads log.cleaner.threads num.io.threads num.network.threads "
+        "num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers "
+        "share.coordinator.threads",
+    ),
+    (
+        "requests of a connection wait in the socket, so there is no request queue to bound",
+        "queued.max.request.bytes queued.max.requests",
+    ),
+    (
+        "waiting requests leave their queues at once, there is nothing to purge",
+        "delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests "
+        "producer.purgatory.purge.interval.requests share.fetch.purgatory.purge.interval.requests",
+    ),
+    (
+        "the cluster is this one broker",
+        "auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms "
+        "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms "
+        "controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers "
+        "controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms "
+        "controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms "
+        "controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.socket.timeout.ms "
+        "early.start.listeners initial.broker.registration.timeout.ms leader.imbalance.check.interval.seconds "
+        "leader.imbalance.per.broker.percentage replica.fetch.backoff.ms replica.fetch.max.bytes "
+        "replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.lag.time.max.ms "
+        "replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms "
+        "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
+        "unstable.api.versions.enable unstable.feature.versions.enable",
+    ),
+    (
+        "there are no consumer groups yet",
+        "group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms "
+        "group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy "
+        "group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms "
+        "group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms "
+        "group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.rebalance.protocols "
+        "group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms "
+        "offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size "
+        "offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec "
+        "offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes",
+    ),
+    (
+        "there are no share groups yet",
+        "group.share.assignors group.share.delivery.count.limit group.share.enable "
+        "group.share.heartbeat.interval.ms group.share.max.heartbeat.interval.ms "
+        "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions "
+        "group.share.max.size group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms "
+        "group.share.min.session.timeout.ms group.share.partition.max.record.locks "
+        "group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms "
+        "share.coordinator.append.linger.ms share.coordinator.load.buffer.size "
+        "share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec "
+        "share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions "
+        "share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor "
+        "share.coordinator.state.topic.segment.bytes share.coordinator.write.timeout.ms",
+    ),
+    (
+        "there are no streams groups yet",
+        "group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms "
+        "group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size "
+        "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms "
+        "group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms",
+    ),
+    (
+        "there are no transactions yet",
+        "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms "
+        "transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms "
+        "transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions "
+        "transaction.state.log.replication.factor transaction.state.log.segment.bytes "
+        "transaction.two.phase.commit.enable transactional.id.expiration.ms",
+    ),
+    (
+        "there is no log cleaner yet",
+        "log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable "
+        "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second",
+    ),
+    (
+        "there are no quotas yet",
+        "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
+        "client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds "
+        "max.connection.creation.rate max.connections.per.ip.overrides quota.window.num quota.window.size.seconds "
+        "replication.quota.window.num replication.quota.window.size.seconds",
+    ),
+    (
+        "there is no tiered storage yet",
+        "follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms "
+        "remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size "
+        "remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num "
+        "remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size "
+        "remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num "
+        "remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size "
+        "remote.log.manager.task.interval.ms "
+        "remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes "
+        "remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path "
+        "remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name "
+        "remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name "
+        "remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix "
+        "remote.log.storage.system.enable",
+    ),
+    (
+        "no-op records only serve to measure the lag of other voters, and there are none",
+        "metadata.max.idle.interval.ms",
+    ),
+    ("the metadata log lives in the data directory", "metadata.log.dir"),
+    ("there is one data directory, whose failure ends the broker", "log.dir.failure.timeout.ms cordoned.log.dirs"),
+    (
+        "there is no Java virtual machine to load classes",
+        "alter.config.policy.class.name create.topic.policy.class.name",
+    ),
+    ("there is no Java virtual machine to load classes", "config.providers auto.include.jmx.reporter"),
+    (
+        "metrics are served for Prometheus by --metrics-port",
+        "kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples "
+        "metrics.recording.level metrics.sample.window.ms",
+    ),
+    ("there is no client telemetry yet", "telemetry.max.bytes"),
+    (
+        "ZooKeeper is not supported yet",
+        "zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests "
+        "zookeeper.metadata.migration.enable zookeeper.session.timeout.ms",
+    ),
+    (
+        "Apache Kafka 4 removed it",
+        "broker.id.generation.enable control.plane.listener.name inter.broker.protocol.version "
+        "log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms "
+        "password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length "
+        "password.encoder.keyfactory.algorithm reserved.broker.max.id",
+    ),
+)
+
+
+def _by_name(reasons: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    return {name: reason for reason, names in reasons for name in names.split()}
+
+
+INERT_CONFIGS: Mapping[str, str] = _by_name(_REASONS)
+"""Why each of these settings has no effect."""
+
+SECURITY_CONFIGS: Mapping[str, str | None] = {
+    "allow.everyone.if.no.acl.found": "true",
+    "authorizer.class.name": "",
+    "connection.failed.authentication.delay.ms": "100",
+    "connections.max.reauth.ms": "0",
+    "delegation.token.expiry.check.interval.ms": "3600000",
+    "delegation.token.expiry.time.ms": "86400000",
+    "delegation.token.max.lifetime.ms": "604800000",
+    "delegation.token.master.key": None,
+    "delegation.token.secret.key": None,
+    "password.encoder.old.secret": None,
+    "password.encoder.secret": None,
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.mechanism.controller.protocol": "GSSAPI",
+    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+    "sasl.server.max.receive.size": "524288",
+    "security.providers": None,
+    "ssl.client.auth": "none",
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+    "ssl.endpoint.identification.algorithm": "https",
+    "ssl.keystore.type": "JKS",
+    "ssl.principal.mapping.rules": "DEFAULT",
+    "ssl.protocol": "TLSv1.3",
+    "ssl.truststore.type": "JKS",
+    "super.users": None,
+}
+"""Security settings with the value that asks for nothing (None: only an empty one)."""
+
+SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.", "zookeeper.set.acl")
+"""Every other name that begins so is a security setting without a harmless value."""
