@@ -1,0 +1,26 @@
+"""Frames: every request and response is a 32-bit big-endian size and that many bytes."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ProtocolError
+
+SIZE_BYTES = 4
+DEFAULT_MAX_FRAME_BYTES = 104_857_600
+"""Kafka's default of `socket.request.max.bytes`."""
+
+_SIZE = Struct(">i")
+
+
+def frame_length(buffer: Buffer, position: int, max_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> int:
+    """The size of the frame whose prefix stands at `position`; the caller has made sure that the 4 bytes are there.
+
+    Raises ProtocolError when it is negative or above `max_bytes`, before anything is allocated for it
+    (CVE-2022-34917).
+    """
+    size: int = _SIZE.unpack_from(buffer, position)[0]
+    if size < 0 or size > max_bytes:
+        raise ProtocolError(f"a frame of {size} bytes is outside [0, {max_bytes}]")
+    return size

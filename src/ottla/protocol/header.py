@@ -1,0 +1,100 @@
+"""Request and response headers, and whole frames around a message.
+
+A request header is key, version, correlation id and the client id as a nullable string in the classic form, in every
+version; version 2 adds a tag section. A response header is the correlation id; version 1 adds a tag section.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ProtocolError
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
+from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.registry import API
+from ottla.protocol.tags import skip_tags
+
+_REQUEST = Struct(">hhih")
+_RESPONSE = Struct(">ii")
+_SIZE = Struct(">i")
+_CORRELATION = Struct(">i")
+
+
+class RequestHeader:
+    """The header of one request; `body_start` is the position of the first byte behind it."""
+
+    __slots__ = ("api_key", "api_version", "body_start", "client_id", "correlation_id")
+
+    def __init__(
+        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_start: int
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body_start = body_start
+
+
+def parse_request_header(buffer: Buffer, start: int, end: int) -> RequestHeader:
+    """The header of the request in `buffer[start:end]`.
+
+    The version may be one that isn't served: the caller decides, by `ApiSpec.supports`. Raises ProtocolError when the
+    bytes end early or the API is unknown, since then not even the header's layout is known.
+    """
+    position = start + _REQUEST.size
+    if position > end:
+        raise ProtocolError("a request ends within its header")
+    api_key, api_version, correlation_id, size = _REQUEST.unpack_from(buffer, start)
+    spec = API.get(api_key)
+    if spec is None:
+        raise ProtocolError(f"unknown API key {api_key}")
+    if size < 0:
+        client_id = None
+    else:
+        if size > end - position:
+            raise ProtocolError("the client id exceeds the bytes left")
+        client_id = bytes(buffer[position : position + size]).decode(errors="replace")
+        position += size
+    if api_version >= spec.flexible_from:
+        position = skip_tags(buffer, position, end)
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
+    """A whole response frame, size prefix included. Raises KafkaError as `write_message` does."""
+    out = bytearray(_RESPONSE.pack(0, correlation_id))
+    if API[api_key].response_header_version(version):
+        out.append(0)
+    write_message(message, version, out)
+    _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: object) -> bytes:
+    """A whole request frame, size prefix included. Raises KafkaError as `write_message` does."""
+    encoded = b"" if client_id is None else client_id.encode()
+    out = bytearray(SIZE_BYTES)
+    out += _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
+    out += encoded
+    if API[api_key].request_header_version(version) == 2:
+        out.append(0)
+    write_message(message, version, out)
+    _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def decode_response(api_key: int, version: int, buffer: Buffer) -> tuple[int, Any]:
+    """(correlation id, message) of a response frame without its size prefix; raises ProtocolError."""
+    end = len(buffer)
+    position = _CORRELATION.size
+    if end < position:
+        raise ProtocolError("a response ends within its header")
+    correlation_id: int = _CORRELATION.unpack_from(buffer, 0)[0]
+    spec = API[api_key]
+    if spec.response_header_version(version):
+        position = skip_tags(buffer, position, end)
+    message: Any
+    message, _ = read_message(spec.response, version, buffer, position, end, MAX_RESPONSE_ELEMENTS)
+    return correlation_id, message

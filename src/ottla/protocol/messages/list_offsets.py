@@ -1,0 +1,53 @@
+"""ListOffsets (key 2): the offset for a timestamp, or one of the special timestamps below.
+
+1 answers one offset, 2 knows isolation levels, 4 leader epochs (KIP-320), 6 is flexible. The special timestamps came
+one by one, and each needs its version: 7 the maximum timestamp (KIP-734), 8 the local log start (KIP-405), 9 the end of
+what is tiered (KIP-1005), 11 the first offset not yet uploaded (KIP-1023). 10 adds a timeout for remote lookups
+(KIP-1075).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import INT8, INT16, INT32, INT64, STRING, array, f, message, struct
+
+
+@struct
+class ListOffsetsPartition:
+    partition_index: int = f(INT32, "0+")
+    current_leader_epoch: int = f(INT32, "4+", default=-1, ignorable=True)
+    timestamp: int = f(INT64, "0+")
+
+
+@struct
+class ListOffsetsTopic:
+    name: str = f(STRING, "0+")
+    partitions: list[ListOffsetsPartition] = f(array(ListOffsetsPartition), "0+")
+
+
+@message("1-11", flexible="6+")
+class ListOffsetsRequest:
+    replica_id: int = f(INT32, "0+")
+    isolation_level: int = f(INT8, "2+")
+    topics: list[ListOffsetsTopic] = f(array(ListOffsetsTopic), "0+")
+    timeout_ms: int = f(INT32, "10+", ignorable=True)
+
+
+@struct
+class ListOffsetsPartitionResponse:
+    partition_index: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+    timestamp: int = f(INT64, "0+", default=-1)
+    offset: int = f(INT64, "0+", default=-1)
+    leader_epoch: int = f(INT32, "4+", default=-1, ignorable=True)
+
+
+@struct
+class ListOffsetsTopicResponse:
+    name: str = f(STRING, "0+")
+    partitions: list[ListOffsetsPartitionResponse] = f(array(ListOffsetsPartitionResponse), "0+")
+
+
+@message("1-11", flexible="6+")
+class ListOffsetsResponse:
+    throttle_time_ms: int = f(INT32, "2+", ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = f(array(ListOffsetsTopicResponse), "0+")

@@ -1,0 +1,237 @@
+"""Compiles, for one message class and one version, a flat function that reads it.
+
+Invariants of what is emitted:
+
+- `data` holds exactly the bytes that may be read, so `struct` and indexing fail at its end by themselves; every length
+  and every count is compared with the bytes left before a slice or a list is made from it.
+- `budget` bounds the elements and tagged fields of one message, so that a small frame can't become many objects or
+  much work (CVE-2026-111108, CVE-2026-111115). Unknown tagged fields are skipped, never kept.
+- A null where the declaration knows none is an error.
+
+Nested structs are inlined: Kafka has no recursive ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct, unpack_from
+from typing import Any
+
+from ottla.common.errors import ProtocolError
+from ottla.protocol.schema import UNSET, ArrayType, Field, Primitive, schema_of
+from ottla.protocol.source import Source, minimum_size, runs, tagged, untagged
+from ottla.record.varint import read_unsigned_varint
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+"""Takes the bytes and the element budget, returns the message and the bytes consumed."""
+
+
+def _null(name: str) -> ProtocolError:
+    return ProtocolError(f"{name} is null, which this version does not allow")
+
+
+def _exceeds(name: str) -> ProtocolError:
+    return ProtocolError(f"the length of {name} exceeds the bytes left")
+
+
+def _exhausted() -> ProtocolError:
+    return ProtocolError("the message has more elements than allowed")
+
+
+def compile_reader(cls: type, version: int) -> Reader:
+    """The reader of a message class at one version."""
+    flexible = version >= schema_of(cls).flexible_from
+    namespace: dict[str, Any] = {
+        "unpack_from": unpack_from,
+        "uvarint": read_unsigned_varint,
+        "null": _null,
+        "exceeds": _exceeds,
+        "exhausted": _exhausted,
+        "ProtocolError": ProtocolError,
+    }
+    compiler = _ReaderCompiler(Source(namespace), version, flexible)
+    source = compiler.source
+    source.line("def read(data, budget):")
+    source.indent()
+    source.line("end = len(data)")
+    source.line("p = 0")
+    target = compiler.emit_struct(cls)
+    source.line(f"return {target}, p")
+    return source.compile("read", f"reader of {cls.__name__} v{version}")
+
+
+class _ReaderCompiler:
+    """Emits statements that advance `p`."""
+
+    __slots__ = ("flexible", "source", "version")
+
+    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+        self.source = source
+        self.version = version
+        self.flexible = flexible
+
+    def emit_struct(self, cls: type) -> str:
+        """Read a struct; returns the variable that holds it."""
+        source = self.source
+        fields = schema_of(cls).fields
+        target = source.fresh("m")
+        name = source.constant("cls", cls)
+        source.line(f"{target} = {name}.__new__({name})")
+        in_body = untagged(fields, self.version)
+        for field in fields:
+            if field not in in_body:
+                source.line(f"{target}.{field.name} = {self._default(field)}")
+        for run in runs(in_body):
+            if isinstance(run[0].type, Primitive) and run[0].type.size:
+                self._emit_fixed(run, target)
+            else:
+                self._emit_variable(run[0], f"{target}.{run[0].name}")
+        if self.flexible:
+            self._emit_tags(fields, target)
+        return target
+
+    def _default(self, field: Field) -> str:
+        if field.default is UNSET and isinstance(field.type, ArrayType):
+            return "[]"
+        if field.default is UNSET and not isinstance(field.type, Primitive):
+            return f"{self.source.constant('cls', field.type)}()"
+        return self.source.constant("default", field.make_default())
+
+    def _emit_fixed(self, run: list[Field], target: str) -> None:
+        """Read adjacent fields of fixed size by one `struct` call, which fails at the end of data."""
+        layout = Struct(">" + "".join(field.type.code for field in run if isinstance(field.type, Primitive)))
+        unpack = self.source.constant("unpack", layout.unpack_from)
+        names = ", ".join(f"{target}.{field.name}" for field in run)
+        self.source.line(f"{names}{',' if len(run) == 1 else ''} = {unpack}(data, p)")
+        self.source.line(f"p += {layout.size}")
+
+    def _emit_variable(self, field: Field, target: str) -> None:
+        nullable = self.version in field.nullable
+        if isinstance(field.type, ArrayType):
+            self._emit_array(field, field.type.item, target, nullable)
+        elif isinstance(field.type, Primitive):
+            self._emit_bytes(field.type, field.name, target, nullable)
+        elif nullable:
+            self._emit_nullable_struct(field.type, target)
+        else:
+            self.source.line(f"{target} = {self.emit_struct(field.type)}")
+
+    def _emit_nullable_struct(self, cls: type, target: str) -> None:
+        """A marker byte before the struct: negative for null (KIP-893)."""
+        source = self.source
+        source.line("p += 1")
+        source.line("if data[p - 1] > 127:")
+        source.line(f"    {target} = None")
+        source.line("else:")
+        source.indent()
+        source.line(f"{target} = {self.emit_struct(cls)}")
+        source.dedent()
+
+    def _emit_uvarint(self, variable: str) -> None:
+        """The one-byte case inline: it is nearly every case."""
+        source = self.source
+        source.line(f"{variable} = data[p]")
+        source.line("p += 1")
+        source.line(f"if {variable} > 127:")
+        source.line(f"    {variable}, p = uvarint(data, p - 1, end)")
+
+    def _emit_length(self, variable: str, code: str) -> None:
+        """Read a length or count; null becomes a negative number, in the compact form too."""
+        if self.flexible:
+            self._emit_uvarint(variable)
+            self.source.line(f"{variable} -= 1")
+        else:
+            layout = Struct(">" + code)
+            unpack = self.source.constant("unpack", layout.unpack_from)
+            self.source.line(f"{variable}, = {unpack}(data, p)")
+            self.source.line(f"p += {layout.size}")
+
+    def _emit_null_case(self, variable: str, name: str, target: str, nullable: bool) -> None:
+        """The branch for a negative length; the caller goes on with `else:`."""
+        source = self.source
+        source.line(f"if {variable} < 0:")
+        if nullable:
+            source.line(f"    {target} = None")
+        else:
+            source.line(f"    raise null({name!r})")
+        source.line("else:")
+
+    def _emit_bytes(self, type_: Primitive, name: str, target: str, nullable: bool) -> None:
+        source = self.source
+        size = source.fresh("n")
+        self._emit_length(size, "h" if type_.name == "string" else "i")
+        self._emit_null_case(size, name, target, nullable)
+        source.indent()
+        source.line(f"q = p + {size}")
+        source.line("if q > end:")
+        source.line(f"    raise exceeds({name!r})")
+        source.line(f"{target} = data[p:q]{'.decode()' if type_.name == 'string' else ''}")
+        source.line("p = q")
+        source.dedent()
+
+    def _emit_array(self, field: Field, item: Primitive | type, target: str, nullable: bool) -> None:
+        source = self.source
+        count, items = source.fresh("n"), source.fresh("a")
+        self._emit_length(count, "i")
+        self._emit_null_case(count, field.name, target, nullable)
+        source.indent()
+        smallest = minimum_size(item, self.version, self.flexible)
+        source.line(f"if {count} * {smallest} > end - p:")
+        source.line(f"    raise exceeds({field.name!r})")
+        source.line(f"budget -= {count}")
+        source.line("if budget < 0:")
+        source.line("    raise exhausted()")
+        if isinstance(item, Primitive) and item.size:
+            source.line(
+                f'{target} = list(unpack_from(f">{{{count}}}{item.code}", data, p))'
+                if item.code != "16s"
+                else f"{target} = [data[q : q + 16] for q in range(p, p + {count} * 16, 16)]"
+            )
+            source.line(f"p += {count} * {item.size}")
+        else:
+            source.line(f"{target} = {items} = []")
+            source.line(f"for _ in range({count}):")
+            source.indent()
+            if isinstance(item, Primitive):
+                element = source.fresh("v")
+                self._emit_bytes(item, field.name, element, nullable=False)
+            else:
+                element = self.emit_struct(item)
+            source.line(f"{items}.append({element})")
+            source.dedent()
+        source.dedent()
+
+    def _emit_tags(self, fields: tuple[Field, ...], target: str) -> None:
+        """The tag section: known fields must fill their announced size exactly, unknown ones are skipped."""
+        source = self.source
+        count, tag, stop = source.fresh("n"), source.fresh("t"), source.fresh("q")
+        self._emit_uvarint(count)
+        source.line(f"if {count}:")
+        source.indent()
+        source.line(f"if {count} * 2 > end - p:")
+        source.line("    raise exceeds('the tagged fields')")
+        source.line(f"budget -= {count}")
+        source.line("if budget < 0:")
+        source.line("    raise exhausted()")
+        source.line(f"for _ in range({count}):")
+        source.indent()
+        self._emit_uvarint(tag)
+        self._emit_uvarint(stop)
+        source.line(f"{stop} += p")
+        source.line(f"if {stop} > end:")
+        source.line("    raise exceeds('a tagged field')")
+        keyword = "if"
+        for field in tagged(fields, self.version):
+            source.line(f"{keyword} {tag} == {field.tag}:")
+            source.indent()
+            if isinstance(field.type, Primitive) and field.type.size:
+                self._emit_fixed([field], target)
+            else:
+                self._emit_variable(field, f"{target}.{field.name}")
+            source.line(f"if p != {stop}:")
+            source.line(f"    raise ProtocolError({f'the tagged field {field.name} has a wrong size'!r})")
+            source.dedent()
+            keyword = "elif"
+        source.line(f"p = {stop}")
+        source.dedent()
+        source.dedent()

@@ -1,0 +1,135 @@
+"""The APIs that Ottla serves: keys, names, message classes and versions.
+
+Advertised is exactly what works (protocol.md). An API that is not in `API` closes the connection, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.schema import Versions, schema_of
+
+
+class ApiKey(IntEnum):
+    """Keys of the APIs in `API`."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class ApiSpec:
+    """One API. Versions `min_version` to `max_version` are served; `advertised_min` is what ApiVersions tells."""
+
+    __slots__ = ("advertised_min", "flexible_from", "key", "max_version", "min_version", "name", "request", "response")
+
+    def __init__(
+        self,
+        key: ApiKey,
+        request: type,
+        response: type,
+        *,
+        max_version: int | None = None,
+        advertised_min: int | None = None,
+    ) -> None:
+        schema = schema_of(request)
+        self.key = key
+        self.name = request.__name__.removesuffix("Request")
+        self.request = request
+        self.response = response
+        self.min_version = schema.versions.low
+        self.max_version = schema.versions.high if max_version is None else max_version
+        self.advertised_min = schema.versions.low if advertised_min is None else advertised_min
+        self.flexible_from = schema.flexible_from
+
+    @property
+    def versions(self) -> Versions:
+        """The versions that are served."""
+        return Versions(self.min_version, self.max_version)
+
+    def supports(self, version: int) -> bool:
+        """Whether `version` is served."""
+        return self.min_version <= version <= self.max_version
+
+    def request_header_version(self, version: int) -> int:
+        """2 with a tag section, 1 without (KIP-482); also for versions beyond those served."""
+        return 2 if version >= self.flexible_from else 1
+
+    def response_header_version(self, version: int) -> int:
+        """1 with a tag section, 0 without; always 0 for ApiVersions (KIP-511)."""
+        return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
+
+
+API: dict[int, ApiSpec] = {
+    spec.key: spec
+    for spec in (
+        ApiSpec(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised_min=0),
+        ApiSpec(ApiKey.FETCH, FetchRequest, FetchResponse),
+        ApiSpec(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
+        ApiSpec(ApiKey.METADATA, MetadataRequest, MetadataResponse),
+        ApiSpec(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
+        ApiSpec(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
+        ApiSpec(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
+        ApiSpec(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+        ApiSpec(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
+        ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, max_version=5),
+        ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        ApiSpec(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
+        ApiSpec(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
+        ApiSpec(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
+        ApiSpec(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
+        ApiSpec(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+        ApiSpec(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest, UpdateFeaturesResponse),
+        ApiSpec(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
+        ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse),
+        ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    )
+}
+"""Every API that is served, by key, in the order of keys as ApiVersions lists them.
+
+Produce is advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are answered
+UNSUPPORTED_VERSION (KAFKA-18659). InitProducerId 6 is unstable in Apache Kafka 4.3.
+"""

@@ -1,0 +1,265 @@
+"""How a Kafka message is declared: one class per struct for all of its versions.
+
+A struct is a class whose annotated attributes carry a field specification:
+
+    @struct
+    class CreatableTopicConfig:
+        name: str = f(STRING, "0+")
+        value: str | None = f(STRING, "0+", nullable="0+")
+
+`@message` is the same for a top-level struct, which also knows its versions and from which version on it is flexible
+(KIP-482); nested structs follow the message they stand in. The decorators build a class with `__slots__`, a
+keyword-only constructor in which every field has a default, equality and a repr. They are no dataclasses: building some
+hundred dataclasses would cost a tenth of the broker's start-up time, so constructors are compiled on first use.
+
+Python types: integers int, strings str, uuids 16 bytes, bytes and records any buffer (bytes when read), arrays list.
+This module only describes; `ottla.protocol.codec` reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from ottla.common.errors import InvariantError
+from ottla.common.ids import ZERO_UUID
+
+T = TypeVar("T")
+
+LATEST = 1 << 15
+"""The upper end of an open version range; API versions are 16-bit."""
+
+
+class Versions(NamedTuple):
+    """An inclusive range of versions; empty when `low > high`."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.low <= version <= self.high
+
+
+NO_VERSIONS = Versions(0, -1)
+
+
+def parse_versions(text: str) -> Versions:
+    """Kafka's notation: "3", "1-4", "2+", and "" for none."""
+    if not text:
+        return NO_VERSIONS
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), LATEST)
+    low, _, high = text.partition("-")
+    return Versions(int(low), int(high or low))
+
+
+class Primitive(NamedTuple):
+    """A type without inner structure; `code` is its `struct` format, empty when its size varies."""
+
+    name: str
+    code: str
+    size: int
+    default: Any
+
+
+BOOL = Primitive("bool", "?", 1, False)
+INT8 = Primitive("int8", "b", 1, 0)
+INT16 = Primitive("int16", "h", 2, 0)
+UINT16 = Primitive("uint16", "H", 2, 0)
+INT32 = Primitive("int32", "i", 4, 0)
+UINT32 = Primitive("uint32", "I", 4, 0)
+INT64 = Primitive("int64", "q", 8, 0)
+FLOAT64 = Primitive("float64", "d", 8, 0.0)
+UUID = Primitive("uuid", "16s", 16, ZERO_UUID)
+STRING = Primitive("string", "", 0, "")
+BYTES = Primitive("bytes", "", 0, b"")
+RECORDS = Primitive("records", "", 0, None)
+
+
+class ArrayType(NamedTuple):
+    """A list of primitives or of structs."""
+
+    item: Primitive | type
+
+
+def array(item: Primitive | type) -> ArrayType:
+    """The type of an array field."""
+    return ArrayType(item)
+
+
+FieldType = Primitive | ArrayType | type
+UNSET: Any = object()
+
+
+class Field(NamedTuple):
+    """One field of a struct in all its versions. `tag` is None where it never travels as a tagged field."""
+
+    name: str
+    type: FieldType
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    tagged: Versions
+    default: Any
+    ignorable: bool
+
+    def make_default(self) -> Any:
+        """A fresh default: lists and structs are never shared between messages."""
+        if self.default is not UNSET:
+            return self.default
+        if isinstance(self.type, ArrayType):
+            return []
+        if isinstance(self.type, Primitive):
+            return self.type.default
+        return self.type()
+
+
+class _FieldSpec(NamedTuple):
+    """A field before it knows its name."""
+
+    type: FieldType
+    versions: str
+    nullable: str
+    tag: int | None
+    tagged: str
+    default: Any
+    ignorable: bool
+
+
+def f(
+    type_: FieldType,
+    versions: str,
+    *,
+    nullable: str = "",
+    tag: int | None = None,
+    tagged: str | None = None,
+    default: Any = UNSET,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a field.
+
+    `versions`, `nullable` and `tagged` are version ranges; with a `tag`, `tagged` defaults to `versions`. `ignorable`:
+    a value that the written version can't carry is dropped silently instead of failing the write.
+    """
+    if tagged is None:
+        tagged = versions if tag is not None else ""
+    return _FieldSpec(type_, versions, nullable, tag, tagged, default, ignorable)
+
+
+class Schema:
+    """What the compiler needs to know of a struct; `flexible_from` and `versions` mean something for messages only.
+
+    `readers` and `writers` belong to `ottla.protocol.codec`: compiled functions by version.
+    """
+
+    __slots__ = ("api_key", "fields", "flexible_from", "readers", "versions", "writers")
+
+    def __init__(self, fields: tuple[Field, ...], versions: Versions, flexible_from: int, api_key: int | None) -> None:
+        self.fields = fields
+        self.versions = versions
+        self.flexible_from = flexible_from
+        self.api_key = api_key
+        self.readers: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {}
+        self.writers: dict[int, Callable[[Any, bytearray], None]] = {}
+
+
+class _Struct:
+    """Base of the built classes."""
+
+    __slots__: tuple[str, ...] = ()
+    __schema__: Schema
+
+    def __init__(self, **values: Any) -> None:
+        """Compile the constructor of this class, then run it."""
+        cls = type(self)
+        constructor = _compile_constructor(cls.__schema__.fields)
+        cls.__init__ = constructor  # type: ignore[method-assign]
+        constructor(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({values})"
+
+
+def _compile_constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
+    """An `__init__` with one keyword parameter for each field; mutable defaults are made anew at each call."""
+    namespace: dict[str, Any] = {"UNSET": UNSET}
+    parameters = ["self"]
+    body = []
+    for index, field in enumerate(fields):
+        name = field.name
+        if field.default is UNSET and not isinstance(field.type, Primitive):
+            namespace[f"make_{index}"] = list if isinstance(field.type, ArrayType) else field.type
+            parameters.append(f"{name}=UNSET")
+            body.append(f"    self.{name} = make_{index}() if {name} is UNSET else {name}")
+        else:
+            namespace[f"default_{index}"] = field.make_default()
+            parameters.append(f"{name}=default_{index}")
+            body.append(f"    self.{name} = {name}")
+    if fields:
+        parameters.insert(1, "*")
+    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["    pass"])
+    exec(source, namespace)
+    constructor: Callable[..., None] = namespace["__init__"]
+    return constructor
+
+
+def _build(cls: type[T], versions: str, flexible: str, api_key: int | None) -> type[T]:
+    fields = []
+    for name in cls.__annotations__:
+        spec = cls.__dict__.get(name)
+        if not isinstance(spec, _FieldSpec):
+            raise InvariantError(f"{cls.__name__}.{name} has no field specification")
+        fields.append(
+            Field(
+                name,
+                spec.type,
+                parse_versions(spec.versions),
+                parse_versions(spec.nullable),
+                spec.tag,
+                parse_versions(spec.tagged),
+                spec.default,
+                spec.ignorable,
+            )
+        )
+    flexible_range = parse_versions(flexible)
+    schema = Schema(tuple(fields), parse_versions(versions), flexible_range.low if flexible else LATEST + 1, api_key)
+    attributes = {
+        "__slots__": tuple(field.name for field in fields),
+        "__schema__": schema,
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+    }
+    built: Any = type(cls.__name__, (_Struct,), attributes)
+    return built  # type: ignore[no-any-return]
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """Build the class of a nested struct."""
+    return _build(cls, "", "", None)
+
+
+@dataclass_transform(kw_only_default=True)
+def message(versions: str, *, flexible: str = "", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
+    """Build the class of a top-level message: its `versions`, and from which one on it is `flexible` ("9+").
+
+    `api_key` is given for metadata-log records only, which carry it in their own framing.
+    """
+    return lambda cls: _build(cls, versions, flexible, api_key)
+
+
+def schema_of(cls: type) -> Schema:
+    """The schema of a declared class; raises InvariantError for any other class."""
+    schema = getattr(cls, "__schema__", None)
+    if not isinstance(schema, Schema):
+        raise InvariantError(f"{cls.__name__} is not a declared struct")
+    return schema

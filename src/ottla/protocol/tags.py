@@ -1,0 +1,39 @@
+"""Tag sections (KIP-482) for the hand-written parsers: the header, Produce and Fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import ProtocolError
+from ottla.record.varint import read_unsigned_varint
+
+MAX_TAGGED_FIELDS = 16
+"""In one section; Kafka's messages have three at most. More is a flood (CVE-2026-111115)."""
+
+
+def iter_tags(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(tag, start, end) of every field of the section at `position`; raises ProtocolError unless all lie before `end`.
+
+    The last item has the tag -1 and its `start` is the position behind the section.
+    """
+    count, position = read_unsigned_varint(buffer, position, end)
+    if count > MAX_TAGGED_FIELDS:
+        raise ProtocolError(f"{count} tagged fields in one section")
+    for _ in range(count):
+        tag, position = read_unsigned_varint(buffer, position, end)
+        size, position = read_unsigned_varint(buffer, position, end)
+        if size > end - position:
+            raise ProtocolError("a tagged field exceeds the bytes left")
+        yield tag, position, position + size
+        position += size
+    yield -1, position, position
+
+
+def skip_tags(buffer: Buffer, position: int, end: int) -> int:
+    """The position behind the tag section at `position`, whatever it holds; raises ProtocolError."""
+    if position < end and not buffer[position]:
+        return position + 1
+    for _, start, _ in iter_tags(buffer, position, end):
+        position = start
+    return position
