@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The walk over the records of an uncompressed batch body, compiled; `_batch_py.py` is its twin and reference.
 
 Safety: every byte of the input is hostile. A position only ever grows by a length that was compared with the bytes
@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 import array
 
+from ottla.common.errors import InvariantError
 from ottla.record.errors import invalid_record
 
 cdef enum:  # the numbers of ottla.record.errors; the parity test holds them equal
@@ -152,7 +153,7 @@ cdef inline int next_row(
 cdef const uint8_t* check_entry(const uint8_t[::1] buffer, int64_t start, int64_t end, int64_t count) except? NULL:
     """The buffer's first byte, once range and count were checked; a buffer of no bytes gives a pointer never read."""
     if not 0 <= start <= end <= buffer.shape[0]:
-        raise ValueError("the range lies outside the buffer")
+        raise InvariantError("the range lies outside the buffer")
     if count < 0 or count > (end - start) // 7:
         raise invalid_record(BAD_RECORD_COUNT, 0)
     if buffer.shape[0] == 0:
@@ -313,7 +314,7 @@ cdef tuple headers_in(const uint8_t* data, int64_t start, int64_t end):
 def parse_headers(const uint8_t[::1] buffer not None, int64_t start, int64_t length):
     """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly."""
     if not (0 <= start <= buffer.shape[0] and 0 <= length <= buffer.shape[0] - start):
-        raise ValueError("the range lies outside the buffer")
+        raise InvariantError("the range lies outside the buffer")
     if length == 0:
         return ()
     return headers_in(&buffer[0], start, start + length)

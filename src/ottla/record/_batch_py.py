@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterator
 
 from ottla.common.disk import Buffer
+from ottla.common.errors import InvariantError
 from ottla.record.errors import (
     BAD_HEADER,
     BAD_HEADER_COUNT,
@@ -132,7 +133,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
 
 def _check_range(buffer: Buffer, start: int, end: int) -> None:
     if not 0 <= start <= end <= len(buffer):
-        raise ValueError("the range lies outside the buffer")
+        raise InvariantError("the range lies outside the buffer")
 
 
 def _rows(buffer: Buffer, start: int, end: int, count: int) -> Iterator[_Row]:

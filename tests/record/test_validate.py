@@ -1,0 +1,141 @@
+"""What every stored batch is checked for, one broken field at a time, and the in-place patches."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record import batch as b
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
+
+RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
+
+
+def edited(position, layout, value, compression="none", **fields):
+    """A batch with one header field overwritten and the CRC made right again."""
+    batch = build_batch(RECORDS, compression=compression, **fields)
+    struct.pack_into(layout, batch, position, value)
+    struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+    return batch
+
+
+def code_of(check, batch, start=0, end=None):
+    try:
+        check(batch, memoryview(batch), start, len(batch) if end is None else end)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_a_good_batch_gives_its_header_wherever_it_lies():
+    for compression in ("none", "lz4"):
+        batch = build_batch(RECORDS, base_offset=5, compression=compression)
+        buffer = b"front" + batch + b"behind"
+        view = memoryview(buffer)
+        for check in (check_batch, check_replicated_batch):
+            assert check(buffer, view, 5, len(buffer)) == b.BATCH_HEADER.unpack_from(batch)
+
+
+@pytest.mark.parametrize("check", [check_batch, check_replicated_batch])
+def test_broken_bytes_are_corrupt(check):
+    batch = build_batch(RECORDS)
+    for end in (0, 16, 17, 60, 61, len(batch) - 1):
+        assert code_of(check, batch, 0, end) is ErrorCode.CORRUPT_MESSAGE
+    for position in (8, 17, 21, 22, 30, 60, 61, len(batch) - 1):
+        broken = bytearray(batch)
+        broken[position] ^= 0x81
+        assert code_of(check, broken) is ErrorCode.CORRUPT_MESSAGE, position
+    for length in (-1, 0, 48, 1 << 30, -(1 << 31), (1 << 31) - 1):
+        assert code_of(check, edited(8, ">i", length)) is ErrorCode.CORRUPT_MESSAGE, length
+
+
+@pytest.mark.parametrize("check", [check_batch, check_replicated_batch])
+def test_old_formats_are_told_apart_from_nonsense(check):
+    old = struct.pack(">qiIbbii", 0, 14, 0, 0, 0, -1, -1)
+    assert code_of(check, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert code_of(check, edited(16, ">b", 1)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert code_of(check, edited(16, ">b", 3)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(check, edited(16, ">b", -1)) is ErrorCode.CORRUPT_MESSAGE
+
+
+INVALID = ErrorCode.INVALID_RECORD
+TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    ("position", "layout", "value", "code"),
+    [
+        pytest.param(23, ">i", 3, INVALID, id="last offset delta above the count"),
+        pytest.param(23, ">i", 1, INVALID, id="last offset delta below the count"),
+        pytest.param(23, ">i", -1, INVALID, id="negative last offset delta"),
+        pytest.param(57, ">i", 0, INVALID, id="no records"),
+        pytest.param(57, ">i", -1, INVALID, id="negative count"),
+        pytest.param(21, ">h", b.CONTROL_MASK, INVALID, id="control bit"),
+        pytest.param(21, ">h", b.TRANSACTIONAL_MASK, INVALID, id="transactional without producer id"),
+        pytest.param(21, ">h", b.DELETE_HORIZON_MASK, INVALID, id="delete horizon"),
+        pytest.param(21, ">h", b.TIMESTAMP_TYPE_MASK, TIMESTAMP, id="timestamp type of the broker"),
+        pytest.param(21, ">h", 5, INVALID, id="unknown codec"),
+        pytest.param(27, ">q", -2, TIMESTAMP, id="negative base timestamp"),
+        pytest.param(35, ">q", 999, TIMESTAMP, id="max timestamp below the base"),
+        pytest.param(43, ">q", 7, INVALID, id="producer id without epoch and sequence"),
+        pytest.param(43, ">q", -2, INVALID, id="negative producer id"),
+    ],
+)
+def test_impossible_fields_of_a_client(position, layout, value, code):
+    assert code_of(check_batch, edited(position, layout, value)) is code
+
+
+@pytest.mark.parametrize("count", [1000, (1 << 31) - 1])
+def test_a_count_that_the_bytes_cannot_hold(count):
+    batch = edited(23, ">i", count - 1)
+    struct.pack_into(">i", batch, 57, count)
+    struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+    assert code_of(check_batch, batch) is INVALID
+
+
+def test_producer_fields_of_idempotent_and_transactional_clients_pass():
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    assert code_of(check_batch, build_batch(RECORDS, **fields)) is ErrorCode.NONE
+    assert code_of(check_batch, build_batch(RECORDS, is_transactional=True, **fields)) is ErrorCode.NONE
+    assert code_of(check_batch, edited(51, ">h", -1, **fields)) is INVALID
+    assert code_of(check_batch, edited(53, ">i", -1, **fields)) is INVALID
+
+
+def test_records_without_a_timestamp_pass():
+    assert code_of(check_batch, build_batch([RecordData(-1, None, b"v")])) is ErrorCode.NONE
+
+
+def test_what_a_broker_wrote_may_be_compacted_and_control():
+    assert code_of(check_replicated_batch, edited(23, ">i", 9)) is ErrorCode.NONE
+    assert code_of(check_replicated_batch, edited(57, ">i", 0)) is ErrorCode.NONE
+    assert code_of(check_replicated_batch, edited(21, ">h", b.CONTROL_MASK)) is ErrorCode.NONE
+    assert code_of(check_replicated_batch, edited(23, ">i", 1)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(check_replicated_batch, edited(23, ">i", -1)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(check_replicated_batch, edited(57, ">i", -1)) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_patching_leaves_the_crc_right():
+    batch = build_batch(RECORDS)
+    original = bytes(batch)
+    buffer = bytearray(b"front") + batch + b"behind"
+    patch_batch(buffer, 5, 1 << 40, 12)
+    view = b.BatchView(buffer, 5)
+    assert (view.base_offset, view.partition_leader_epoch, view.crc_matches()) == (1 << 40, 12, True)
+    assert buffer[5 + 8 : 5 + 12] == original[8:12]
+    assert buffer[5 + 16 :] == original[16:] + b"behind"
+    assert buffer[:5] == b"front"
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_log_append_time_takes_the_place_of_all_timestamps(compression):
+    buffer = bytearray(b"front") + build_batch(RECORDS, compression=compression) + b"behind"
+    set_log_append_time(buffer, 5, 777)
+    view = b.BatchView(buffer, 5)
+    assert view.crc_matches()
+    assert (view.timestamp_type, view.max_timestamp, view.compression) == (b.LOG_APPEND_TIME, 777, compression)
+    assert [record.timestamp for record in view.records()] == [777] * 3
+    buffer.extend(b"the buffer is not pinned by a view")
