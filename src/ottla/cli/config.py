@@ -1,0 +1,120 @@
+"""`ottla config`: describe and alter the configs of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from ottla.cli.command import (
+    Group,
+    bootstrap_option,
+    json_option,
+    open_cluster,
+    print_json,
+    print_table,
+    settings_option,
+)
+from ottla.client.model import ConfigOperation, ResourceType
+
+RESOURCE = click.Choice(["topic", "broker"])
+CLUSTER_DEFAULT = "default"
+"""The name that stands for the defaults of all brokers."""
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Describe and alter the configs of topics and brokers."""
+
+
+@config.command(
+    examples=(
+        "ottla config describe topic clicks",
+        "ottla config describe topic clicks --changed --json",
+        "ottla config describe broker 1 --key log.segment.bytes",
+    )
+)
+@click.argument("resource", type=RESOURCE)
+@click.argument("name")
+@click.option("--changed", is_flag=True, help="Only configs that somebody set.")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Only this config; may be repeated.")
+@click.option("--doc", is_flag=True, help="Say what each config does.")
+@json_option
+@bootstrap_option
+def describe(
+    resource: str, name: str, changed: bool, keys: tuple[str, ...], doc: bool, as_json: bool, bootstrap_server: str
+) -> None:
+    """Show the configs of a topic, of a broker (by its node id), or the defaults of all brokers (broker default)."""
+    resource_type, resource_name = _resource(resource, name)
+    with open_cluster(bootstrap_server) as cluster:
+        if resource_type is ResourceType.TOPIC:
+            cluster.topic(name)
+        entries = cluster.describe_configs(resource_type, resource_name, keys or None)
+    if changed:
+        entries = [entry for entry in entries if not entry.is_default]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "value": entry.value,
+                    "source": entry.source,
+                    "read_only": entry.read_only,
+                    "sensitive": entry.is_sensitive,
+                    **({"doc": entry.documentation} if doc else {}),
+                }
+                for entry in entries
+            ]
+        )
+        return
+    columns = ("config", "value", "source", "doc") if doc else ("config", "value", "source")
+    rows = [
+        (entry.name, "(hidden)" if entry.is_sensitive else entry.value, entry.source, entry.documentation)
+        for entry in entries
+    ]
+    print_table(columns, [row[: len(columns)] for row in rows])
+
+
+@config.command(
+    examples=(
+        "ottla config alter topic clicks --set retention.ms=86400000",
+        "ottla config alter topic clicks --append cleanup.policy=compact --delete segment.bytes",
+        "ottla config alter broker default --set log.retention.ms=604800000",
+    )
+)
+@click.argument("resource", type=RESOURCE)
+@click.argument("name")
+@settings_option("--set", "set_", help_text="Set a config; may be repeated.")
+@click.option("--delete", multiple=True, metavar="NAME", help="Back to the default; may be repeated.")
+@settings_option("--append", help_text="Add to a config that is a list.")
+@settings_option("--subtract", help_text="Take from a config that is a list.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check the change without making it.")
+@bootstrap_option
+def alter(
+    resource: str,
+    name: str,
+    set_: Mapping[str, str],
+    delete: tuple[str, ...],
+    append: Mapping[str, str],
+    subtract: Mapping[str, str],
+    dry_run: bool,
+    bootstrap_server: str,
+) -> None:
+    """Set and delete configs of a topic, a broker, or all brokers; what isn't named stays as it is."""
+    changes: list[tuple[str, ConfigOperation, str | None]] = []
+    changes += [(key, ConfigOperation.SET, value) for key, value in set_.items()]
+    changes += [(key, ConfigOperation.DELETE, None) for key in delete]
+    changes += [(key, ConfigOperation.APPEND, value) for key, value in append.items()]
+    changes += [(key, ConfigOperation.SUBTRACT, value) for key, value in subtract.items()]
+    if not changes:
+        raise click.UsageError("nothing to alter: give --set, --delete, --append or --subtract")
+    resource_type, resource_name = _resource(resource, name)
+    with open_cluster(bootstrap_server) as cluster:
+        cluster.alter_configs(resource_type, resource_name, changes, validate_only=dry_run)
+    click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
+
+
+def _resource(resource: str, name: str) -> tuple[ResourceType, str]:
+    if resource == "topic":
+        return ResourceType.TOPIC, name
+    return ResourceType.BROKER, "" if name == CLUSTER_DEFAULT else name

@@ -1,0 +1,152 @@
+"""`ottla produce`: lines of standard input or of a file as records of a topic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import click
+
+from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, complete_topic, open_cluster, settings_option
+from ottla.cli.record_format import unescape
+from ottla.client.producer import RecordProducer
+from ottla.common.errors import ErrorCode, KafkaError
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+PROGRESS_INTERVAL_RECORDS = 1000
+
+
+class Progress(Protocol):
+    """What the loop tells while it sends."""
+
+    def __call__(self, read_bytes: int) -> None: ...
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla produce clicks                                    # type records, one a line; end with Ctrl-D",
+        "ottla produce clicks --file access.log --compression zstd",
+        "ottla produce users --key-separator : --null NULL       # user1:NULL deletes user1 in a compacted topic",
+        "ottla produce clicks --header source=web --partition 0 < lines.txt",
+    ),
+)
+@click.argument("topic", shell_complete=complete_topic)
+@click.option(
+    "--file",
+    "-f",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read this file instead of standard input.",
+)
+@click.option("--key-separator", "-k", metavar="TEXT", help=r"What ends the key in each line (\t for a tab).")
+@settings_option("--header", "-H", help_text="A header of every record; may be repeated.")
+@click.option("--null", metavar="TEXT", help="A key or value that reads like this is null.")
+@click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="This partition instead of one by key.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=30.0, show_default=True, help="Seconds to deliver a record."
+)
+@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as linger.ms=50.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@bootstrap_option
+def produce(
+    topic: str,
+    path: Path | None,
+    key_separator: str | None,
+    header: Mapping[str, str],
+    null: str | None,
+    compression: str,
+    partition: int | None,
+    acks: str,
+    timeout: float,
+    properties: Mapping[str, str],
+    quiet: bool,
+    bootstrap_server: str,
+) -> None:
+    """Produce each line as one record, without its line end.
+
+    A summary goes to standard error. With acks=all (the default) the producer is idempotent: nothing is lost or doubled
+    by a retry.
+    """
+    separator = None if key_separator is None else unescape(key_separator).encode()
+    if separator == b"":
+        raise click.BadParameter("the separator is empty", param_hint="--key-separator")
+    with open_cluster(bootstrap_server) as cluster:
+        cluster.describe()
+        if partition is not None:
+            count = len(cluster.topic(topic).partitions)
+            if partition >= count:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}",
+                )
+    producer = RecordProducer(
+        bootstrap_server,
+        client_id=CLIENT_ID,
+        acks=acks,
+        compression=compression,
+        delivery_timeout_s=timeout,
+        properties=properties,
+    )
+    headers = [(name, text.encode()) for name, text in header.items()]
+    null_bytes = None if null is None else null.encode()
+    started = time.monotonic()
+    read_bytes = 0
+    with ExitStack() as stack:
+        lines: BinaryIO = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        progress = stack.enter_context(_progress(path, quiet))
+        try:
+            for number, line in enumerate(lines, 1):
+                read_bytes += len(line)
+                key, value = _split(line.removesuffix(b"\n"), separator, null_bytes, number)
+                producer.send(topic, value, key, headers=headers, partition=partition)
+                if number % PROGRESS_INTERVAL_RECORDS == 0:
+                    progress(read_bytes)
+                    producer.raise_first_failure()
+            progress(read_bytes)
+        finally:
+            producer.flush()
+    producer.raise_first_failure()
+    if not quiet:
+        _print_summary(topic, producer.sent_count, read_bytes, time.monotonic() - started)
+
+
+def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
+    """Key and value of one line. Raises KafkaError INVALID_RECORD, with the line's number, when the key is missing."""
+    key: bytes | None = None
+    value: bytes | None = line
+    if separator is not None:
+        key, found, value = line.partition(separator)
+        if not found:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"line {number} has no key: {separator.decode()!r} does not occur in it"
+            )
+    return (None if key == null else key), (None if value == null else value)
+
+
+@contextmanager
+def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
+    """A bar on a terminal, of known length for a file; nothing where somebody types or nobody looks."""
+    if quiet or not sys.stderr.isatty() or (path is None and sys.stdin.isatty()):
+        yield lambda read_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("producing", total=None if path is None else path.stat().st_size)
+        yield lambda read_bytes: bar.update(task, completed=read_bytes)
+
+
+def _print_summary(topic: str, count: int, read_bytes: int, elapsed_s: float) -> None:
+    rate = count / elapsed_s if elapsed_s > 0 else 0.0
+    size = f"{read_bytes / 1e6:,.1f} MB"
+    click.echo(f"Produced {count:,} records ({size}) to {topic} in {elapsed_s:.1f} s, {rate:,.0f} records/s.", err=True)

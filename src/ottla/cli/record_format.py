@@ -1,0 +1,113 @@
+"""How `ottla consume` prints a record: as text by a template, or as one line of JSON.
+
+A template is text with fields in braces and backslash escapes, such as `{partition}:{offset}\\t{key}\\t{value}`;
+doubled braces stand for themselves. Keys and values are written as the bytes that they are. JSON has text where the
+bytes are UTF-8; elsewhere the name of the field ends with `_base64`.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import string
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ottla.client.consumer import ConsumedRecord
+from ottla.common.errors import OperatorError
+
+Formatter = Callable[[ConsumedRecord], bytes]
+TEXT = "{value}"
+
+FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
+    "topic": lambda record: record.topic.encode(),
+    "partition": lambda record: b"%d" % record.partition,
+    "offset": lambda record: b"%d" % record.offset,
+    "timestamp": lambda record: None if record.timestamp_ms is None else b"%d" % record.timestamp_ms,
+    "time": lambda record: None if record.timestamp_ms is None else _time_text(record.timestamp_ms).encode(),
+    "key": lambda record: record.key,
+    "value": lambda record: record.value,
+    "headers": lambda record: b",".join(
+        name.encode() + b"=" + (b"" if value is None else value) for name, value in record.headers
+    ),
+    "key_size": lambda record: b"%d" % len(record.key or b""),
+    "value_size": lambda record: b"%d" % len(record.value or b""),
+}
+
+
+def make_formatter(template: str, null: str) -> Formatter:
+    """`json`, `text` or a template; raises OperatorError for a field that doesn't exist. `null` stands for no bytes."""
+    if template == "json":
+        return format_json
+    return _template_formatter(TEXT if template == "text" else template, null.encode())
+
+
+def _template_formatter(template: str, null: bytes) -> Formatter:
+    pieces: list[bytes | Callable[[ConsumedRecord], bytes | None]] = []
+    try:
+        parsed = list(string.Formatter().parse(unescape(template)))
+    except ValueError as error:
+        raise OperatorError(f"the format {template!r} is not valid: {error}") from error
+    for literal, field, _, _ in parsed:
+        if literal:
+            pieces.append(literal.encode())
+        if field is None:
+            continue
+        if field not in FIELDS:
+            raise OperatorError(f"the format has no field {field!r}; it has {', '.join(FIELDS)}")
+        pieces.append(FIELDS[field])
+    pieces.append(b"\n")
+
+    def format_record(record: ConsumedRecord) -> bytes:
+        parts = []
+        for piece in pieces:
+            part = piece if isinstance(piece, bytes) else piece(record)
+            parts.append(null if part is None else part)
+        return b"".join(parts)
+
+    return format_record
+
+
+def format_json(record: ConsumedRecord) -> bytes:
+    """One line; headers keep their order and repetitions."""
+    document: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
+        **json_bytes("key", record.key),
+        **json_bytes("value", record.value),
+        "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    """A JSON field for bytes: text under `name`, or base64 under `name_base64` when it isn't UTF-8."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def unescape(text: str) -> str:
+    """Backslash escapes of an argument (`\\t`, `\\n`, `\\x01`) as characters; raises OperatorError for a broken one."""
+    if "\\" not in text:
+        return text
+    try:
+        return codecs.decode(text.encode("latin-1", "backslashreplace"), "unicode_escape")
+    except UnicodeDecodeError as error:
+        raise OperatorError(f"{text!r} has a broken backslash escape") from error
+
+
+def _time_text(timestamp_ms: int) -> str:
+    try:
+        return (
+            datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        )
+    except (OverflowError, ValueError, OSError):  # beyond the calendar: the number says more than an error
+        return str(timestamp_ms)

@@ -1,0 +1,398 @@
+"""`Cluster`: metadata, leader routing, offsets, raw fetches and administration over blocking connections.
+
+    with Cluster("127.0.0.1:9092", client_id="me", timeout_s=30) as cluster:
+        cluster.list_offsets({("topic", 0): EARLIEST_TIMESTAMP})
+
+Invariants: nothing connects before the first use; at most one connection to a broker; every call ends within about
+`timeout_s` (a fetch: plus the wait that it asks for), with an answer or an error. Failures that a client may answer by
+trying again (`RETRIABLE_ERRORS`, broken connections) are, with fresh metadata and growing pauses, until the time is up;
+administration that changes something is never sent twice, since its first outcome may be unknown.
+
+Left out on purpose: record decoding (`ottla.record`), groups and producing (confluent-kafka does both), sharing between
+threads or processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+import ottla
+from ottla.client import admin, reading
+from ottla.client.connection import (
+    MAX_RESPONSE_BYTES,
+    BrokerUnreachable,
+    Connection,
+    format_address,
+    parse_bootstrap_servers,
+)
+from ottla.client.failure import TopicNotFound, response_error
+from ottla.client.model import (
+    ISOLATION_LEVELS,
+    BrokerInfo,
+    ClusterInfo,
+    ConfigEntry,
+    ConfigOperation,
+    FetchResult,
+    OffsetInfo,
+    ResourceType,
+    TopicInfo,
+)
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT_S = 30.0
+FIRST_PAUSE_S = 0.02
+MAX_PAUSE_S = 1.0
+DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
+
+NOT_SENT_ERRORS = frozenset({ErrorCode.NOT_CONTROLLER})
+"""What a change may be tried again after: the broker refused it untouched."""
+
+
+class Cluster:
+    """A blocking client of one cluster; not thread-safe. A context manager that closes its connections."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "ottla",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> None:
+        """Raises OperatorError when the addresses can't be parsed; connects later."""
+        self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._bootstrap_connection: Connection | None = None
+        self._connections: dict[int, Connection] = {}
+        self._brokers: dict[int, BrokerInfo] = {}
+        self._info: ClusterInfo | None = None
+        self._topics: dict[str, TopicInfo] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; a later call would open them again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        if self._bootstrap_connection is not None:
+            self._bootstrap_connection.close()
+            self._bootstrap_connection = None
+
+    # Metadata
+
+    def describe(self) -> ClusterInfo:
+        """Cluster id, controller and live brokers, as of now. Raises BrokerUnreachable, KafkaError."""
+
+        def attempt() -> ClusterInfo:
+            self._refresh([])
+            if self._info is None:
+                raise response_error(ErrorCode.BROKER_NOT_AVAILABLE, "metadata")
+            return self._info
+
+        return self._retry(attempt)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Every topic of the cluster by name, as of now, in the order of the names."""
+
+        def attempt() -> dict[str, TopicInfo]:
+            self._refresh(None)
+            return {name: self._topics[name] for name in sorted(self._topics)}
+
+        return self._retry(attempt)
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, as of now; raises TopicNotFound. It is never created by asking."""
+
+        def attempt() -> TopicInfo:
+            self._refresh([name])
+            return self._topics[name]
+
+        return self._retry(attempt)
+
+    # Offsets and records
+
+    def list_offsets(
+        self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
+    ) -> dict[tuple[str, int], OffsetInfo]:
+        """For each partition the first offset whose record is at least that old, or what a special timestamp names.
+
+        `timestamps` maps (topic, partition) to milliseconds or EARLIEST_, LATEST_, MAX_TIMESTAMP. Raises TopicNotFound,
+        KafkaError.
+        """
+        isolation_level = _isolation_level(isolation)
+        found: dict[tuple[str, int], OffsetInfo] = {}
+
+        def attempt() -> dict[tuple[str, int], OffsetInfo]:
+            missing = [key for key in timestamps if key not in found]
+            for leader, keys in self._by_leader(missing).items():
+                offsets, error = reading.list_offsets(
+                    self._connection(leader), {key: timestamps[key] for key in keys}, isolation_level
+                )
+                found.update(offsets)
+                if error is not None:
+                    raise error
+            return {key: found[key] for key in timestamps}
+
+        return self._retry(attempt)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        isolation: str = "read_uncommitted",
+    ) -> FetchResult:
+        """Stored batches from `offset` on, raw; empty when none came within `max_wait_ms`.
+
+        At least one whole batch comes even when it is larger than `max_bytes` (KIP-74). Raises KafkaError
+        OFFSET_OUT_OF_RANGE, TopicNotFound.
+        """
+        isolation_level = _isolation_level(isolation)
+
+        def attempt() -> FetchResult:
+            leader = self._leader(topic, partition)
+            position = reading.FetchPosition(topic, self._topics[topic].topic_id, partition, offset)
+            return reading.fetch(
+                self._connection(leader),
+                position,
+                max_bytes=max_bytes,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                isolation_level=isolation_level,
+                timeout_s=self._timeout_s + max_wait_ms / 1000,
+            )
+
+        return self._retry(attempt)
+
+    # Administration
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic (-1: the broker's default) and wait until every partition has a leader.
+
+        Raises KafkaError with the broker's words, TOPIC_ALREADY_EXISTS among others.
+        """
+        timeout_ms = self._timeout_ms()
+        self._change(
+            lambda connection: admin.create_topic(
+                connection, name, partitions, replication_factor, configs or {}, timeout_ms, validate_only
+            )
+        )
+        if not validate_only:
+            self._retry(lambda: self._require_leaders(name))
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics; every one is tried. Raises KafkaError that names each one that failed."""
+        timeout_ms = self._timeout_ms()
+        self._change(lambda connection: admin.delete_topics(connection, names, timeout_ms))
+        for name in names:
+            self._topics.pop(name, None)
+
+    def create_partitions(self, name: str, total_count: int) -> None:
+        """Raise the number of partitions to `total_count`, and wait until every one has a leader."""
+        timeout_ms = self._timeout_ms()
+        self._change(lambda connection: admin.create_partitions(connection, name, total_count, timeout_ms))
+        self._retry(lambda: self._require_leaders(name, total_count))
+
+    def describe_configs(
+        self, resource_type: ResourceType, name: str, keys: Sequence[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The configs of a topic or a broker (its node id as text), all or those of `keys`, in order of their names."""
+
+        def attempt() -> list[ConfigEntry]:
+            return admin.describe_configs(self._connection_for(resource_type, name), resource_type, name, keys)
+
+        return self._retry(attempt)
+
+    def alter_configs(
+        self,
+        resource_type: ResourceType,
+        name: str,
+        changes: Sequence[tuple[str, ConfigOperation, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change configs one by one (IncrementalAlterConfigs); what isn't named stays. All changes or none apply."""
+        self._change(
+            lambda connection: admin.alter_configs(connection, resource_type, name, changes, validate_only),
+            to=lambda: self._connection_for(resource_type, name),
+        )
+
+    def partition_sizes(self, topic: str) -> dict[int, int]:
+        """Bytes on disk of each partition's leader; a partition without one is missing."""
+
+        def attempt() -> dict[int, int]:
+            self._refresh([topic])
+            leaders: dict[int, list[int]] = {}
+            for partition in self._topics[topic].partitions:
+                if partition.leader >= 0:
+                    leaders.setdefault(partition.leader, []).append(partition.index)
+            sizes: dict[int, int] = {}
+            for leader, partitions in leaders.items():
+                sizes.update(admin.partition_sizes(self._connection(leader), topic, partitions))
+            return sizes
+
+        return self._retry(attempt)
+
+    # Routing
+
+    def _timeout_ms(self) -> int:
+        return max(1, int(self._timeout_s * 1000))
+
+    def _retry(self, attempt: Callable[[], T], retriable: frozenset[ErrorCode] = RETRIABLE_ERRORS) -> T:
+        """Run `attempt` until it succeeds, fails for good, or the time is up; then its latest failure is raised."""
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return attempt()
+            except TopicNotFound:
+                raise
+            except KafkaError as error:
+                if error.code not in retriable or time.monotonic() + pause_s > deadline:
+                    raise
+            except BrokerUnreachable:
+                # Before the first metadata there is nothing to hope for: tell the operator at once.
+                if self._info is None or time.monotonic() + pause_s > deadline:
+                    raise
+            self._topics.clear()
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, MAX_PAUSE_S)
+
+    def _change(self, change: Callable[[Connection], None], to: Callable[[], Connection] | None = None) -> None:
+        """Send a change to the controller (or where `to` says), once a read has shown that the cluster answers."""
+
+        def connect() -> Connection:
+            self._refresh([])
+            if to is not None:
+                return to()
+            controller = self._info.controller_id if self._info is not None else -1
+            return self._connection(controller) if controller in self._brokers else self._any_connection()
+
+        self._retry(lambda: change(self._retry(connect)), NOT_SENT_ERRORS)
+
+    def _connection_for(self, resource_type: ResourceType, name: str) -> Connection:
+        """Static configs of a broker are known to that broker only; all others to every broker."""
+        if resource_type is not ResourceType.BROKER or not name:
+            return self._any_connection()
+        self._refresh([])
+        if not name.isascii() or not name.isdigit() or int(name) not in self._brokers:
+            known = ", ".join(str(node_id) for node_id in sorted(self._brokers))
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {name!r}; live brokers: {known}")
+        return self._connection(int(name))
+
+    def _by_leader(self, keys: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+        keys = list(keys)
+        unknown = sorted({topic for topic, _ in keys} - self._topics.keys())
+        if unknown:
+            self._refresh(unknown)
+        leaders: dict[int, list[tuple[str, int]]] = {}
+        for topic, partition in keys:
+            leaders.setdefault(self._leader(topic, partition), []).append((topic, partition))
+        return leaders
+
+    def _leader(self, topic: str, partition: int) -> int:
+        info = self._topics.get(topic)
+        if info is None:
+            self._refresh([topic])
+            info = self._topics[topic]
+        if not 0 <= partition < len(info.partitions):
+            raise TopicNotFound(topic, partition)
+        leader = info.partitions[partition].leader
+        if leader < 0:
+            raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return leader
+
+    def _require_leaders(self, topic: str, count: int = 1) -> None:
+        self._topics.clear()
+        try:
+            self._refresh([topic])
+        except TopicNotFound as error:  # not here yet: the broker that answers may lag behind the controller
+            raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r}") from error
+        partitions = self._topics[topic].partitions
+        if len(partitions) < count or any(partition.leader < 0 for partition in partitions):
+            raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r}")
+
+    def _connection(self, node_id: int) -> Connection:
+        connection = self._connections.get(node_id)
+        if connection is not None and not connection.closed:
+            return connection
+        broker = self._brokers.get(node_id)
+        if broker is None:
+            raise response_error(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id}")
+        connection = self._connect(broker.host, broker.port)
+        self._connections[node_id] = connection
+        return connection
+
+    def _any_connection(self) -> Connection:
+        for connection in (*self._connections.values(), self._bootstrap_connection):
+            if connection is not None and not connection.closed:
+                return connection
+        addresses = list(dict.fromkeys([*((b.host, b.port) for b in self._brokers.values()), *self._bootstrap]))
+        failure: BrokerUnreachable | None = None
+        for host, port in addresses:
+            try:
+                self._bootstrap_connection = self._connect(host, port)
+            except BrokerUnreachable as error:
+                failure = error
+                continue
+            return self._bootstrap_connection
+        if failure is None or len(addresses) == 1:
+            raise BrokerUnreachable(f"{failure}; is a broker running there?") from failure
+        tried = ", ".join(format_address(host, port) for host, port in addresses)
+        raise BrokerUnreachable(f"{failure}; none of {tried} answers") from failure
+
+    def _connect(self, host: str, port: int) -> Connection:
+        return Connection(
+            host,
+            port,
+            client_id=self._client_id,
+            timeout_s=self._timeout_s,
+            software_version=ottla.__version__,
+            max_response_bytes=self._max_response_bytes,
+        )
+
+    def _refresh(self, topics: Sequence[str] | None) -> None:
+        """Ask for the brokers and the given topics (None: all of them, an empty list: none)."""
+        metadata = reading.metadata(self._any_connection(), topics)
+        self._info = metadata.cluster
+        self._brokers = {broker.node_id: broker for broker in metadata.cluster.brokers}
+        if topics is None:
+            self._topics.clear()
+        self._topics.update((topic.name, topic) for topic in metadata.topics)
+        if metadata.error is not None:
+            raise metadata.error
+
+
+def _isolation_level(isolation: str) -> int:
+    level = ISOLATION_LEVELS.get(isolation)
+    if level is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"isolation is one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
+        )
+    return level

@@ -1,0 +1,228 @@
+"""One blocking connection to one broker: version negotiation, one request at a time, reads bounded in size and time.
+
+Invariants: a connection that failed in any way is closed and never used again, because what is left in its stream can't
+be told from the next response. A response is allocated only up to `max_response_bytes`.
+
+Left out on purpose: pipelining, TLS and SASL (a later issue). Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import Any
+
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.registry import API, ApiKey
+
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+"""Above any sensible fetch; callers that allow larger batches raise it."""
+
+_SIZE = struct.Struct(">i")
+_CORRELATION_AND_ERROR = struct.Struct(">ih")
+_CLIENT_NAME = "ottla"
+
+
+class BrokerUnreachable(OperatorError):
+    """No connection could be made; the message names the address and the reason."""
+
+
+class ConnectionLost(KafkaError):
+    """An established connection broke; the outcome of the request in work is unknown."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class Connection:
+    """A connection to `host:port`; made and negotiated by the constructor.
+
+    `timeout_s` bounds the connect and, unless a request says otherwise, each request as a whole.
+    """
+
+    __slots__ = (
+        "_client_id",
+        "_correlation_id",
+        "_max_response_bytes",
+        "_socket",
+        "_timeout_s",
+        "_versions",
+        "address",
+    )
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        software_version: str,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> None:
+        """Raises BrokerUnreachable when nothing answers there, KafkaError or ProtocolError when it isn't a broker."""
+        self.address = format_address(host, port)
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket: socket.socket | None = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot connect to {self.address}: {_reason(error)}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._negotiate(software_version)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def version_for(self, api_key: ApiKey) -> int:
+        """The highest version that both sides know; raises KafkaError UNSUPPORTED_VERSION when there is none."""
+        spec = API[api_key]
+        theirs = self._versions.get(api_key)
+        if theirs is None:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not support {spec.name}"
+            )
+        version = min(spec.max_version, theirs[1])
+        if version < max(spec.min_version, theirs[0]):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker at {self.address} supports {spec.name} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client in {spec.min_version} to {spec.max_version}",
+            )
+        return version
+
+    def request(self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None) -> Any:
+        """Send one request in the best common version and return its response message.
+
+        Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
+        time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
+        """
+        return self._exchange(api_key, self.version_for(api_key), message, timeout_s)
+
+    def _negotiate(self, software_version: str) -> None:
+        """ApiVersions in our best version; a broker that doesn't know it answers in version 0 (KIP-511)."""
+        spec = API[ApiKey.API_VERSIONS]
+        version = spec.max_version
+        while True:
+            request = ApiVersionsRequest(
+                client_software_name=_CLIENT_NAME if version >= 3 else "",
+                client_software_version=software_version if version >= 3 else "",
+            )
+            response = self._exchange(ApiKey.API_VERSIONS, version, request, None)
+            if response.error_code == ErrorCode.NONE:
+                break
+            offered = {entry.api_key: entry.max_version for entry in response.api_keys}
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                code = ErrorCode(response.error_code)
+                raise KafkaError(code, f"{self.address} refused ApiVersions: {code.name}")
+            version = min(version - 1, max(0, offered.get(ApiKey.API_VERSIONS, 0)))
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    def _exchange(self, api_key: ApiKey, version: int, message: Any, timeout_s: float | None) -> Any:
+        if self._socket is None:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        allowed_s = self._timeout_s if timeout_s is None else timeout_s
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(api_key, version, self._correlation_id, self._client_id, message)
+        try:
+            deadline = time.monotonic() + allowed_s
+            self._socket.settimeout(allowed_s)
+            self._socket.sendall(frame)
+            payload = self._read_frame(self._socket, deadline)
+            return self._decode(api_key, version, payload)
+        except TimeoutError:
+            self.close()
+            name = API[api_key].name
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} from {self.address} within {allowed_s:g} s"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self.address} broke: {_reason(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _decode(self, api_key: ApiKey, version: int, payload: bytearray) -> Any:
+        if api_key == ApiKey.API_VERSIONS and len(payload) >= _CORRELATION_AND_ERROR.size:
+            _, error_code = _CORRELATION_AND_ERROR.unpack_from(payload)
+            if error_code == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+        correlation_id, response = decode_response(api_key, version, payload)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError(
+                f"{self.address} answered request {correlation_id} where {self._correlation_id} was expected"
+            )
+        return response
+
+    def _read_frame(self, connected: socket.socket, deadline: float) -> bytearray:
+        (size,) = _SIZE.unpack(self._read_exactly(connected, _SIZE.size, deadline))
+        if not 0 < size <= self._max_response_bytes:
+            raise ProtocolError(
+                f"{self.address} announced a response of {size} bytes (at most {self._max_response_bytes} are read): "
+                "it is not a Kafka broker, or a batch is larger than this client allows"
+            )
+        return self._read_exactly(connected, size, deadline)
+
+    def _read_exactly(self, connected: socket.socket, size: int, deadline: float) -> bytearray:
+        buffer = bytearray(size)
+        position = 0
+        with memoryview(buffer) as view:
+            while position < size:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    raise TimeoutError
+                connected.settimeout(remaining_s)
+                received = connected.recv_into(view[position:])
+                if received == 0:
+                    raise ConnectionLost(f"{self.address} closed the connection")
+                position += received
+        return buffer
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
+    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong."""
+    addresses = []
+    for entry in text.split(","):
+        entry = entry.strip()
+        if not entry:
+            continue
+        host, separator, port_text = entry.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        if not separator or not host or not port_text.isascii() or not port_text.isdigit():
+            raise OperatorError(f"{entry!r} is not an address of the form host:port")
+        port = int(port_text)
+        if not 0 < port < 65536:
+            raise OperatorError(f"{entry!r} has no port between 1 and 65535")
+        addresses.append((host, port))
+    if not addresses:
+        raise OperatorError("no bootstrap server is given; it has the form host:port")
+    return addresses
+
+
+def _reason(error: OSError) -> str:
+    """The words of the operating system, without Python's decoration."""
+    return (error.strerror or str(error) or type(error).__name__).lower()

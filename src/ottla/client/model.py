@@ -1,0 +1,130 @@
+"""What the client returns: plain immutable values, independent of protocol versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.common.ids import Uuid
+
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the log start offset."""
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the high watermark, or the last stable offset under read_committed."""
+MAX_TIMESTAMP = -3
+"""ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
+NO_OFFSET = -1
+
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to (DescribeConfigs)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigOperation(IntEnum):
+    """The operations of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+CONFIG_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "cluster default",
+    4: "static broker",
+    5: "default",
+    6: "broker logger",
+}
+"""DescribeConfigs: where a value was set, in words; others are 'unknown'."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One live broker as Metadata lists it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition; `leader` is -1 while none is known."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic, its partitions in order of their index."""
+
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The cluster as Metadata describes it; the id is None before Metadata v2."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetInfo:
+    """The answer of ListOffsets; offset NO_OFFSET when no record is that young."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """Records of `producer_id` from `first_offset` to its next abort marker are void."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """Record batches as stored, from the one that holds the asked offset; the last one may be cut off.
+
+    `aborted` is empty under read_uncommitted.
+    """
+
+    records: bytes
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config of a resource; the value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    read_only: bool
+    is_sensitive: bool
+    documentation: str | None

@@ -1,0 +1,115 @@
+"""A thin producer on confluent-kafka, as far as the command line needs one.
+
+Invariants: idempotent and acks=all unless told otherwise, so a retry neither loses nor doubles a record; keys go to the
+partitions that Apache Kafka's own producer picks (murmur2). confluent-kafka is imported when a producer is made.
+
+Left out: transactions, serializers, the user-facing API of a later issue. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla.common.errors import ErrorCode, KafkaError
+
+FLUSH_POLL_S = 0.1
+FULL_QUEUE_POLL_S = 0.1
+QUEUE_BYTES_KIB = 64 * 1024
+
+
+class RecordProducer:
+    """Sends records to one cluster and counts what became of them.
+
+    `properties` are librdkafka's, and win over the defaults.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "ottla",
+        acks: str = "all",
+        compression: str = "none",
+        delivery_timeout_s: float = 30.0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses."""
+        import confluent_kafka
+
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": client_id,
+            "acks": acks,
+            "enable.idempotence": acks == "all",
+            "compression.type": compression,
+            "delivery.timeout.ms": max(1, int(delivery_timeout_s * 1000)),
+            "delivery.report.only.error": True,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.kbytes": QUEUE_BYTES_KIB,
+            "log_level": 0,
+            **(properties or {}),
+        }
+        try:
+            self._producer = confluent_kafka.Producer(settings)
+        except confluent_kafka.KafkaException as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, _words(error.args[0])) from error
+        self.sent_count = 0
+        self.failed_count = 0
+        self.first_failure: KafkaError | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Queue one record; waits while the queue is full. Failures of delivery are counted, not raised."""
+        arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, headers=list(headers) or None, on_delivery=self._failed, **arguments
+                )
+            except BufferError:
+                self._producer.poll(FULL_QUEUE_POLL_S)
+                continue
+            break
+        self.sent_count += 1
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds that)."""
+        while self._producer.flush(FLUSH_POLL_S) > 0:
+            pass
+
+    def raise_first_failure(self) -> None:
+        """Raise KafkaError when any record failed, with the number and the first reason."""
+        if self.first_failure is not None:
+            raise KafkaError(
+                self.first_failure.code,
+                f"{self.failed_count} of {self.sent_count} records were not delivered: {self.first_failure.message}",
+            )
+
+    def _failed(self, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        self.failed_count += 1
+        if self.first_failure is None:
+            self.first_failure = KafkaError(_code(error), _words(error))
+
+
+def _code(error: Any) -> ErrorCode:
+    """The protocol's code; librdkafka's own (below -1) have no counterpart."""
+    try:
+        return ErrorCode(error.code())
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _words(error: Any) -> str:
+    text = str(error.str())
+    return text.removeprefix("Broker: ").removeprefix("Local: ")

@@ -1,0 +1,178 @@
+"""The requests that read a cluster: Metadata, ListOffsets, Fetch; one exchange each, on a connection that is given.
+
+They retry nothing; the first error that a partition reports is returned or raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.client.connection import Connection
+from ottla.client.failure import TopicNotFound, raise_for, response_error
+from ottla.client.model import (
+    AbortedTransaction,
+    BrokerInfo,
+    ClusterInfo,
+    FetchResult,
+    OffsetInfo,
+    PartitionInfo,
+    TopicInfo,
+)
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.ids import Uuid
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.registry import ApiKey
+
+SESSION_ID = 0
+SESSION_EPOCH = -1
+"""Together: a fetch outside of any session (KIP-227)."""
+CONSUMER = -1
+"""The replica id of clients."""
+
+
+class Metadata(NamedTuple):
+    """What one Metadata response says; `error` is the first failure among the topics that were asked for."""
+
+    cluster: ClusterInfo
+    topics: list[TopicInfo]
+    error: KafkaError | None
+
+
+class FetchPosition(NamedTuple):
+    """Where to read; Fetch names topics by id from version 13 on (KIP-516)."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    offset: int
+
+
+def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
+    """Ask for the brokers and for topics: None means all, an empty sequence none. No topic is created."""
+    request = MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+    )
+    response: MetadataResponse = connection.request(ApiKey.METADATA, request)
+    raise_for(response.error_code, "metadata")
+    brokers = tuple(
+        BrokerInfo(broker.node_id, broker.host, broker.port, broker.rack)
+        for broker in sorted(response.brokers, key=lambda broker: broker.node_id)
+    )
+    found: list[TopicInfo] = []
+    error: KafkaError | None = None
+    for topic in response.topics:
+        name = topic.name or ""
+        if topic.error_code == ErrorCode.NONE:
+            found.append(_topic_info(name, topic))
+        elif error is None and topics is not None:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                error = TopicNotFound(name)
+            else:
+                error = response_error(topic.error_code, f"topic {name!r}")
+    return Metadata(ClusterInfo(response.cluster_id, response.controller_id, brokers), found, error)
+
+
+def _topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
+    partitions = tuple(
+        PartitionInfo(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+        )
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    )
+    if [partition.index for partition in partitions] != list(range(len(partitions))):
+        raise ProtocolError(f"metadata of topic {name!r} leaves out partitions")
+    return TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
+
+
+def list_offsets(
+    connection: Connection, timestamps: Mapping[tuple[str, int], int], isolation_level: int
+) -> tuple[dict[tuple[str, int], OffsetInfo], KafkaError | None]:
+    """The offsets of those partitions that answered, and the first failure of the others."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in timestamps.items():
+        entry = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+        by_topic.setdefault(topic, []).append(entry)
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+    response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
+    offsets: dict[tuple[str, int], OffsetInfo] = {}
+    error: KafkaError | None = None
+    for topic_response in response.topics:
+        for partition_response in topic_response.partitions:
+            key = (topic_response.name, partition_response.partition_index)
+            if partition_response.error_code == ErrorCode.NONE:
+                offsets[key] = OffsetInfo(
+                    partition_response.offset, partition_response.timestamp, partition_response.leader_epoch
+                )
+            elif error is None:
+                error = response_error(partition_response.error_code, f"offsets of {key[0]}-{key[1]}")
+    if error is None and offsets.keys() != timestamps.keys():
+        raise ProtocolError(f"{connection.address} answered other partitions than ListOffsets asked for")
+    return offsets, error
+
+
+def fetch(
+    connection: Connection,
+    position: FetchPosition,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    isolation_level: int,
+    timeout_s: float,
+) -> FetchResult:
+    """Raw batches of one partition from `position.offset` on."""
+    partition = FetchPartition(
+        partition=position.partition, fetch_offset=position.offset, partition_max_bytes=max_bytes
+    )
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=SESSION_ID,
+        session_epoch=SESSION_EPOCH,
+        topics=[FetchTopic(topic=position.topic, topic_id=position.topic_id, partitions=[partition])],
+    )
+    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s)
+    subject = f"fetch of {position.topic}-{position.partition} at offset {position.offset}"
+    raise_for(response.error_code, subject)
+    for topic in response.responses:
+        for data in topic.partitions:
+            if data.partition_index != position.partition:
+                continue
+            raise_for(data.error_code, subject)
+            aborted = tuple(
+                AbortedTransaction(transaction.producer_id, transaction.first_offset)
+                for transaction in data.aborted_transactions or ()
+            )
+            return FetchResult(
+                bytes(data.records or b""),
+                data.high_watermark,
+                data.log_start_offset,
+                data.last_stable_offset,
+                aborted,
+            )
+    raise ProtocolError(f"{connection.address} left the partition out of its answer: {subject}")

@@ -1,0 +1,334 @@
+"""Routing, retries and errors of `Cluster`, against scripted brokers."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import LATEST_TIMESTAMP, ConfigOperation, OffsetInfo, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ottla.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.registry import ApiKey
+
+TOPIC_ID = bytes(range(16))
+
+
+class Shape:
+    """The cluster as the scripted broker tells it; tests change it between answers."""
+
+    def __init__(self, broker) -> None:
+        self.broker = broker
+        self.leaders = [1, 1]
+        self.topic_error = ErrorCode.NONE
+        self.other_brokers = []
+        self.controller = 1
+        broker.answers[ApiKey.METADATA] = self.metadata
+
+    def metadata(self, version, request):
+        brokers = [(1, self.broker.port), *self.other_brokers]
+        topics = []
+        if request.topics is None or request.topics:
+            partitions = [
+                MetadataResponsePartition(
+                    partition_index=i, leader_id=leader, leader_epoch=5, replica_nodes=[1], isr_nodes=[1]
+                )
+                for i, leader in enumerate(self.leaders)
+            ]
+            found = self.topic_error == ErrorCode.NONE
+            topics = [
+                MetadataResponseTopic(
+                    error_code=self.topic_error, name="t", topic_id=TOPIC_ID, partitions=partitions if found else []
+                )
+            ]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=n, host="127.0.0.1", port=port) for n, port in brokers],
+            cluster_id="cluster",
+            controller_id=self.controller,
+            topics=topics,
+        )
+
+
+@pytest.fixture
+def shape(scripted):
+    return Shape(scripted)
+
+
+@pytest.fixture
+def cluster(scripted):
+    with Cluster(scripted.address, timeout_s=5.0) as cluster:
+        yield cluster
+
+
+def offsets_answer(offsets, error=ErrorCode.NONE):
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name="t",
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=i, offset=offset, timestamp=7, leader_epoch=5, error_code=error
+                    )
+                    for i, offset in offsets.items()
+                ],
+            )
+        ]
+    )
+
+
+def fetch_answer(**data):
+    partition = PartitionData(partition_index=0, **data)
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[partition])])
+
+
+def test_metadata_as_values(shape, cluster):
+    info = cluster.describe()
+    assert (info.cluster_id, info.controller_id, [b.node_id for b in info.brokers]) == ("cluster", 1, [1])
+    topic = cluster.topics()["t"]
+    assert topic.topic_id == TOPIC_ID
+    assert [(p.index, p.leader, p.leader_epoch, p.replicas, p.isr) for p in topic.partitions] == [
+        (0, 1, 5, (1,), (1,)),
+        (1, 1, 5, (1,), (1,)),
+    ]
+    assert cluster.topic("t") == topic
+
+
+def test_asking_never_creates_a_topic(shape, cluster, scripted):
+    shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(TopicNotFound, match="topic 't' does not exist"):
+        cluster.topic("t")
+    with pytest.raises(TopicNotFound):
+        cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})
+    requests = [request for key, _, request in scripted.requests if key == ApiKey.METADATA]
+    assert all(not request.allow_auto_topic_creation for request in requests)
+
+
+def test_a_partition_beyond_the_last(shape, cluster):
+    with pytest.raises(TopicNotFound, match="has no partition 2"):
+        cluster.fetch("t", 2, 0)
+
+
+def test_offsets_come_in_the_order_asked(shape, cluster, scripted):
+    scripted.answers[ApiKey.LIST_OFFSETS] = lambda version, request: offsets_answer({0: 10, 1: 11})
+    found = cluster.list_offsets({("t", 1): LATEST_TIMESTAMP, ("t", 0): LATEST_TIMESTAMP}, isolation="read_committed")
+    assert list(found.items()) == [(("t", 1), OffsetInfo(11, 7, 5)), (("t", 0), OffsetInfo(10, 7, 5))]
+    assert scripted.requests[-1][2].isolation_level == 1
+
+
+def test_a_moved_leader_is_found_again(shape, cluster, scripted):
+    """The first answer says NOT_LEADER_OR_FOLLOWER; after a refresh the other broker is asked."""
+    other = type(scripted)()
+    try:
+        Shape(other).leaders = [2, 2]
+        other.answers[ApiKey.LIST_OFFSETS] = lambda version, request: offsets_answer({0: 3})
+
+        def refuse(version, request):
+            shape.other_brokers = [(2, other.port)]
+            shape.leaders = [2, 2]
+            return offsets_answer({0: -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        scripted.answers[ApiKey.LIST_OFFSETS] = refuse
+        assert cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})["t", 0].offset == 3
+    finally:
+        other.close()
+    assert not other.errors
+
+
+def test_a_broken_connection_is_made_again(shape, cluster, scripted):
+    answers = [None, fetch_answer(records=b"batch", high_watermark=9, last_stable_offset=8, log_start_offset=1)]
+    scripted.answers[ApiKey.FETCH] = lambda version, request: answers.pop(0)
+    result = cluster.fetch("t", 0, 5, max_bytes=1000, max_wait_ms=0)
+    assert (result.records, result.high_watermark, result.last_stable_offset, result.log_start_offset) == (
+        b"batch",
+        9,
+        8,
+        1,
+    )
+    request = scripted.requests[-1][2]
+    assert (request.session_id, request.session_epoch, request.isolation_level) == (0, -1, 0)
+    assert request.topics[0].topic_id == TOPIC_ID
+    assert (request.topics[0].partitions[0].fetch_offset, request.topics[0].partitions[0].partition_max_bytes) == (
+        5,
+        1000,
+    )
+
+
+def test_aborted_transactions_are_told(shape, cluster, scripted):
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(
+        records=None, aborted_transactions=[AbortedTransaction(producer_id=4, first_offset=2)]
+    )
+    result = cluster.fetch("t", 0, 0, isolation="read_committed", max_wait_ms=0)
+    assert result.records == b""
+    assert [(entry.producer_id, entry.first_offset) for entry in result.aborted] == [(4, 2)]
+
+
+def test_an_offset_out_of_range_is_not_tried_again(shape, cluster, scripted):
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    with pytest.raises(KafkaError, match="fetch of t-0 at offset 99: offset out of range") as caught:
+        cluster.fetch("t", 0, 99)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert sum(key == ApiKey.FETCH for key, _, _ in scripted.requests) == 1
+
+
+def test_an_answer_without_the_partition_is_an_error(shape, cluster, scripted):
+    scripted.answers[ApiKey.FETCH] = lambda version, request: FetchResponse()
+    with pytest.raises(ProtocolError, match="left the partition out"):
+        cluster.fetch("t", 0, 0)
+
+
+def test_a_partition_without_a_leader_times_out_with_its_name(shape, scripted):
+    shape.leaders = [-1]
+    with (
+        Cluster(scripted.address, timeout_s=0.2) as cluster,
+        pytest.raises(KafkaError, match="t-0: leader not available"),
+    ):
+        cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})
+
+
+def test_nobody_answers_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        Cluster(f"127.0.0.1:{port}", timeout_s=30) as cluster,
+        pytest.raises(BrokerUnreachable, match="connection refused; is a broker running there"),
+    ):
+        cluster.topics()
+
+
+def test_the_second_bootstrap_server_is_tried(shape, scripted):
+    with Cluster(f"127.0.0.1:1,{scripted.address}", timeout_s=5) as cluster:
+        assert "t" in cluster.topics()
+
+
+def test_a_topic_is_created_once_and_awaited(shape, cluster, scripted):
+    """Its leaders show up only in the second metadata answer after the creation."""
+    shape.leaders = [-1, -1]
+
+    def create(version, request):
+        topic = request.topics[0]
+        assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", 2, -1)
+        assert [(config.name, config.value) for config in topic.configs] == [("retention.ms", "1")]
+        original = shape.metadata
+
+        def later(version, request):
+            answer = original(version, request)
+            if request.topics:
+                shape.leaders = [1, 1]
+            return answer
+
+        scripted.answers[ApiKey.METADATA] = later
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
+
+    scripted.answers[ApiKey.CREATE_TOPICS] = create
+    cluster.create_topic("t", 2, configs={"retention.ms": "1"})
+    assert sum(key == ApiKey.CREATE_TOPICS for key, _, _ in scripted.requests) == 1
+
+
+def test_a_refused_creation_has_the_brokers_words(shape, cluster, scripted):
+    scripted.answers[ApiKey.CREATE_TOPICS] = lambda version, request: CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS, error_message="Topic 't' is there."
+            )
+        ]
+    )
+    with pytest.raises(KafkaError, match="topic 't': Topic 't' is there") as caught:
+        cluster.create_topic("t")
+    assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_change_is_not_sent_again_when_its_outcome_is_unknown(shape, cluster, scripted):
+    scripted.answers[ApiKey.DELETE_TOPICS] = lambda version, request: None
+    with pytest.raises(KafkaError, match="closed the connection"):
+        cluster.delete_topics(["t"])
+    assert sum(key == ApiKey.DELETE_TOPICS for key, _, _ in scripted.requests) == 1
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_every_failed_deletion_is_named(shape, cluster, scripted, version):
+    scripted.versions[ApiKey.DELETE_TOPICS] = (1, version)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    scripted.answers[ApiKey.DELETE_TOPICS] = lambda version, request: DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=name, error_code=code)
+            for name in (request.topic_names or [topic.name for topic in request.topics])
+        ]
+    )
+    with pytest.raises(KafkaError, match="topic 'a': unknown topic or partition; topic 'b': unknown"):
+        cluster.delete_topics(["a", "b"])
+
+
+def test_an_unknown_error_code_is_still_a_sentence(shape, cluster, scripted):
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=12345)
+    with pytest.raises(KafkaError, match="error 12345"):
+        cluster.fetch("t", 0, 0)
+
+
+def test_configs(shape, cluster, scripted):
+    scripted.answers[ApiKey.DESCRIBE_CONFIGS] = lambda version, request: DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                resource_type=2,
+                resource_name="t",
+                configs=[
+                    DescribeConfigsResourceResult(name="b", value="2", config_source=5, documentation="the b"),
+                    DescribeConfigsResourceResult(name="a", value=None, config_source=1, is_sensitive=True),
+                ],
+            )
+        ]
+    )
+    entries = cluster.describe_configs(ResourceType.TOPIC, "t", ["a", "b"])
+    assert [(e.name, e.value, e.source, e.is_default, e.is_sensitive) for e in entries] == [
+        ("a", None, "topic", False, True),
+        ("b", "2", "default", True, False),
+    ]
+    assert scripted.requests[-1][2].resources[0].configuration_keys == ["a", "b"]
+
+    scripted.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda version, request: IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                resource_type=2, resource_name="t", error_code=ErrorCode.INVALID_CONFIG, error_message="no such config"
+            )
+        ]
+    )
+    with pytest.raises(KafkaError, match="configs of topic 't': no such config"):
+        cluster.alter_configs(
+            ResourceType.TOPIC, "t", [("x", ConfigOperation.SET, "1"), ("y", ConfigOperation.DELETE, None)]
+        )
+    sent = scripted.requests[-1][2].resources[0].configs
+    assert [(config.name, config.config_operation, config.value) for config in sent] == [("x", 0, "1"), ("y", 1, None)]
+
+
+def test_a_broker_that_is_not_there_is_named(shape, cluster):
+    with pytest.raises(KafkaError, match="there is no broker '9'; live brokers: 1"):
+        cluster.describe_configs(ResourceType.BROKER, "9")
+
+
+def test_a_wrong_isolation_is_named(shape, cluster):
+    with pytest.raises(KafkaError, match="not 'dirty'"):
+        cluster.fetch("t", 0, 0, isolation="dirty")
