@@ -1,0 +1,199 @@
+"""One load from topics into a table: plan, land, commit.
+
+**Invariant:** exactly once. Either the commit happened, then files and offsets are in the table together, or it did
+not, then nothing of the load is; wherever the driver or a worker dies, running it again continues from the truth in
+the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError.
+
+Nothing starts Spark when there is nothing to load. Left out: committing the offsets of a consumer group as well.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.land import (
+    Counters,
+    Landed,
+    LandSettings,
+    OpenCluster,
+    discard_load,
+    land,
+    make_counters,
+    partition_values,
+)
+from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.tables.delta import DataFile, DeltaTarget
+
+CLIENT_ID = "ottla-pipeline"
+
+OpenSession = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """What a load did; sizes in bytes, durations in seconds. `version` is None when nothing was committed."""
+
+    table: str
+    topics: list[str]
+    pipeline_id: str
+    version: int | None = None
+    rows: int = 0
+    offsets: int = 0
+    partitions: int = 0
+    tasks: int = 0
+    files: int = 0
+    fetched_bytes: int = 0
+    body_bytes: int = 0
+    written_bytes: int = 0
+    skipped_offsets: int = 0
+    plan_s: float = 0.0
+    start_s: float = 0.0
+    land_s: float = 0.0
+    commit_s: float = 0.0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows a second while Spark ran the tasks."""
+        return self.rows / self.land_s if self.land_s > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"rows_per_s": round(self.rows_per_s)}
+
+
+class Observer:
+    """Hears of each step; the base class ignores all. `counters` move while tasks run."""
+
+    def planned(self, plan: LoadPlan) -> None: ...
+    def landing(self, plan: LoadPlan, counters: Counters | None) -> None: ...
+    def landed(self, rows: Sequence[Landed]) -> None: ...
+    def committed(self, version: int) -> None: ...
+
+
+def load(
+    topics: Sequence[str],
+    target: DeltaTarget,
+    bootstrap_servers: str,
+    open_session: OpenSession,
+    settings: PlanSettings,
+    observer: Observer | None = None,
+) -> LoadSummary:
+    """Load what is new in `topics` into `target`; the session is opened only when there is something.
+
+    Raises OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
+    """
+    if not topics:
+        raise OperatorError("name at least one topic with --topics")
+    observer = observer or Observer()
+    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
+    started = time.monotonic()
+    with open_cluster() as cluster:
+        plan = make_plan(cluster, target, topics, settings)
+    summary = LoadSummary(
+        table=str(target.path),
+        topics=list(dict.fromkeys(topics)),
+        pipeline_id=settings.pipeline_id,
+        plan_s=time.monotonic() - started,
+        skipped_offsets=plan.skipped_offsets,
+        notes=plan.notes,
+    )
+    observer.planned(plan)
+    if plan.is_empty:
+        return summary
+    return _run(plan, target, open_cluster, open_session, settings, observer, summary)
+
+
+def _run(
+    plan: LoadPlan,
+    target: DeltaTarget,
+    open_cluster: OpenCluster,
+    open_session: OpenSession,
+    settings: PlanSettings,
+    observer: Observer,
+    summary: LoadSummary,
+) -> LoadSummary:
+    land_settings = LandSettings(
+        open_cluster=open_cluster,
+        table_dir=str(target.path),
+        load_id=uuid.uuid4().hex[:16],
+        partition_columns=tuple(target.ensure()),
+        isolation=settings.isolation,
+        on_data_loss=settings.on_data_loss,
+    )
+    try:
+        started = time.monotonic()
+        rows: list[Landed] = []
+        landing = started
+        if plan.tasks:
+            with open_session() as spark:
+                landing = time.monotonic()
+                counters = make_counters(spark)
+                observer.landing(plan, counters)
+                rows = land(spark, plan.tasks, land_settings, counters)
+                landed_at = time.monotonic()
+        else:
+            landed_at = started
+        observer.landed(rows)
+        version, commit_s = _commit(plan, target, rows, land_settings)
+    except OttlaError:
+        with suppress(OperatorError):  # an unreadable table has its own error, and its files stay
+            discard_load(land_settings.table_dir, land_settings.load_id, target.files())
+        raise
+    observer.committed(version)
+    return replace(
+        summary,
+        version=version,
+        rows=sum(row.rows for row in rows),
+        offsets=plan.offsets,
+        partitions=len(plan.ranges),
+        tasks=len(plan.tasks),
+        files=sum(1 for row in rows if row.path),
+        fetched_bytes=sum(row.fetched_bytes for row in rows),
+        body_bytes=sum(row.body_bytes for row in rows),
+        written_bytes=sum(row.size_bytes for row in rows),
+        skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in rows),
+        start_s=landing - started,
+        land_s=landed_at - landing,
+        commit_s=commit_s,
+        ranges=readable_ranges(plan),
+    )
+
+
+def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
+    """`topic/partition` -> offsets [start, end) of a plan."""
+    return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
+
+
+def _commit(plan: LoadPlan, target: DeltaTarget, rows: Sequence[Landed], settings: LandSettings) -> tuple[int, float]:
+    started = time.monotonic()
+    files = [
+        DataFile(
+            row.path,
+            row.size_bytes,
+            row.rows,
+            row.stats,
+            row.modified_ms,
+            partition_values(plan.tasks[row.task], settings.partition_columns),
+        )
+        for row in rows
+        if row.path
+    ]
+    version = target.commit(
+        plan.expected,
+        plan.following,
+        files,
+        pipeline_id=plan.pipeline_id,
+        topic_ids=plan.topic_ids,
+        ranges=readable_ranges(plan),
+    )
+    return version, time.monotonic() - started

