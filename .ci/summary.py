@@ -1,0 +1,60 @@
+"""The closing table of .ci/run: every part, every test folder, every skip with its reason."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from pathlib import Path
+
+
+def outcome(case: ET.Element) -> str:
+    """passed, failed or skipped."""
+    tags = {child.tag for child in case}
+    if tags & {"failure", "error"}:
+        return "failed"
+    return "skipped" if "skipped" in tags else "passed"
+
+
+def main(results: Path) -> int:
+    """Print the table; 1 if anything failed."""
+    total: Counter[str] = Counter()
+    rows: list[tuple[str, str]] = []
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for line in (results / "parts").read_text().splitlines():
+        name, code, seconds = line.split("\t")
+        rows.append((name, f"{'ok' if code == '0' else f'FAILED ({code})'} in {seconds} s"))
+        report = results / f"{name}.xml"
+        if not report.exists():
+            total["passed" if code == "0" else "failed"] += 1
+            continue
+        folders: dict[str, Counter[str]] = defaultdict(Counter)
+        for case in ET.parse(report).iter("testcase"):
+            parts = (case.get("classname") or "").split(".")
+            folder = "/".join(parts[:2]) if len(parts) > 1 else parts[0]
+            result = outcome(case)
+            folders[folder][result] += 1
+            total[result] += 1
+            if result == "skipped":
+                reasons[folder][case.find("skipped").get("message", "")] += 1  # type: ignore[union-attr]
+        for folder, counts in sorted(folders.items()):
+            rows.append(
+                (
+                    f"  {folder}",
+                    ", ".join(f"{counts[key]} {key}" for key in ("passed", "failed", "skipped") if counts[key]),
+                )
+            )
+        if code != "0" and not any(counts["failed"] for counts in folders.values()):
+            total["failed"] += 1
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        print(f"{name:<{width}}  {text}")
+    for folder, counts in sorted(reasons.items()):
+        for reason, count in counts.items():
+            print(f"SKIPPED {count} in {folder}: {reason}")
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,73 @@
+# Everything a person or a machine does with a checkout. Each target installs what it needs into .venv first.
+#
+#   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
+#   make test                      unit, property, integration, fault and pipeline tests
+#   make check                     format, lint, types, import contracts; under a minute
+#   make compat                    clients and tools that others wrote (Debian, npm, Maven)
+#   make bench                     measures, writes bench/results/
+#   make cluster                   reserved: three brokers on this machine (not built yet)
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+INPUT  ?=
+ARGS   ?=
+
+# A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
+DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check compat bench cluster format clean
+
+help:
+	@sed -n '3,8s/^#   //p' Makefile
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Ottla needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(BIN)/python $(DECLARED)
+	PIP_CONSTRAINT=constraints.txt $(PIP) -e .
+	@touch $@
+
+$(VENV)/.pipeline: $(VENV)/.base
+	$(PIP) -e '.[pipeline]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.pipeline
+	$(PIP) -e '.[test,pipeline]'
+	@touch $@
+
+$(VENV)/.check: $(VENV)/.base
+	$(PIP) -e '.[check]'
+	@touch $@
+
+demo: $(VENV)/.pipeline
+	$(BIN)/ottla pipeline demo $(if $(INPUT),--input "$(INPUT)") $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.check
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+compat: $(VENV)/.test
+	$(BIN)/pytest compat -rs $(ARGS)
+
+bench: $(VENV)/.base
+	$(BIN)/python bench/produce_consume.py $(ARGS)
+
+cluster:
+	@echo "make cluster is reserved for the replicated cluster, which is not built yet." >&2; exit 2
+
+format: $(VENV)/.check
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf $(VENV) .cache build dist src/*.egg-info src/ottla/record/_batch.c src/ottla/record/*.so

@@ -1,0 +1,75 @@
+"""One broker for the whole run, and what each family needs from its registry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache" / "compat"
+
+
+def need(command: str) -> str:
+    """The path of `command`, or a skip that says what is missing."""
+    found = shutil.which(command)
+    if found is None:
+        pytest.skip(f"{command} is not installed on this machine")
+    return found
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with Broker(config={"group.initial.rebalance.delay.ms": "0"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def java_classpath() -> str:
+    """Apache Kafka's jars, resolved once by Maven."""
+    need("java")
+    libraries = CACHE / "java-lib"
+    pom = ROOT / "compat" / "java" / "pom.xml"
+    stamp = libraries / "pom.xml"
+    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
+        shutil.rmtree(libraries, ignore_errors=True)
+        command = [need("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        result = subprocess.run(
+            [*command, f"-DoutputDirectory={libraries}"], capture_output=True, text=True, timeout=900, check=False
+        )
+        if result.returncode != 0:
+            pytest.skip(f"Maven could not resolve Apache Kafka: {result.stdout.strip()[-300:]}")
+        shutil.copy(pom, stamp)
+    return str(libraries / "*")
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Path:
+    """A folder with kafkajs installed by npm, once."""
+    need("node")
+    home = CACHE / "kafkajs"
+    source = ROOT / "compat" / "kafkajs"
+    home.mkdir(parents=True, exist_ok=True)
+    stamp = home / "node_modules" / ".package.json"
+    if not stamp.exists() or stamp.read_bytes() != (source / "package.json").read_bytes():
+        shutil.copy(source / "package.json", home)
+        result = subprocess.run(
+            [need("npm"), "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"],
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "CI": "true"},
+            check=False,
+        )
+        if result.returncode != 0:
+            pytest.skip(f"npm could not install kafkajs: {result.stderr.strip()[-300:]}")
+        shutil.copy(source / "package.json", stamp)
+    shutil.copy(source / "client.mjs", home)
+    return home

@@ -1,0 +1,17 @@
+"""The tools of Apache Kafka as a fixture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tools import JavaTools
+
+
+@pytest.fixture(scope="session")
+def tools(java_classpath: str) -> JavaTools:
+    return JavaTools(java_classpath)

@@ -1,0 +1,47 @@
+"""Apache Kafka's command line tools, started by class name as its shell scripts do."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+
+CLASSES = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JavaTools:
+    """Runs one tool at a time; a tool that fails or complains on stderr fails the test."""
+
+    classpath: str
+
+    def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
+        """What the tool printed to standard output."""
+        # One compiler tier starts a short-lived JVM in half the time.
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self.classpath]
+        result = subprocess.run(
+            ["java", *options, CLASSES[tool], *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check and result.returncode != 0:
+            raise AssertionError(
+                f"{tool} {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}"
+            )
+        return result.stdout

@@ -1,0 +1,118 @@
+// kafkajs as a small command: JSON lines of {key, value, headers} (base64 or null) in and out.
+//   node client.mjs create  HOST:PORT TOPIC PARTITIONS
+//   node client.mjs produce HOST:PORT TOPIC none|gzip|snappy|lz4|zstd   < records
+//   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
+//   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
+// kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
+// uses, with no coordinator.
+import { createRequire } from 'node:module'
+
+const require = createRequire(import.meta.url)
+const kafkajs = require('kafkajs')
+const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = kafkajs
+const Cluster = require('kafkajs/src/cluster')
+const { createLogger } = require('kafkajs/src/loggers')
+const consoleLogger = require('kafkajs/src/loggers/console')
+const defaultSocketFactory = require('kafkajs/src/network/socketFactory')
+const Batch = require('kafkajs/src/consumer/batch')
+const lz4 = require('lz4js')
+const { ZstdCodec } = require('zstd-codec')
+
+CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: async encoder => Buffer.from(lz4.compress(encoder.buffer)),
+  decompress: async buffer => Buffer.from(lz4.decompress(buffer)),
+})
+const zstd = await new Promise(resolve => ZstdCodec.run(z => resolve(new z.Simple())))
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async encoder => Buffer.from(zstd.compress(encoder.buffer)),
+  decompress: async buffer => Buffer.from(zstd.decompress(buffer)),
+})
+
+const CODECS = {
+  none: CompressionTypes.None,
+  gzip: CompressionTypes.GZIP,
+  snappy: CompressionTypes.Snappy,
+  lz4: CompressionTypes.LZ4,
+  zstd: CompressionTypes.ZSTD,
+}
+const decode = text => (text === null ? null : Buffer.from(text, 'base64'))
+const encode = bytes => (bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64'))
+const print = value => process.stdout.write(JSON.stringify(value) + '\n')
+
+const [, , command, broker, topic, ...rest] = process.argv
+const kafka = new Kafka({ clientId: 'compat', brokers: [broker], logLevel: logLevel.ERROR })
+
+async function records() {
+  let text = ''
+  for await (const chunk of process.stdin) text += chunk
+  return text
+    .split('\n')
+    .filter(line => line)
+    .map(line => JSON.parse(line))
+    .map(({ key, value, headers }) => ({
+      key: decode(key),
+      value: decode(value),
+      headers: Object.fromEntries(headers.map(([name, content]) => [name, decode(content)])),
+    }))
+}
+
+async function consume(partition, offset, count) {
+  const rootLogger = createLogger({ level: logLevel.ERROR, logCreator: consoleLogger })
+  const cluster = new Cluster({
+    logger: rootLogger,
+    socketFactory: defaultSocketFactory(),
+    brokers: [broker],
+    clientId: 'compat',
+    connectionTimeout: 5000,
+    authenticationTimeout: 5000,
+    reauthenticationThreshold: 10000,
+    requestTimeout: 30000,
+    metadataMaxAge: 60000,
+    retry: { retries: 5 },
+    maxInFlightRequests: null,
+    isolationLevel: 1,
+    offsets: new Map(),
+  })
+  await cluster.connect()
+  await cluster.addTargetTopic(topic)
+  const leaders = cluster.findLeaderForPartitions(topic, [partition])
+  const node = await cluster.findBroker({ nodeId: Object.keys(leaders)[0] })
+  let next = offset
+  let left = count
+  while (left > 0) {
+    const topics = [{ topic, partitions: [{ partition, fetchOffset: String(next), maxBytes: 1048576 }] }]
+    const { responses } = await node.fetch({ topics, maxWaitTime: 500, isolationLevel: 1 })
+    for (const message of new Batch(topic, String(next), responses[0].partitions[0]).messages) {
+      if (left-- <= 0) break
+      const headers = Object.entries(message.headers).map(([name, content]) => [name, encode(content)])
+      print({ offset: Number(message.offset), key: encode(message.key), value: encode(message.value), headers })
+      next = Number(message.offset) + 1
+    }
+  }
+  await cluster.disconnect()
+}
+
+if (command === 'create') {
+  const admin = kafka.admin()
+  await admin.connect()
+  await admin.createTopics({ topics: [{ topic, numPartitions: Number(rest[0]) }], waitForLeaders: true })
+  print(await admin.fetchTopicMetadata({ topics: [topic] }))
+  await admin.disconnect()
+} else if (command === 'produce') {
+  const producer = kafka.producer({ idempotent: false })
+  await producer.connect()
+  const messages = (await records()).map(record => ({ ...record, partition: 0 }))
+  print(await producer.send({ topic, acks: -1, compression: CODECS[rest[0]], messages }))
+  await producer.disconnect()
+} else if (command === 'consume') {
+  await consume(Number(rest[0]), Number(rest[1]), Number(rest[2]))
+} else if (command === 'offsets') {
+  const admin = kafka.admin()
+  await admin.connect()
+  const read = rest.length ? admin.fetchTopicOffsetsByTimestamp(topic, Number(rest[0])) : admin.fetchTopicOffsets(topic)
+  print(await read)
+  await admin.disconnect()
+} else {
+  throw new Error(`unknown command ${command}`)
+}

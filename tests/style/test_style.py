@@ -1,0 +1,91 @@
+"""Rules of architecture.md that no linter knows: sizes, the hot path, module docstrings, an honest release file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ottla"
+
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 800
+
+HOT_PATH = {
+    # module: (names it must not use, because each means work for every record)
+    "net/connection.py",
+    "net/outbound.py",
+    "protocol/framing.py",
+    "protocol/produce.py",
+    "protocol/fetch.py",
+    "server/handlers/produce.py",
+    "server/handlers/fetch.py",
+    "replica/partition.py",
+    "storage/log.py",
+    "storage/segment.py",
+    "storage/offset_index.py",
+}
+PER_RECORD_NAMES = {"Record", "RecordData", "build_batch", "records", "index_records", "iter_records"}
+MAY_OVERFLOW = re.compile(r"style: (function|file) size: \S+")
+
+
+def modules() -> Iterator[Path]:
+    """Every module of the package."""
+    yield from sorted(SOURCE.rglob("*.py"))
+
+
+def module_id(path: Path) -> str:
+    """Shown as the test's name."""
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", list(modules()), ids=module_id)
+def test_sizes_and_docstring(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    if not MAY_OVERFLOW.search(text[:2000]):
+        assert len(lines) <= MAX_FILE_LINES, f"{path.name} has {len(lines)} lines"
+    assert ast.get_docstring(tree), "a module opens with its purpose"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            reason = MAY_OVERFLOW.search(lines[node.lineno - 2]) if node.lineno >= 2 else None
+            assert size <= MAX_FUNCTION_LINES or reason, f"{path.name}:{node.lineno} {node.name} has {size} lines"
+
+
+@pytest.mark.parametrize("name", sorted(HOT_PATH))
+def test_hot_path_builds_nothing_for_a_record(name: str) -> None:
+    tree = ast.parse((SOURCE / name).read_text())
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), f"{name} is flat and synchronous"
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            assert called not in PER_RECORD_NAMES, f"{name}:{node.lineno} calls {called}"
+
+
+@pytest.mark.parametrize("path", list(modules()), ids=module_id)
+def test_invariants_survive_optimisation(path: Path) -> None:
+    """`python -O` strips assert, so none may guard an invariant."""
+    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+    assert not found, f"assert in {path.name} at lines {found}"
+
+
+def test_no_placeholder_is_left() -> None:
+    marker = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [
+        f"{path}:{number}"
+        for path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if marker.search(line)
+    ]
+    assert not found, found
+
+
+def test_classifiers_list_only_pythons_that_were_run() -> None:
+    listed = set(re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text()))
+    assert listed == {"3.11"}
