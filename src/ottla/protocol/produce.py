@@ -1,0 +1,293 @@
+"""Produce by hand: a request becomes positions in the receive buffer, a response is packed straight into bytes.
+
+Records are neither copied nor looked at. The declared classes of `messages.produce` are the reference: one parity test
+runs both over the same bytes. Invariant of the parser: every position it hands out lies in `[start, end]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from ottla.common.errors import ProtocolError
+from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
+from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.primitives import (
+    NodeEndpoint,
+    Topic,
+    append_node_endpoints,
+    append_nullable_string,
+    append_topic,
+)
+from ottla.protocol.tags import skip_tags
+from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
+
+FLEXIBLE_FROM = 9
+TOPIC_ID_FROM = 13
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_ACKS_TIMEOUT = Struct(">hi")
+_ACKS_TIMEOUT_COUNT = Struct(">hii")
+_INDEX_SIZE = Struct(">ii")
+_HEADER = Struct(">ii")
+_PARTITION_3 = Struct(">ihqq")
+_PARTITION_5 = Struct(">ihqqq")
+_PARTITION_8 = Struct(">ihqqqih")
+_PARTITION_FLEXIBLE = Struct(">ihqqqBBB")
+_LEADER_TAG = Struct(">BBBiiB")
+_TAIL_FLEXIBLE = Struct(">BiB")
+_NO_ERRORS_NO_MESSAGE = (0, -1)
+
+
+class ParsedProduceRequest:
+    """A produce request; each partition is (index, position of its records, position behind them).
+
+    Records that are null come as an empty range.
+    """
+
+    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        topics: list[tuple[Topic, list[tuple[int, int, int]]]],
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topics = topics
+
+
+class RecordError(NamedTuple):
+    """Why one batch or record of a partition was refused (KIP-467)."""
+
+    batch_index: int
+    message: str | None
+
+
+class ProducePartitionResult(NamedTuple):
+    """What a produce response says about one partition. `current_leader` is (leader id, leader epoch)."""
+
+    partition_index: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[RecordError] = ()
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+
+
+def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+    """The request body in `buffer[start:end]`, versions 3 to 13; raises ProtocolError for anything malformed."""
+    try:
+        if version >= FLEXIBLE_FROM:
+            return _parse_flexible(version, buffer, start, end)
+        return _parse_classic(buffer, start, end)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"malformed Produce v{version}: {type(error).__name__}") from None
+
+
+def _exceeds(what: str) -> ProtocolError:
+    return ProtocolError(f"{what} of a Produce request exceeds the bytes left")
+
+
+def _parse_classic(buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+    int16, int32, index_size = _INT16.unpack_from, _INT32.unpack_from, _INDEX_SIZE.unpack_from
+    (size,) = int16(buffer, start)
+    position = start + 2
+    transactional_id = None
+    if size >= 0:
+        if size > end - position:
+            raise _exceeds("the transactional id")
+        transactional_id = buffer[position : position + size].decode()
+        position += size
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, position)
+    position += 10
+    if topic_count < 0 or topic_count * 6 > end - position:
+        raise _exceeds("the topic count")
+    budget = MAX_REQUEST_ELEMENTS - topic_count
+    topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
+    for _ in range(topic_count):
+        (size,) = int16(buffer, position)
+        position += 2
+        if size < 0 or size > end - position:
+            raise _exceeds("a topic name")
+        name = buffer[position : position + size].decode()
+        position += size
+        (count,) = int32(buffer, position)
+        position += 4
+        if count < 0 or count * 8 > end - position:
+            raise _exceeds("the partition count")
+        budget -= count
+        if budget < 0:
+            raise ProtocolError("a Produce request has more partitions than allowed")
+        partitions = []
+        for _ in range(count):
+            index, size = index_size(buffer, position)
+            position += 8
+            stop = position + size if size >= 0 else position
+            if stop > end or position > end:
+                raise _exceeds("the records")
+            partitions.append((index, position, stop))
+            position = stop
+        topics.append((name, partitions))
+    if position > end:
+        raise _exceeds("the body")
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+    int32, uvarint = _INT32.unpack_from, read_unsigned_varint
+    size, position = uvarint(buffer, start, end)
+    transactional_id = None
+    if size:
+        if size - 1 > end - position:
+            raise _exceeds("the transactional id")
+        transactional_id = buffer[position : position + size - 1].decode()
+        position += size - 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, position)
+    topic_count, position = uvarint(buffer, position + 6, end)
+    topic_count -= 1
+    if topic_count < 0 or topic_count * 3 > end - position:
+        raise _exceeds("the topic count")
+    budget = MAX_REQUEST_ELEMENTS - topic_count
+    topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
+    for _ in range(topic_count):
+        topic, position = _read_topic(version, buffer, position, end)
+        count, position = uvarint(buffer, position, end)
+        count -= 1
+        if count < 0 or count * 6 > end - position:
+            raise _exceeds("the partition count")
+        budget -= count
+        if budget < 0:
+            raise ProtocolError("a Produce request has more partitions than allowed")
+        partitions = []
+        for _ in range(count):
+            (index,) = int32(buffer, position)
+            size, position = uvarint(buffer, position + 4, end)
+            stop = position + size - 1 if size else position
+            if stop > end:
+                raise _exceeds("the records")
+            partitions.append((index, position, stop))
+            position = skip_tags(buffer, stop, end)
+        position = skip_tags(buffer, position, end)
+        topics.append((topic, partitions))
+    skip_tags(buffer, position, end)
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_topic(version: int, buffer: bytearray, position: int, end: int) -> tuple[Topic, int]:
+    if version >= TOPIC_ID_FROM:
+        stop = position + 16
+        if stop > end:
+            raise _exceeds("a topic id")
+        return bytes(buffer[position:stop]), stop
+    size, position = read_unsigned_varint(buffer, position, end)
+    stop = position + size - 1
+    if not size or stop > end:
+        raise _exceeds("a topic name")
+    return buffer[position:stop].decode(), stop
+
+
+def encode_produce_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[Topic, Sequence[ProducePartitionResult]]],
+    throttle_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
+    """A whole response frame, size prefix included.
+
+    What a version can't carry is left out: log start offset below 5, error messages below 8, the current leader and
+    `node_endpoints` below 10 (KIP-951).
+    """
+    out = bytearray(_HEADER.pack(0, correlation_id))
+    if version >= FLEXIBLE_FROM:
+        out.append(0)
+        write_unsigned_varint(out, len(topics) + 1)
+        for topic, partitions in topics:
+            append_topic(out, True, topic)
+            write_unsigned_varint(out, len(partitions) + 1)
+            for result in partitions:
+                _append_flexible(out, version, result)
+            out.append(0)
+        out += _INT32.pack(throttle_ms)
+        append_node_endpoints(out, node_endpoints if version >= 10 else ())
+    else:
+        out += _INT32.pack(len(topics))
+        for topic, partitions in topics:
+            append_topic(out, False, topic)
+            out += _INT32.pack(len(partitions))
+            for result in partitions:
+                _append_classic(out, version, result)
+        out += _INT32.pack(throttle_ms)
+    _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def encode_single_produce_response(
+    version: int,
+    correlation_id: int,
+    topic: Topic,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+    throttle_ms: int = 0,
+) -> bytes:
+    """The same for what nearly every response is: one partition, no error."""
+    out = bytearray(_HEADER.pack(0, correlation_id))
+    if version >= FLEXIBLE_FROM:
+        out += b"\0\x02"
+        append_topic(out, True, topic)
+        out.append(2)
+        out += _PARTITION_FLEXIBLE.pack(index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0)
+        out += _TAIL_FLEXIBLE.pack(0, throttle_ms, 0)
+    else:
+        out += b"\0\0\0\x01"
+        append_topic(out, False, topic)
+        out += b"\0\0\0\x01"
+        if version >= 8:
+            out += _PARTITION_8.pack(
+                index, 0, base_offset, log_append_time_ms, log_start_offset, *_NO_ERRORS_NO_MESSAGE
+            )
+        elif version >= 5:
+            out += _PARTITION_5.pack(index, 0, base_offset, log_append_time_ms, log_start_offset)
+        else:
+            out += _PARTITION_3.pack(index, 0, base_offset, log_append_time_ms)
+        out += _INT32.pack(throttle_ms)
+    _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def _append_classic(out: bytearray, version: int, result: ProducePartitionResult) -> None:
+    if version < 5:
+        out += _PARTITION_3.pack(*result[:4])
+        return
+    out += _PARTITION_5.pack(*result[:5])
+    if version >= 8:
+        out += _INT32.pack(len(result.record_errors))
+        for batch_index, message in result.record_errors:
+            out += _INT32.pack(batch_index)
+            append_nullable_string(out, False, message)
+        append_nullable_string(out, False, result.error_message)
+
+
+def _append_flexible(out: bytearray, version: int, result: ProducePartitionResult) -> None:
+    out += _PARTITION_5.pack(*result[:5])
+    write_unsigned_varint(out, len(result.record_errors) + 1)
+    for batch_index, message in result.record_errors:
+        out += _INT32.pack(batch_index)
+        append_nullable_string(out, True, message)
+        out.append(0)
+    append_nullable_string(out, True, result.error_message)
+    if result.current_leader is None or version < 10:
+        out.append(0)
+    else:
+        out += _LEADER_TAG.pack(1, 0, 9, *result.current_leader, 0)
