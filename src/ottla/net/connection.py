@@ -1,0 +1,459 @@
+"""One client connection: frames in, responses out, in order.
+
+Reading goes into a buffer that all connections of the loop share; a frame that is complete there is served from it, and
+only an incomplete frame, or one that must wait, is copied into a buffer of the connection's own. The rest of a large
+frame is read into the own buffer; a small one goes back to the front of the shared buffer for the next read, so that
+the reads of a busy connection stay large.
+
+Invariants:
+- One request is in work at a time. Frames behind it wait, unparsed, and as soon as any wait, reading pauses: so a
+  connection holds at most one socket read beyond the frame that it collects, and responses leave in order.
+- No request is served while output waits: a reader that doesn't read stops being served.
+- The own buffer grows with the bytes that arrived, not with the length that a peer announced.
+- `Dispatcher.connection_closed` is called exactly once, from `connection_lost`, not from inside `handle` or `respond`.
+
+Left out: TLS and SASL (they will sit between transport and this class), and delaying a throttled client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import cast
+
+from ottla.common.channel import Part
+from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.logs import RATE_LIMITED
+from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
+from ottla.net.outbound import BUFFER_TYPES, Outbound, release_parts
+
+logger = logging.getLogger(__name__)
+
+SIZE_PREFIX = struct.Struct(">i")
+LARGE_FRAME_BYTES = RECEIVE_BYTES // 2
+"""From this size on, a frame is collected in the own buffer."""
+INITIAL_OWN_BYTES = 256 * 1024
+"""First size of the own buffer, if the frame is that large; it doubles as bytes arrive."""
+MAX_RETAINED_BYTES = 2 * 1024 * 1024
+"""A larger own buffer is given back as soon as it is empty."""
+COALESCED_BYTES = 256 * 1024
+"""Responses of one read are sent together up to this size."""
+HALF_CLOSED_GRACE_S = 30.0
+"""How long a parked request of a peer that has shut down its sending side may take."""
+CLOSING_GRACE_S = 30.0
+"""How long a peer may take to read what was sent before the close."""
+
+_IDLE = 0
+_HANDLING = 1
+_PARKED = 2
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client connection. Implements `ottla.common.channel.Channel`."""
+
+    __slots__ = (
+        "_early_response",
+        "_eof",
+        "_own",
+        "_own_end",
+        "_own_start",
+        "_own_view",
+        "_owner",
+        "_paused",
+        "_prefix",
+        "_quiesced",
+        "_reading_own",
+        "_resume_scheduled",
+        "_state",
+        "_transport",
+        "client_host",
+        "closed",
+        "id",
+        "idle_sweeps",
+        "listener_name",
+        "outbound",
+    )
+
+    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str) -> None:
+        self._owner = owner
+        self.id = owner.next_id()
+        self.listener_name = listener_name
+        self.client_host = client_host
+        self.closed = False
+        self.idle_sweeps = 0
+        self.outbound: Outbound | None = None
+        self._transport: asyncio.Transport | None = None
+        self._state = _IDLE
+        self._early_response: list[Part] | None = None
+        self._own: bytearray | None = None
+        self._own_view: memoryview | None = None
+        self._own_start = 0
+        self._own_end = 0
+        self._reading_own = False
+        self._prefix = 0
+        self._paused = False
+        self._eof = False
+        self._quiesced = False
+        self._resume_scheduled = False
+
+    @property
+    def made(self) -> bool:
+        """Whether there was a transport; from then on `connection_lost` will be called."""
+        return self._transport is not None
+
+    def __repr__(self) -> str:
+        return f"connection {self.id} of {self.client_host}"
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport is ready."""
+        owner = self._owner
+        self._transport = cast(asyncio.Transport, transport)
+        # Any byte that stays in the transport pauses us, and only an empty transport resumes us.
+        self._transport.set_write_buffer_limits(high=0, low=0)
+        self.outbound = Outbound(
+            owner.loop,
+            self._transport,
+            transport.get_extra_info("socket").fileno(),
+            owner.scratch,
+            owner.pool,
+            owner.metrics.bytes_out,
+            self._output_idle,
+            self.abort,
+        )
+        owner.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone, for whatever reason."""
+        self.closed = True
+        self._drop_own()
+        if self.outbound is not None:
+            self.outbound.abandon()
+        if exc is not None:
+            logger.debug("%r lost: %s", self, exc)
+        self._owner.remove(self)
+        self._owner.dispatcher.connection_closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop reads to, at once and before it asks any other connection."""
+        own = self._own
+        shared = self._owner.receive_view
+        if own is None:
+            self._reading_own = False
+            self._prefix = 0
+            return shared
+        view = cast(memoryview, self._own_view)
+        have = self._own_end - self._own_start
+        if have == 0:
+            self._own_start = self._own_end = 0
+        frame = self._frame_bytes(own, self._own_start, self._own_end)
+        if frame < LARGE_FRAME_BYTES and len(own) < RECEIVE_BYTES:
+            shared[:have] = view[self._own_start : self._own_end]
+            self._reading_own = False
+            self._prefix = have
+            return shared[have:]
+        self._reading_own = True
+        if self._own_start + frame > len(own) or self._own_end == len(own):
+            view = self._make_room(view, have, frame)
+        end = self._own_end
+        # Not the whole capacity: many small frames in one read would keep the other connections waiting.
+        return view[end : end + max(frame - have, RECEIVE_BYTES)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The loop has read `nbytes` into what `get_buffer` returned."""
+        owner = self._owner
+        owner.metrics.bytes_in.value += nbytes
+        if self.closed:
+            return  # output still leaves; what arrives meanwhile is dropped
+        self.idle_sweeps = 0
+        if self._reading_own:
+            self._own_end += nbytes
+            if self._can_serve():
+                self._serve_own()
+        else:
+            end = self._prefix + nbytes
+            if self._own is not None:
+                self._drop_own()
+            start = self._serve(owner.receive_buffer, 0, end) if self._can_serve() else 0
+            if start < end:
+                self._keep(start, end)
+        if self._own_end > self._own_start and not self._can_serve():
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. What it asked for before is still answered; True keeps the transport open."""
+        self._eof = True
+        if self.closed or (self._state == _IDLE and not (self.outbound and self.outbound.busy)):
+            # An incomplete frame can't become complete any more.
+            self.closed = True
+            return False
+        if self._state == _PARKED:
+            self._owner.loop.call_later(HALF_CLOSED_GRACE_S, self._end_half_closed)
+        return True
+
+    def pause_writing(self) -> None:
+        """The transport holds bytes that the socket didn't take."""
+        if self.outbound is not None:
+            self.outbound.transport_full()
+
+    def resume_writing(self) -> None:
+        """The transport holds nothing."""
+        self.idle_sweeps = 0
+        if self.outbound is not None:
+            # Not at once: asyncio ends a transport twice when it is closed from inside this call.
+            self._owner.loop.call_soon(self.outbound.transport_empty)
+
+    # The dispatcher's side.
+
+    def respond(self, parts: list[Part]) -> None:
+        """Finish the parked request. Raises InvariantError when none is."""
+        if self._state == _HANDLING:
+            # Answered before `handle` has returned None: sent when it has, behind the responses before it.
+            if self._early_response is not None:
+                raise InvariantError(f"{self!r} was answered twice")
+            self._early_response = parts
+            return
+        if self.closed:
+            self._state = _IDLE
+            release_parts(parts)
+            return
+        if self._state != _PARKED or self.outbound is None:
+            raise InvariantError(f"{self!r} was answered without a parked request")
+        self._state = _IDLE
+        self.idle_sweeps = 0
+        if parts:
+            self.outbound.send(parts)
+        if self._own_end > self._own_start or self._paused or self._eof or self._quiesced:
+            self._schedule_resume()
+
+    def close(self, reason: str) -> None:
+        """Close once what was sent has left; idempotent. Frames that wait are not served."""
+        if self.closed:
+            return
+        self.closed = True
+        logger.debug("closing %r: %s", self, reason)
+        if self._state != _HANDLING:  # otherwise the responses before this request must leave first
+            self._finish_close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once and drop what is queued; idempotent."""
+        self.closed = True
+        logger.debug("aborting %r: %s", self, reason)
+        if self.outbound is not None:
+            self.outbound.abandon()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The owner's side.
+
+    def sweep(self) -> int:
+        """Count a sweep without activity; gives back an unused buffer. Returns the number of sweeps in a row.
+
+        A connection whose request is parked is not idle: the dispatcher bounds how long that takes.
+        """
+        if self._state == _PARKED:
+            self.idle_sweeps = 0
+            return 0
+        self.idle_sweeps += 1
+        if self.idle_sweeps > 1 and self._own_end == self._own_start and not self._paused:
+            self._drop_own()
+        return self.idle_sweeps
+
+    def quiesce(self) -> None:
+        """Serve no further request; a parked one may still be answered."""
+        self._quiesced = True
+        self._pause()
+
+    # Frames.
+
+    def _can_serve(self) -> bool:
+        return (
+            self._state == _IDLE
+            and not self.closed
+            and not self._quiesced
+            and self.outbound is not None
+            and not self.outbound.busy
+        )
+
+    def _serve(self, buffer: bytearray, start: int, end: int) -> int:
+        """Serve the complete frames in `buffer[start:end]`; returns where the first unserved byte is."""
+        outbound = cast(Outbound, self.outbound)
+        limit = self._owner.limits.socket_request_max_bytes
+        responses: list[Part] = []
+        waiting_bytes = 0
+        while end - start >= 4:
+            size: int = SIZE_PREFIX.unpack_from(buffer, start)[0]
+            if size < 0 or size > limit:
+                self._refuse(f"a frame of {size} bytes is outside 0..{limit} (socket.request.max.bytes)")
+                break
+            if end - start - 4 < size:
+                break
+            frame_start = start + 4
+            start = frame_start + size
+            parts = self._handle(buffer, frame_start, start)
+            if parts is None:
+                break
+            has_region = False
+            for part in parts:
+                if isinstance(part, BUFFER_TYPES):
+                    waiting_bytes += len(part)
+                else:
+                    has_region = True
+            responses.extend(parts)
+            if has_region or waiting_bytes >= COALESCED_BYTES:
+                outbound.send(responses)
+                responses = []
+                waiting_bytes = 0
+                if outbound.busy or self.closed:
+                    break
+        if responses:
+            outbound.send(responses)
+        if self.closed:
+            self._finish_close()
+            return end
+        return start
+
+    def _handle(self, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """One request through the dispatcher. None: parked, or the connection closes; no frame may follow then."""
+        self._state = _HANDLING
+        try:
+            parts = self._owner.dispatcher.handle(self, buffer, start, end)
+        except ProtocolError as error:
+            self._state = _IDLE
+            self._refuse(str(error))
+            return None
+        except InvariantError as error:
+            self._state = _IDLE
+            self.abort("the broker stops on a broken invariant")
+            self._owner.fatal(error)
+            return None
+        except Exception:
+            self._state = _IDLE
+            logger.exception("%r: a request failed with an unexpected error", self, extra=RATE_LIMITED)
+            self._refuse("internal error")
+            return None
+        if parts is None:
+            parts, self._early_response = self._early_response, None
+            if parts is None:
+                self._state = _PARKED
+                return None
+        self._state = _IDLE
+        if self.closed:
+            release_parts(parts)
+            return None
+        return parts
+
+    def _refuse(self, reason: str) -> None:
+        """Close because of what the peer sent; the responses before it still leave."""
+        self._owner.metrics.protocol_errors.value += 1
+        logger.warning("closing %r: %s", self, reason, extra=RATE_LIMITED)
+        self.closed = True
+
+    def _finish_close(self) -> None:
+        """Close the transport when the output has left; a peer that doesn't read has a while for it. Idempotent."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.outbound is not None and self.outbound.busy:
+            self._owner.loop.call_later(CLOSING_GRACE_S, self._end_closing)
+        else:
+            self._transport.close()
+
+    def _end_closing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self.abort("the peer doesn't read what was sent before the close")
+
+    def _serve_own(self) -> None:
+        own = self._own
+        if own is None:
+            return
+        self._own_start = self._serve(own, self._own_start, self._own_end)
+        if self._own_start == self._own_end:
+            self._own_start = self._own_end = 0
+            if not RECEIVE_BYTES <= len(own) <= MAX_RETAINED_BYTES:
+                self._drop_own()
+
+    # Going on after a wait.
+
+    def _output_idle(self) -> None:
+        """All output has left the queue and the transport."""
+        if self.closed:
+            self._finish_close()
+        else:
+            self._resume()
+
+    def _schedule_resume(self) -> None:
+        # Not at once: `respond` may be called from inside the request of another connection.
+        if not self._resume_scheduled:
+            self._resume_scheduled = True
+            self._owner.loop.call_soon(self._resume_later)
+
+    def _resume_later(self) -> None:
+        self._resume_scheduled = False
+        self._resume()
+
+    def _resume(self) -> None:
+        """Serve the frames that waited, then read again, or close after the peer's end of input."""
+        if not self._can_serve():
+            return
+        self._serve_own()
+        if not self._can_serve():
+            return
+        if self._eof:
+            self.close("end of input")
+        elif self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        transport = self._transport
+        if not (self._paused or self._eof or self.closed or transport is None or transport.is_closing()):
+            self._paused = True
+            transport.pause_reading()
+
+    def _end_half_closed(self) -> None:
+        if not self.closed and self._state == _PARKED:
+            self.abort("the peer has half-closed and its request is not answered")
+
+    # The own buffer.
+
+    def _keep(self, start: int, end: int) -> None:
+        """Copy what is left in the shared buffer; there is no own buffer then."""
+        have = end - start
+        frame = self._frame_bytes(self._owner.receive_buffer, start, end)
+        capacity = have
+        if frame >= LARGE_FRAME_BYTES:
+            capacity = max(have, RECEIVE_BYTES, min(frame, INITIAL_OWN_BYTES))
+        self._own = bytearray(capacity)
+        self._own_view = memoryview(self._own)
+        self._own_view[:have] = self._owner.receive_view[start:end]
+        self._own_start = 0
+        self._own_end = have
+
+    def _make_room(self, view: memoryview, have: int, frame: int) -> memoryview:
+        """Move the incomplete frame to the front, of a larger buffer where it needs one; returns the buffer's view.
+
+        A new one, since the loop may still hold a view of the old one, which forbids resizing.
+        """
+        pending = view[self._own_start : self._own_end]
+        capacity = max(RECEIVE_BYTES, min(frame, max(2 * have, INITIAL_OWN_BYTES)))
+        if capacity > len(view):
+            self._own = bytearray(capacity)
+            view = self._own_view = memoryview(self._own)
+        view[:have] = pending
+        self._own_start = 0
+        self._own_end = have
+        return view
+
+    def _drop_own(self) -> None:
+        self._own = None
+        self._own_view = None
+        self._own_start = self._own_end = 0
+
+    def _frame_bytes(self, buffer: bytearray, start: int, end: int) -> int:
+        """Length of the first frame with its prefix, as far as it is known; within the limit."""
+        if end - start < 4:
+            return 4
+        size: int = SIZE_PREFIX.unpack_from(buffer, start)[0]
+        return 4 + max(0, min(size, self._owner.limits.socket_request_max_bytes))

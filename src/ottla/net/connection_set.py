@@ -1,0 +1,220 @@
+"""What the connections of one event loop share: limits, buffers, counters, and the list of who is connected.
+
+Invariants: a connection is in the set from `connection_made` to `connection_lost`; it counts against the limits from
+`admit`, right after the accept, to its end; the sweep is the only timer, so that idle connections cost nothing between
+sweeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.common.channel import Dispatcher
+from ottla.common.clock import BlockingPool, TimerHandle
+from ottla.metrics.registry import MetricsRegistry
+from ottla.net.outbound import Scratch
+
+if TYPE_CHECKING:
+    from ottla.net.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 64 * 1024
+"""One read from a socket; larger buffers were measured to bring nothing."""
+SWEEPS_PER_IDLE_TIME = 8
+MAX_SWEEP_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds on connections, by the names of Kafka's broker configs."""
+
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    connections_max_idle_ms: int = 600_000
+    """Negative: never."""
+
+    def per_ip(self, host: str) -> int:
+        """How many connections one address may have."""
+        return self.max_connections_per_ip_overrides.get(host, self.max_connections_per_ip)
+
+
+class NetworkMetrics:
+    """Counters of the network layer."""
+
+    __slots__ = ("accept_failures", "accepted", "bytes_in", "bytes_out", "closed_idle", "protocol_errors", "rejected")
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        prefix = "kafka_server_socket_server_metrics_"
+        self.bytes_in = registry.counter(prefix + "incoming_byte_total", "Bytes read from clients")
+        self.bytes_out = registry.counter(prefix + "outgoing_byte_total", "Bytes sent to clients")
+        self.accepted = registry.counter(prefix + "connection_creation_total", "Connections accepted")
+        self.closed_idle = registry.counter(prefix + "expired_connections_killed_count", "Idle connections closed")
+        self.rejected = registry.counter(
+            "ottla_network_connections_rejected_total", "Connections closed by max.connections.per.ip"
+        )
+        self.accept_failures = registry.counter(
+            "ottla_network_accept_failures_total", "Failed accepts, for example without free descriptors"
+        )
+        self.protocol_errors = registry.counter(
+            "ottla_network_protocol_errors_total", "Connections closed because of their bytes"
+        )
+
+
+class ConnectionSet:
+    """The connections of one loop. `dispatcher` is set before the first listener accepts."""
+
+    __slots__ = (
+        "_admitted",
+        "_ids",
+        "_on_fatal",
+        "_on_room",
+        "_per_host",
+        "_quiet",
+        "_sweep_handle",
+        "connections",
+        "dispatcher",
+        "limits",
+        "loop",
+        "metrics",
+        "pool",
+        "receive_buffer",
+        "receive_view",
+        "scratch",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dispatcher: Dispatcher,
+        limits: ConnectionLimits,
+        pool: BlockingPool,
+        registry: MetricsRegistry,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.dispatcher = dispatcher
+        self.limits = limits
+        self.pool = pool
+        self.metrics = NetworkMetrics(registry)
+        self.receive_buffer = bytearray(RECEIVE_BYTES)
+        self.receive_view = memoryview(self.receive_buffer)
+        self.scratch = Scratch()
+        self.connections: dict[int, Connection] = {}
+        self._per_host: dict[str, int] = {}
+        self._admitted = 0
+        self._ids = itertools.count(1)
+        self._on_fatal = on_fatal
+        self._on_room: list[Callable[[], None]] = []
+        self._sweep_handle: TimerHandle | None = None
+        self._quiet: asyncio.Future[None] | None = None
+        registry.gauge(
+            "kafka_server_socket_server_metrics_connection_count",
+            "Open connections",
+            read=lambda: len(self.connections),
+        )
+
+    def next_id(self) -> int:
+        """An id that no other connection of this process has."""
+        return next(self._ids)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `max.connections` is reached."""
+        return self._admitted >= self.limits.max_connections
+
+    def admit(self, host: str) -> bool:
+        """Count one more connection of this address; False when `max.connections.per.ip` is reached.
+
+        Each admission ends with `dismiss`, or with `remove` once there was a connection.
+        """
+        count = self._per_host.get(host, 0)
+        if count >= self.limits.per_ip(host):
+            return False
+        self._per_host[host] = count + 1
+        self._admitted += 1
+        return True
+
+    def dismiss(self, host: str) -> None:
+        """An admitted connection ended."""
+        self._admitted -= 1
+        left = self._per_host[host] - 1
+        if left:
+            self._per_host[host] = left
+        else:
+            del self._per_host[host]
+        if self._on_room:
+            waiting, self._on_room = self._on_room, []
+            for callback in waiting:
+                callback()
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when a connection has ended."""
+        self._on_room.append(callback)
+
+    def add(self, connection: Connection) -> None:
+        """A connection was made."""
+        self.connections[connection.id] = connection
+        self.metrics.accepted.value += 1
+        if self._sweep_handle is None:
+            self._schedule_sweep()
+
+    def remove(self, connection: Connection) -> None:
+        """A connection ended; idempotent."""
+        if self.connections.pop(connection.id, None) is None:
+            return
+        self.dismiss(connection.client_host)
+        if not self.connections and self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+    def fatal(self, error: BaseException) -> None:
+        """A broken invariant: the owner stops the broker."""
+        self._on_fatal(error)
+
+    def quiesce(self) -> None:
+        """Serve no further request on any connection; parked ones may still be answered."""
+        for connection in list(self.connections.values()):
+            connection.quiesce()
+
+    async def close(self, timeout_s: float) -> None:
+        """Close all connections once their output has left; after `timeout_s` without waiting for that."""
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        for connection in list(self.connections.values()):
+            connection.close("the broker stops")
+        if self.connections:
+            self._quiet = self.loop.create_future()
+            handle = self.loop.call_later(timeout_s, self._abort_all)
+            await self._quiet
+            handle.cancel()
+
+    def _abort_all(self) -> None:
+        for connection in list(self.connections.values()):
+            connection.abort("the broker stops")
+
+    def _schedule_sweep(self) -> None:
+        idle_ms = self.limits.connections_max_idle_ms
+        interval = MAX_SWEEP_INTERVAL_S
+        if idle_ms >= 0:
+            interval = min(interval, idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
+        self._sweep_handle = self.loop.call_later(interval, self._sweep, interval)
+
+    def _sweep(self, interval: float) -> None:
+        """Give back large receive buffers that are no longer used, and close what was idle for too long."""
+        idle_ms = self.limits.connections_max_idle_ms
+        for connection in list(self.connections.values()):
+            idle_sweeps = connection.sweep()
+            if idle_ms >= 0 and idle_sweeps * interval * 1000 > idle_ms:
+                self.metrics.closed_idle.value += 1
+                connection.abort("idle for longer than connections.max.idle.ms")
+        if self.connections:
+            self._schedule_sweep()
+        else:
+            self._sweep_handle = None

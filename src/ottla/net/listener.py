@@ -1,0 +1,175 @@
+"""Listening sockets: bind, accept within the limits, hand each connection to the loop.
+
+Accepting is done here rather than by the loop's own server, since what happens at the limits is ours to decide:
+at `max.connections` nobody is accepted until a connection ends, as in Apache Kafka; an address above
+`max.connections.per.ip` is closed at once; without free descriptors (EMFILE) accepting rests for a moment while open
+connections go on.
+
+Invariants: an accepted socket is either in the `ConnectionSet` soon or closed; a failed accept never ends the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import sys
+
+from ottla.common.clock import TimerHandle
+from ottla.common.endpoint import Endpoint
+from ottla.common.logs import RATE_LIMITED
+from ottla.net.connection import Connection
+from ottla.net.connection_set import ConnectionSet
+
+logger = logging.getLogger(__name__)
+
+MAX_ACCEPTS_PER_TURN = 64
+ACCEPT_RETRY_S = 0.5
+"""How long accepting rests when descriptors or memory ran out."""
+DEFAULT_BACKLOG = 1024
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def bind_socket(host: str, port: int, backlog: int = DEFAULT_BACKLOG) -> socket.socket:
+    """A bound and listening TCP socket; `host` "" or "0.0.0.0" means all addresses, port 0 a free one.
+
+    Nothing is accepted yet, but clients that connect wait instead of being refused. Raises OSError.
+    """
+    addresses = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
+    )
+    family, kind, protocol, _, address = addresses[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and sys.platform != "win32":
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(host)))
+        listening.bind(address)
+        listening.listen(backlog)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+class Listener:
+    """One listening socket of a broker."""
+
+    __slots__ = (
+        "_accepting",
+        "_closed",
+        "_connections",
+        "_receive_buffer_bytes",
+        "_retry",
+        "_send_buffer_bytes",
+        "_socket",
+        "_tasks",
+        "endpoint",
+    )
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        endpoint: Endpoint,
+        connections: ConnectionSet,
+        *,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        """Take over `listening`. Buffer sizes of -1 leave them to the system, which adapts them to the path."""
+        self._socket = listening
+        self.endpoint = endpoint
+        self._connections = connections
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._accepting = False
+        self._closed = False
+        self._retry: TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start_accepting(self) -> None:
+        """Accept from now on, also those who connected before; does nothing when closed or accepting."""
+        if not self._accepting and not self._closed:
+            self._accepting = True
+            self._connections.loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop accepting and free the address; connections stay. Idempotent."""
+        self._rest()
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        self._socket.close()
+
+    def _rest(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._connections.loop.remove_reader(self._socket.fileno())
+
+    def _accept(self) -> None:
+        connections = self._connections
+        for _ in range(MAX_ACCEPTS_PER_TURN):
+            if connections.is_full:
+                self._rest()
+                connections.when_room(self.start_accepting)
+                logger.warning("max.connections is reached: new clients wait", extra=RATE_LIMITED)
+                return
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                connections.metrics.accept_failures.value += 1
+                if error.errno in _EXHAUSTED:
+                    logger.error(
+                        "can't accept connections: %s; raise the limit on open files (ulimit -n) or lower "
+                        "max.connections",
+                        error.strerror,
+                        extra=RATE_LIMITED,
+                    )
+                    self._rest()
+                    self._retry = connections.loop.call_later(ACCEPT_RETRY_S, self.start_accepting)
+                    return
+                continue  # that one client is gone already (ECONNABORTED and the like)
+            self._admit(accepted, str(address[0]))
+
+    def _admit(self, accepted: socket.socket, host: str) -> None:
+        connections = self._connections
+        if not connections.admit(host):
+            connections.metrics.rejected.value += 1
+            logger.warning("refusing %s: max.connections.per.ip is reached", host, extra=RATE_LIMITED)
+            accepted.close()
+            return
+        try:
+            self._tune(accepted)
+        except OSError:
+            accepted.close()
+            connections.dismiss(host)
+            return
+        task = connections.loop.create_task(self._connect(accepted, host))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, accepted: socket.socket, host: str) -> None:
+        connections = self._connections
+
+        connection = Connection(connections, self.endpoint.listener_name, host)
+        try:
+            await connections.loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            logger.debug("a connection of %s ended before it began: %s", host, error)
+        finally:
+            if not connection.made:
+                accepted.close()
+                connections.dismiss(host)
+
+    def _tune(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        if self._receive_buffer_bytes > 0:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)

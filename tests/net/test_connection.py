@@ -1,0 +1,342 @@
+"""Connections on real sockets: framing, order, parking, closing."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+
+from ottla.net import connection as connection_module
+from ottla.net.connection_set import ConnectionLimits
+
+
+def test_answers_in_order_while_requests_are_pipelined(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        payloads = [b"%d" % number for number in range(5000)]
+        await net.send(client, b"".join(make_frame(b"E" + payload) for payload in payloads))
+        for payload in payloads:
+            assert await net.response(client) == payload
+
+    network.run(body)
+
+
+def test_frames_arrive_byte_by_byte(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream = make_frame(b"Efirst") + make_frame(b"N") + make_frame(b"Esecond")
+        for position in range(len(stream)):
+            seen = net.connections.metrics.bytes_in.value
+            await net.send(client, stream[position : position + 1])
+            await net.until(lambda seen=seen: net.connections.metrics.bytes_in.value == seen + 1)
+        assert await net.response(client) == b"first"
+        assert await net.response(client) == b"second"
+        assert net.dispatcher.requests == [b"Efirst", b"N", b"Esecond"]
+
+    network.run(body)
+
+
+@pytest.mark.parametrize("step", [1000, 30_000, 65_536, 70_001, 1 << 20])
+def test_frames_of_all_sizes_cut_anywhere(network, make_frame, step):
+    sizes = [0, 5, 31, 32_763, 32_764, 65_531, 65_532, 65_533, 200_000, 262_144, 1 << 20, 3 << 20, 10, 100_000, 1]
+
+    async def body(net):
+        client = await net.connect()
+        payloads = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
+        stream = b"".join(make_frame(b"N" + payload) for payload in payloads) + make_frame(b"Eend")
+        for position in range(0, len(stream), step):
+            await net.send(client, stream[position : position + step])
+        assert await net.response(client) == b"end"
+        assert net.dispatcher.requests == [b"N" + payload for payload in payloads] + [b"Eend"]
+
+    network.run(body)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 1001])
+def test_size_outside_the_limit_closes_without_allocation(network, make_frame, size, caplog):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ebefore") + struct.pack(">i", size) + b"rest")
+        assert await net.response(client) == b"before"
+        assert await net.at_end(client)
+        assert net.connections.metrics.protocol_errors.value == 1
+
+    network.run(body, ConnectionLimits(socket_request_max_bytes=1000))
+    assert "socket.request.max.bytes" in caplog.text
+
+
+def test_own_buffer_grows_with_what_arrived_not_with_what_was_announced(network):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, struct.pack(">i", 90 << 20) + bytes(1000))
+        await net.until(lambda: net.connections.metrics.bytes_in.value == 1004)
+        connection = await net.only_connection()
+        assert len(connection._own) <= connection_module.INITIAL_OWN_BYTES
+        await net.send(client, bytes(1 << 20))
+        await net.until(lambda: net.connections.metrics.bytes_in.value == 1004 + (1 << 20))
+        assert len(connection._own) <= 4 << 20
+
+    network.run(body)
+
+
+def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ea") + make_frame(b"Pb") + make_frame(b"Ec") + make_frame(b"Pd"))
+        assert await net.response(client) == b"a"
+        await net.until(lambda: net.dispatcher.parked)
+        assert net.dispatcher.requests == [b"Ea", b"Pb"]
+        # A second read must not overtake either, and only one is taken.
+        await net.send(client, make_frame(b"Ee") * 10)
+        net.dispatcher.finish()
+        assert await net.response(client) == b"b"
+        assert await net.response(client) == b"c"
+        await net.until(lambda: net.dispatcher.parked)
+        net.dispatcher.finish()
+        assert [await net.response(client) for _ in range(11)] == [b"d"] + [b"e"] * 10
+
+    network.run(body)
+
+
+def test_parked_connections_do_not_hold_back_others(network, make_frame):
+    async def body(net):
+        first, second = await net.connect(), await net.connect()
+        await net.send(first, make_frame(b"Pslow"))
+        await net.until(lambda: net.dispatcher.parked)
+        await net.send(second, make_frame(b"Efast"))
+        assert await net.response(second) == b"fast"
+        net.dispatcher.finish()
+        assert await net.response(first) == b"slow"
+
+    network.run(body)
+
+
+def test_reading_pauses_while_frames_wait(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Px"))
+        await net.until(lambda: net.dispatcher.parked)
+        flood = make_frame(b"N" + bytes(1000)) * 10_000
+        sender = net.loop.create_task(net.send(client, flood + make_frame(b"Eend")))
+        connection = await net.only_connection()
+        await net.until(lambda: connection._paused)
+        assert len(connection._own) <= 128 * 1024
+        assert len(net.dispatcher.requests) == 1
+        net.dispatcher.finish()
+        assert await net.response(client) == b"x"
+        assert await net.response(client) == b"end"
+        await sender
+        assert len(net.dispatcher.requests) == 10_002
+
+    network.run(body)
+
+
+def test_response_from_inside_handle_keeps_its_place(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"E1") + make_frame(b"S2") + make_frame(b"E3"))
+        assert [await net.response(client) for _ in range(3)] == [b"1", b"2", b"3"]
+
+    network.run(body)
+
+
+def test_protocol_error_closes_after_the_responses_before_it(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Eok") + make_frame(b"?") + make_frame(b"Enever"))
+        assert await net.response(client) == b"ok"
+        assert await net.at_end(client)
+        assert net.dispatcher.requests == [b"Eok", b"?"]
+        await net.until(lambda: net.dispatcher.closed)
+
+    network.run(body)
+
+
+def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        big = bytes(3_000_000)
+        net.dispatcher.answers[b"big"] = lambda: [make_frame(big)]
+        await net.send(client, make_frame(b"Ea") + make_frame(b"C") + make_frame(b"Enever"))
+        assert await net.response(client) == b"a"
+        assert await net.at_end(client)
+        # The same while the output doesn't fit into the socket.
+        client = await net.connect(receive_buffer=4096)
+        await net.send(client, make_frame(b"Abig"))
+        connection = await net.only_connection()
+        await net.until(lambda: connection.outbound.busy)
+        connection.close("test")
+        assert await net.response(client) == big
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_unexpected_error_closes_only_that_connection(network, make_frame, caplog):
+    async def body(net):
+        client, other = await net.connect(), await net.connect()
+        await net.send(client, make_frame(b"Eok") + make_frame(b"U"))
+        assert await net.response(client) == b"ok"
+        assert await net.at_end(client)
+        await net.send(other, make_frame(b"Ealive"))
+        assert await net.response(other) == b"alive"
+        assert not net.fatal
+
+    network.run(body)
+    assert "planted" in caplog.text
+
+
+def test_broken_invariant_reaches_the_owner(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"I"))
+        assert await net.at_end(client)
+        assert [str(error) for error in net.fatal] == ["planted"]
+
+    network.run(body)
+
+
+def test_half_closed_peer_gets_all_its_answers(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ea") + make_frame(b"Pb") + make_frame(b"Ec"))
+        client.shutdown(socket.SHUT_WR)
+        assert await net.response(client) == b"a"
+        await net.until(lambda: net.dispatcher.parked)
+        net.dispatcher.finish()
+        assert await net.response(client) == b"b"
+        assert await net.response(client) == b"c"
+        assert await net.at_end(client)
+        await net.until(lambda: not net.connections.connections)
+
+    network.run(body)
+
+
+def test_half_closed_peer_with_a_parked_request_and_nothing_behind_it(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pb"))
+        await net.until(lambda: net.dispatcher.parked)
+        client.shutdown(socket.SHUT_WR)
+        connection = await net.only_connection()
+        await net.until(lambda: connection._eof)
+        net.dispatcher.finish()
+        assert await net.response(client) == b"b"
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_half_closed_peer_does_not_hold_a_parked_request_for_ever(network, make_frame, monkeypatch):
+    monkeypatch.setattr(connection_module, "HALF_CLOSED_GRACE_S", 0.05)
+
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pb"))
+        await net.until(lambda: net.dispatcher.parked)
+        client.shutdown(socket.SHUT_WR)
+        assert await net.at_end(client)
+        await net.until(lambda: net.dispatcher.closed)
+
+    network.run(body)
+
+
+def test_half_closed_peer_reads_a_large_answer(network, make_frame):
+    async def body(net):
+        client = await net.connect(receive_buffer=4096)
+        big = bytes(range(256)) * 20_000
+        net.dispatcher.answers[b"big"] = lambda: [make_frame(big)]
+        await net.send(client, make_frame(b"Abig"))
+        client.shutdown(socket.SHUT_WR)
+        assert await net.response(client) == big
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_end_of_input_in_the_middle_of_a_frame_closes(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ea") + b"\x00\x00\x00\x10half")
+        assert await net.response(client) == b"a"
+        client.shutdown(socket.SHUT_WR)
+        assert await net.at_end(client)
+        assert net.dispatcher.requests == [b"Ea"]
+
+    network.run(body)
+
+
+def test_peer_that_resets_while_its_request_is_parked(network, make_frame, memory_region):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pb"))
+        await net.until(lambda: net.dispatcher.parked)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await net.until(lambda: net.dispatcher.closed)
+        ((channel, _),) = net.dispatcher.parked
+        assert channel.closed
+        region = memory_region(b"late")
+        channel.respond([b"\0\0\0\4", region])
+        assert region.released == 1
+
+    network.run(body)
+
+
+def test_quiesced_connections_answer_what_is_parked_and_serve_no_more(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pb") + make_frame(b"Enever"))
+        await net.until(lambda: net.dispatcher.parked)
+        net.connections.quiesce()
+        net.dispatcher.finish()
+        assert await net.response(client) == b"b"
+        await net.send(client, make_frame(b"Enever"))
+        await net.connections.close(5.0)
+        assert await net.at_end(client)
+        assert net.dispatcher.requests == [b"Pb"]
+
+    network.run(body)
+
+
+def test_idle_connections_close_and_busy_ones_stay(network, make_frame):
+    async def body(net):
+        idle, parked = await net.connect(), await net.connect()
+        await net.send(parked, make_frame(b"Pb"))
+        assert await net.at_end(idle)
+        assert net.connections.metrics.closed_idle.value == 1
+        net.dispatcher.finish()
+        assert await net.response(parked) == b"b"
+
+    network.run(body, ConnectionLimits(connections_max_idle_ms=100))
+
+
+def test_a_peer_that_never_reads_counts_as_idle(network, make_frame):
+    async def body(net):
+        client = await net.connect(receive_buffer=4096)
+        net.dispatcher.answers[b"big"] = lambda: [make_frame(bytes(20_000_000))]
+        await net.send(client, make_frame(b"Abig"))
+        await net.until(lambda: net.dispatcher.closed)
+
+    network.run(body, ConnectionLimits(connections_max_idle_ms=200))
+
+
+def test_unused_large_buffer_is_given_back(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"E" + bytes(500_000)))
+        await net.response(client)
+        connection = await net.only_connection()
+        assert connection._own is not None
+        connection.sweep()
+        connection.sweep()
+        assert connection._own is None
+        await net.send(client, make_frame(b"E" + bytes(500_000)))
+        assert len(await net.response(client)) == 500_000
+        await net.send(client, make_frame(b"E" + bytes(5_000_000)))
+        assert len(await net.response(client)) == 5_000_000
+        assert connection._own is None
+
+    network.run(body)

@@ -1,0 +1,99 @@
+"""Accepting within the limits, and without free descriptors."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from ottla.net import listener as listener_module
+from ottla.net.connection_set import ConnectionLimits
+
+
+def test_at_max_connections_new_clients_wait(network, make_frame):
+    async def body(net):
+        first, second = await net.connect(), await net.connect()
+        third = await net.connect()
+        for client in (first, second, third):
+            await net.send(client, make_frame(b"Ehello"))
+        assert await net.response(first) == b"hello"
+        assert await net.response(second) == b"hello"
+        assert len(net.connections.connections) == 2
+        first.close()
+        assert await net.response(third) == b"hello"
+
+    network.run(body, ConnectionLimits(max_connections=2))
+
+
+def test_address_above_its_limit_is_refused(network, make_frame):
+    async def body(net):
+        clients = [await net.connect() for _ in range(5)]
+        for client in clients:
+            try:
+                await net.send(client, make_frame(b"Ehello"))
+            except ConnectionError:
+                continue
+        assert await net.response(clients[0]) == b"hello"
+        assert await net.response(clients[1]) == b"hello"
+        for client in clients[2:]:
+            assert await net.at_end(client)
+        assert net.connections.metrics.rejected.value == 3
+        clients[0].close()
+        await net.until(lambda: len(net.connections.connections) == 1)
+        again = await net.connect()
+        await net.send(again, make_frame(b"Ehello"))
+        assert await net.response(again) == b"hello"
+
+    network.run(body, ConnectionLimits(max_connections_per_ip=100, max_connections_per_ip_overrides={"127.0.0.1": 2}))
+
+
+def test_clients_without_a_free_descriptor_wait_and_others_go_on(network, make_frame, monkeypatch, caplog):
+    monkeypatch.setattr(listener_module, "ACCEPT_RETRY_S", 0.02)
+
+    async def body(net):
+        before = await net.connect()
+        await net.send(before, make_frame(b"E1"))
+        assert await net.response(before) == b"1"
+        waiting = net.socket()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+            with pytest.raises(OSError, match="Too many open files"):
+                taken.extend(iter(lambda: os.open(os.devnull, os.O_RDONLY), -1))
+            await net.loop.sock_connect(waiting, net.address)
+            await net.send(waiting, make_frame(b"E2"))
+            await net.until(lambda: net.connections.metrics.accept_failures.value >= 2)
+            await net.send(before, make_frame(b"E3"))
+            assert await net.response(before) == b"3"
+        finally:
+            for fd in taken:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert await net.response(waiting) == b"2"
+
+    network.run(body)
+    assert "ulimit -n" in caplog.text
+
+
+def test_closed_listener_frees_its_address_and_keeps_connections(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"E1"))
+        assert await net.response(client) == b"1"
+        net.listener.close()
+        listener_module.bind_socket(*net.address).close()
+        await net.send(client, make_frame(b"E2"))
+        assert await net.response(client) == b"2"
+
+    network.run(body)
+
+
+def test_address_in_use_is_reported():
+    first = listener_module.bind_socket("127.0.0.1", 0)
+    try:
+        with pytest.raises(OSError, match="Address already in use"):
+            listener_module.bind_socket(*first.getsockname())
+    finally:
+        first.close()
