@@ -26,7 +26,7 @@ def need(command: str) -> str:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    with Broker(config={"group.initial.rebalance.delay.ms": "0"}) as running:
+    with Broker() as running:
         yield running
 
 
