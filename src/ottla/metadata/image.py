@@ -1,0 +1,138 @@
+"""The cluster's metadata as of one offset of the metadata log.
+
+An image never changes: `delta.MetadataDelta` makes the next one and shares every part that stayed as it was. So a
+request handler may keep an image for as long as it likes, and the broker switches from one to the next by one
+assignment. Mappings keep the order of the records that made them, so nothing here depends on hash order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.endpoint import Endpoint
+from ottla.common.ids import Uuid
+
+NO_LEADER = -1
+RECOVERED, RECOVERING = 0, 1
+"""Leader recovery states (KIP-704): after an unclean election a leader is RECOVERING."""
+
+METADATA_VERSION = "metadata.version"
+
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+class ConfigResource(NamedTuple):
+    """Whose settings: a topic by name, a broker by id, or all brokers by the empty name."""
+
+    type: ConfigResourceType
+    name: str
+
+
+class VersionRange(NamedTuple):
+    """The levels of a feature that a broker supports, both inclusive."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition as the controller decided it."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = RECOVERED
+    directories: tuple[Uuid, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic; `partitions` by number, ascending."""
+
+    name: str
+    topic_id: Uuid
+    partitions: Mapping[int, PartitionImage]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One registered broker; `broker_epoch` is the offset of its registration."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, VersionRange]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[Uuid, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether it may be given leaderships and new replicas."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Its address on the listener of that name."""
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything the metadata log says up to `offset` (of the last record applied; -1 for none)."""
+
+    offset: int = -1
+    epoch: int = 0
+    topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
+    topics_by_id: Mapping[Uuid, TopicImage] = field(default_factory=lambda: _EMPTY)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: _EMPTY)
+    features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    next_producer_id: int = 0
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, name: str, partition: int) -> PartitionImage | None:
+        topic = self.topics.get(name)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """The topic's own settings, empty when it has none."""
+        return self.configs.get(ConfigResource(ConfigResourceType.TOPIC, name), _EMPTY)
+
+    def broker_configs(self, broker_id: int) -> Mapping[str, str]:
+        """The dynamic settings of one broker."""
+        return self.configs.get(ConfigResource(ConfigResourceType.BROKER, str(broker_id)), _EMPTY)
+
+    def default_broker_configs(self) -> Mapping[str, str]:
+        """The dynamic settings of all brokers."""
+        return self.configs.get(ConfigResource(ConfigResourceType.BROKER, ""), _EMPTY)
+
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def active_brokers(self) -> list[BrokerImage]:
+        """Registered and unfenced, by id."""
+        return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if self.brokers[broker_id].active]
+
+
+EMPTY_IMAGE = MetadataImage()

@@ -1,0 +1,87 @@
+"""An image as the records that make it: the content of a snapshot (KIP-630).
+
+Invariant: replaying the records over the empty image gives an equal image, offset and epoch aside, which the name of
+the snapshot carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
+from ottla.metadata.image import METADATA_VERSION, BrokerImage, MetadataImage, PartitionImage
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+
+
+def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
+    """The records of `image`, metadata.version first, since a reader has to know it before all others."""
+    for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
+        yield versioned(FeatureLevelRecord(name=name, feature_level=image.features[name]))
+    for broker in image.brokers.values():
+        yield versioned(register_broker_record(broker))
+    for topic in image.topics.values():
+        yield versioned(TopicRecord(name=topic.name, topic_id=topic.topic_id))
+        for index, partition in topic.partitions.items():
+            yield versioned(partition_record(topic.topic_id, index, partition))
+    for resource, values in image.configs.items():
+        for name, value in values.items():
+            yield versioned(
+                ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+            )
+    if image.next_producer_id:
+        yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
+
+
+def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:
+    """The record that makes this partition."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """The record that registers this broker."""
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch,
+        end_points=[
+            BrokerEndpoint(
+                name=endpoint.listener_name,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+            )
+            for endpoint in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
+            for name, levels in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+    )

@@ -1,0 +1,39 @@
+"""What a topic may be called, and which topics belong to the broker itself."""
+
+from __future__ import annotations
+
+import re
+
+from ottla.common.errors import ErrorCode, KafkaError
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that Metadata marks as internal."""
+
+MAX_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def validate_topic_name(name: str) -> None:
+    """Raises KafkaError INVALID_TOPIC_EXCEPTION for a name that can't be a topic's, in Apache Kafka's words."""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        shown = name[:MAX_NAME_LENGTH]
+        problem = f"the length of '{shown}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def collision_form(name: str) -> str:
+    """Two topics whose forms are equal would share metric names, which know no dots: the second is refused."""
+    return name.replace(".", "_")
+
+
+def has_collision_chars(name: str) -> bool:
+    return "." in name or "_" in name

@@ -1,0 +1,218 @@
+"""Replaying records makes images; an image written as records makes itself again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import InvariantError, ProtocolError
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record, versioned
+from ottla.metadata.snapshot import image_records
+from ottla.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+TOPIC_ID = bytes(range(16))
+TOPIC = int(ConfigResourceType.TOPIC)
+
+
+def replay(image: MetadataImage, *records: object) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta.apply(image.offset + len(records), 1)[0]
+
+
+def a_topic(name: str = "t", topic_id: bytes = TOPIC_ID, partitions: int = 1) -> list[object]:
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        *(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[1],
+                isr=[1],
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[b"d" * 16],
+            )
+            for index in range(partitions)
+        ),
+    ]
+
+
+def test_topic_is_made_changed_and_removed() -> None:
+    image = replay(EMPTY_IMAGE, *a_topic(partitions=2))
+    assert image.topic("t") is image.topic_by_id(TOPIC_ID)
+    assert image.partition_count() == 2
+    before = image.partition("t", 1)
+    image = replay(image, PartitionChangeRecord(partition_id=1, topic_id=TOPIC_ID, leader=1))
+    after = image.partition("t", 1)
+    assert before is not None
+    assert after is not None
+    assert (after.leader_epoch, after.partition_epoch) == (1, 1)
+    assert (before.leader_epoch, before.partition_epoch) == (0, 0)
+    image = replay(image, PartitionChangeRecord(partition_id=1, topic_id=TOPIC_ID, isr=[]))
+    after = image.partition("t", 1)
+    assert after is not None
+    assert (after.isr, after.leader, after.leader_epoch, after.partition_epoch) == ((), 1, 1, 2)
+    image = replay(image, RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert image.topics == {}
+    assert image.topics_by_id == {}
+
+
+def test_removing_a_topic_removes_its_configs_and_a_new_one_of_that_name_starts_clean() -> None:
+    resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+    config = ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value="1")
+    image = replay(EMPTY_IMAGE, *a_topic(), config)
+    assert image.topic_configs("t") == {"retention.ms": "1"}
+    delta = MetadataDelta(image)
+    other = bytes(16 * [9])
+    for record in (RemoveTopicRecord(topic_id=TOPIC_ID), *a_topic("t", other)):
+        delta.replay(record)
+    image, changes = delta.apply(9, 1)
+    assert image.topic_configs("t") == {}
+    assert image.topics["t"].topic_id == other
+    assert [topic.topic_id for topic in changes.deleted_topics] == [TOPIC_ID]
+    assert [topic.topic_id for topic in changes.created_topics] == [other]
+    assert changes.changed_configs == [resource]
+
+
+def test_changes_name_what_changed_and_nothing_else() -> None:
+    image = replay(EMPTY_IMAGE, *a_topic(partitions=3))
+    delta = MetadataDelta(image)
+    delta.replay(PartitionChangeRecord(partition_id=2, topic_id=TOPIC_ID, leader=1))
+    new, changes = delta.apply(5, 1)
+    assert [(topic.name, index) for topic, index in changes.changed_partitions] == [("t", 2)]
+    assert not changes.created_topics
+    assert not changes.brokers_changed
+    assert new.configs is image.configs
+    assert new.brokers is image.brokers
+    assert new.partition("t", 0) is image.partition("t", 0)
+
+
+def test_topic_made_and_removed_in_one_delta_leaves_no_trace() -> None:
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for record in (*a_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
+        delta.replay(record)
+    image, changes = delta.apply(3, 1)
+    assert image.topics == {}
+    assert not changes.created_topics
+    assert not changes.deleted_topics
+    assert not changes.changed_partitions
+
+
+def registration(broker_epoch: int = 0) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=b"i" * 16,
+        broker_epoch=broker_epoch,
+        end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)],
+        features=[BrokerFeature(name="metadata.version", min_supported_version=25, max_supported_version=25)],
+        rack="r",
+        fenced=True,
+        log_dirs=[b"d" * 16],
+    )
+
+
+def test_broker_life() -> None:
+    image = replay(EMPTY_IMAGE, registration())
+    assert image.active_brokers() == []
+    image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, fenced=-1))
+    assert [broker.broker_id for broker in image.active_brokers()] == [1]
+    endpoint = image.brokers[1].endpoint("PLAINTEXT")
+    assert endpoint is not None
+    assert endpoint.address == "h:9092"
+    image = replay(image, UnregisterBrokerRecord(broker_id=1, broker_epoch=0))
+    assert image.brokers == {}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PartitionChangeRecord(partition_id=0, topic_id=bytes(16)),
+        RemoveTopicRecord(topic_id=bytes(16)),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1),
+        UnregisterBrokerRecord(broker_id=2, broker_epoch=0),
+        TopicRecord(name="t", topic_id=TOPIC_ID),
+        ProducerIdsRecord(next_producer_id=1),
+        ConfigRecord(resource_type=3, resource_name="x", name="a", value="b"),
+        "no record",
+    ],
+)
+def test_record_that_does_not_fit_is_an_invariant_error(record: object) -> None:
+    image = replay(EMPTY_IMAGE, *a_topic(), registration(), ProducerIdsRecord(next_producer_id=1000))
+    with pytest.raises(InvariantError):
+        replay(image, record)
+
+
+def full_image() -> MetadataImage:
+    return replay(
+        EMPTY_IMAGE,
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="metadata.version", feature_level=25),
+        registration(3),
+        *a_topic("a", b"a" * 16, 2),
+        *a_topic("b", b"b" * 16, 1),
+        PartitionChangeRecord(partition_id=1, topic_id=b"a" * 16, leader=-1, isr=[1], leader_recovery_state=1),
+        ConfigRecord(resource_type=TOPIC, resource_name="a", name="cleanup.policy", value="compact"),
+        ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="5"),
+        ProducerIdsRecord(broker_id=1, next_producer_id=2000),
+        NoOpRecord(),
+    )
+
+
+def test_image_as_records_makes_itself() -> None:
+    image = full_image()
+    records = [decode_record(encode_record(record)) for record in image_records(image)]
+    assert isinstance(records[0].message, FeatureLevelRecord)
+    assert records[0].message.name == "metadata.version"
+    again = MetadataDelta(EMPTY_IMAGE)
+    for record in records:
+        again.replay(record.message)
+    assert again.apply(image.offset, image.epoch)[0] == image
+
+
+def test_framing() -> None:
+    assert encode_record(versioned(NoOpRecord())) == bytes([1, 20, 0, 0])
+    assert encode_record(versioned(TopicRecord(name="t", topic_id=TOPIC_ID))) == (
+        bytes([1, 2, 0]) + b"\x02t" + TOPIC_ID + b"\x00"
+    )
+    assert encode_record(ApiMessageAndVersion(ConfigRecord(resource_type=2, resource_name="t", name="n"), 0)) == (
+        bytes([1, 4, 0, 2]) + b"\x02t\x02n\x00\x00"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x01", b"\x01\x02", b"\x02\x14\x00\x00", b"\x01\x13\x00\x00", b"\x01\x14\x09\x00"]
+)
+def test_framing_refuses(value: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_record(value)
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_do_worse_than_protocol_error(data: bytes) -> None:
+    for value in (data, b"\x01" + data):
+        try:
+            record = decode_record(value)
+        except ProtocolError:
+            continue
+        assert decode_record(encode_record(record)) == record
