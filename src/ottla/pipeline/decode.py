@@ -233,13 +233,13 @@ def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offse
         index, offsets, timestamps, append_times = index[kept], offsets[kept], timestamps[kept], append_times[kept]
         if not len(offsets):
             return
-    batch = _to_arrow(bytes(pool.data), index, offsets, timestamps, append_times, topic, partition)
+    batch = _to_arrow(pool.data, index, offsets, timestamps, append_times, topic, partition)
     decoded.batches.append(batch)
     decoded.rows += batch.num_rows
 
 
 def _to_arrow(
-    data: bytes, index: Int64s, offsets: Int64s, timestamps: Int64s, append_times: Int64s, topic: str, partition: int
+    data: bytearray, index: Int64s, offsets: Int64s, timestamps: Int64s, append_times: Int64s, topic: str, partition: int
 ) -> pa.RecordBatch:
     count = len(offsets)
     appended = append_times >= 0
@@ -260,7 +260,7 @@ def _to_arrow(
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _cut(data: bytes, index: Int64s) -> tuple[Any, Any]:
+def _cut(data: bytearray, index: Int64s) -> tuple[Any, Any]:
     """The key and the value column: the borders of all keys and values make one array, of which they are taken."""
     count = len(index)
     key_start, key_length, value_start, value_length = index[:, 2], index[:, 3], index[:, 4], index[:, 5]
@@ -278,7 +278,7 @@ def _cut(data: bytes, index: Int64s) -> tuple[Any, Any]:
     return keys, values
 
 
-def _headers(data: bytes, index: Int64s) -> Any:
+def _headers(data: bytearray, index: Int64s) -> Any:
     lengths = index[:, 7]
     counts = np.zeros(len(index) + 1, np.int32)
     names: list[str] = []

@@ -1,0 +1,162 @@
+"""One task at a time, as a worker runs it: files, manifest rows, and what is left behind by failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.client.model import AbortedTransaction, FetchResult
+from ottla.common.errors import OttlaError
+from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+
+pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
+
+from ottla.pipeline import land as landing  # noqa: E402
+from ottla.pipeline.land import Landed, LandSettings, discard_load, land_task, spark_reason  # noqa: E402
+from ottla.pipeline.plan import OffsetRange, OnDataLoss  # noqa: E402
+
+from .memory_cluster import MemoryCluster  # noqa: E402
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    made = MemoryCluster()
+    made.create("clicks", 1)
+    for number in range(20):
+        made.partitions["clicks", 0].append_values([b"v%d" % (10 * number + one) for one in range(10)], "zstd")
+    return made
+
+
+def land(
+    cluster: MemoryCluster,
+    table: Path,
+    start: int,
+    end: int,
+    *,
+    columns: tuple[str, ...] = (),
+    on_data_loss: OnDataLoss = "fail",
+) -> Landed:
+    settings = LandSettings(cluster.open, str(table), "load1", columns, on_data_loss=on_data_loss)
+    return land_task(4, OffsetRange("clicks", "id", 0, start, end, 0), settings)
+
+
+def values(table: Path, row: Landed) -> list[Any]:
+    found: list[Any] = pq.read_table(table / row.path).column("value").to_pylist()
+    return found
+
+
+def test_a_range_becomes_one_file(cluster: MemoryCluster, tmp_path: Path) -> None:
+    row = land(cluster, tmp_path, 13, 187)
+    assert (row.task, row.rows, row.error) == (4, 174, "")
+    assert values(tmp_path, row) == [b"v%d" % number for number in range(13, 187)]
+    assert row.size_bytes == (tmp_path / row.path).stat().st_size
+    stats = json.loads(row.stats)
+    assert stats["numRecords"] == 174
+    assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (13, 186)
+    assert stats["maxValues"]["timestamp"] == "2023-11-14T22:13:20.186Z"
+    assert stats["nullCount"]["key"] == 0
+
+
+def test_small_fetches_give_the_same_rows(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "FETCH_BYTES", 1)
+    monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 25)
+    row = land(cluster, tmp_path, 0, 200)
+    assert values(tmp_path, row) == [b"v%d" % number for number in range(200)]
+    assert cluster.fetches == 20
+    assert pq.ParquetFile(tmp_path / row.path).num_row_groups > 3
+
+
+def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCluster, tmp_path: Path) -> None:
+    row = land(cluster, tmp_path, 0, 10, columns=("topic", "partition"))
+    assert row.path.startswith("topic=clicks/partition=0/part-")
+    names = pq.ParquetFile(tmp_path / row.path).schema_arrow.names
+    assert "topic" not in names
+    assert "partition" not in names
+    assert "partition" not in json.loads(row.stats)["minValues"]
+
+
+def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    cluster.create("clicks", 1)
+    log = cluster.partitions["clicks", 0]
+    log.append(
+        build_batch(
+            [RecordData(1, None, b"no")], producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+    )
+    log.append(
+        end_transaction_marker(
+            commit=False, timestamp_ms=1, producer_id=5, producer_epoch=0, coordinator_epoch=0, base_offset=1
+        )
+    )
+    log.aborted = (AbortedTransaction(5, 0),)
+    row = land(cluster, tmp_path, 0, 2)
+    assert (row.rows, row.path, row.error) == (0, "", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_corrupt_batch_leaves_no_file(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "FETCH_BYTES", 1)
+    monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 1)
+    log = cluster.partitions["clicks", 0]
+    bad = bytearray(log.batches[15])
+    bad[-1] ^= 1
+    log.batches[15] = bytes(bad)
+    row = land(cluster, tmp_path, 0, 200)
+    assert row.error_kind == "corrupt"
+    assert "'clicks' partition 0: the batch at offset 150" in row.error
+    assert not list(tmp_path.iterdir())
+
+
+def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) -> None:
+    cluster.partitions["clicks", 0].log_start = 30
+    failed = land(cluster, tmp_path, 10, 50)
+    assert failed.error_kind == "data loss"
+    assert "the log starts at 30 now" in failed.error
+    row = land(cluster, tmp_path, 10, 50, on_data_loss="skip")
+    assert (row.skipped_offsets, row.rows) == (20, 20)
+    assert values(tmp_path, row)[0] == b"v30"
+
+
+def test_a_partition_that_brings_nothing_ends_in_an_error(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "STALL_TIMEOUT_S", 0.0)
+    empty = FetchResult(b"", 200, 0, 200, ())
+    monkeypatch.setattr(cluster, "fetch", lambda *_, **__: empty)
+    row = land(cluster, tmp_path, 0, 10)
+    assert row.error_kind == "failed"
+    assert "nothing came from offset 0" in row.error
+
+
+def test_discard_takes_the_files_of_one_load_only(tmp_path: Path) -> None:
+    mine, nested = (
+        tmp_path / "part-a-0-00-load1-x.zstd.parquet",
+        tmp_path / "topic=a" / "part-a-0-01-load1-y.zstd.parquet",
+    )
+    kept, foreign = tmp_path / "part-a-0-02-load1-z.zstd.parquet", tmp_path / "part-a-0-00-load2-x.zstd.parquet"
+    nested.parent.mkdir()
+    for path in (mine, nested, kept, foreign):
+        path.touch()
+    discard_load(str(tmp_path), "load1", [str(kept)])
+    assert [path.exists() for path in (mine, nested, kept, foreign)] == [False, False, True, True]
+
+
+def test_the_reason_in_a_spark_error() -> None:
+    text = (
+        "An exception was thrown from the Python worker.\n"
+        "Traceback (most recent call last):\n"
+        '  File "/x/land.py", line 1, in run\n'
+        "    raise\n"
+        "ValueError: the reason\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner\n"
+    )
+    assert spark_reason(OttlaError(text)) == "ValueError: the reason"
+    assert spark_reason(OttlaError("short\nrest")) == "short"

@@ -1,0 +1,168 @@
+"""Ranges from committed offsets to the end, split by bytes; recreated topics and lost records are noticed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client.failure import TopicNotFound
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.plan import DataLossError, LoadPlan, OffsetRange, PlanSettings, app_id, make_plan, split
+
+from .memory_cluster import MemoryCluster
+
+
+class Table:
+    """What a table remembers, without one."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, int] = {}
+        self.topics: dict[str, str] = {}
+
+    def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
+        return {name: self.offsets.get(name) for name in app_ids}
+
+    def known_topic_ids(self) -> dict[str, str]:
+        return self.topics
+
+    def apply(self, plan: LoadPlan) -> None:
+        assert {name: self.offsets.get(name) for name in plan.expected} == plan.expected
+        self.offsets |= plan.following
+        self.topics |= plan.topic_ids
+
+
+def cluster_with(*counts: int, topic: str = "clicks", size: int = 20) -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.create(topic, len(counts))
+    for index, count in enumerate(counts):
+        for _ in range(count // 10):
+            cluster.partitions[topic, index].append_values([b"x" * size] * 10)
+    return cluster
+
+
+def bounds(plan: LoadPlan) -> list[tuple[int, int, int]]:
+    return [(part.partition, part.start_offset, part.end_offset) for part in plan.ranges]
+
+
+def test_first_load_then_nothing_then_what_is_new() -> None:
+    cluster, table = cluster_with(100, 0, 30), Table()
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings())
+    assert bounds(plan) == [(0, 0, 100), (2, 0, 30)]
+    assert set(plan.expected.values()) == {None}
+    table.apply(plan)
+    assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+    cluster.partitions["clicks", 1].append_values([b"new"] * 5)
+    cluster.partitions["clicks", 2].append_values([b"new"] * 5)
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings())
+    assert bounds(plan) == [(1, 0, 5), (2, 30, 35)]
+    topic_id = uuid_to_string(cluster.topic_ids["clicks"])
+    assert plan.expected == {app_id("default", topic_id, 1): None, app_id("default", topic_id, 2): 30}
+    assert plan.following == {app_id("default", topic_id, 1): 5, app_id("default", topic_id, 2): 35}
+
+
+def test_pipelines_do_not_share_offsets() -> None:
+    cluster, table = cluster_with(10), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(pipeline_id="one")))
+    assert not make_plan(cluster, table, ["clicks"], PlanSettings(pipeline_id="two")).is_empty
+
+
+def test_a_topic_made_again_starts_anew_and_is_noted() -> None:
+    cluster, table = cluster_with(50), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    cluster.create("clicks", 1)
+    cluster.partitions["clicks", 0].append_values([b"other"] * 5)
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings())
+    assert bounds(plan) == [(0, 0, 5)]
+    assert "created again" in plan.notes[0]
+
+
+def test_records_deleted_before_they_were_loaded() -> None:
+    cluster, table = cluster_with(50), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    log = cluster.partitions["clicks", 0]
+    log.append_values([b"a"] * 20)
+    log.log_start = 60
+    with pytest.raises(DataLossError, match=r"'clicks' partition 0: offsets 50 to 59 .*--on-data-loss skip"):
+        make_plan(cluster, table, ["clicks"], PlanSettings())
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings(on_data_loss="skip"))
+    assert bounds(plan) == [(0, 60, 70)]
+    assert plan.skipped_offsets == 10
+    assert "50 to 59" in plan.notes[0]
+
+
+def test_everything_deleted_moves_the_offset_once() -> None:
+    cluster, table = cluster_with(50), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    log = cluster.partitions["clicks", 0]
+    log.append_values([b"a"] * 20)
+    log.log_start = log.end
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings(on_data_loss="skip"))
+    assert not plan.tasks
+    assert not plan.is_empty
+    table.apply(plan)
+    assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+
+
+def test_a_log_shorter_than_the_table() -> None:
+    cluster, table = cluster_with(50), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    cluster.partitions["clicks", 0].end = 40
+    with pytest.raises(DataLossError, match="ends at offset 40"):
+        make_plan(cluster, table, ["clicks"], PlanSettings())
+    assert make_plan(cluster, table, ["clicks"], PlanSettings(on_data_loss="skip")).is_empty
+
+
+def test_retention_before_the_first_load_is_no_loss() -> None:
+    cluster = cluster_with(50)
+    cluster.partitions["clicks", 0].log_start = 20
+    assert bounds(make_plan(cluster, Table(), ["clicks"], PlanSettings())) == [(0, 20, 50)]
+
+
+def test_an_unknown_topic_and_bad_settings() -> None:
+    with pytest.raises(TopicNotFound, match="'nothing'"):
+        make_plan(MemoryCluster(), Table(), ["nothing"], PlanSettings())
+    with pytest.raises(OperatorError, match="pipeline id"):
+        PlanSettings(pipeline_id="a/b")
+
+
+def test_tasks_follow_the_bytes_not_the_offsets() -> None:
+    cluster = MemoryCluster()
+    cluster.create("clicks", 1)
+    log = cluster.partitions["clicks", 0]
+    for number in range(200):
+        log.append_values([b"x" * (20_000 if number < 50 else 100)] * 10)
+    plan = make_plan(cluster, Table(), ["clicks"], PlanSettings(max_bytes_per_task=2_000_000))
+    tasks = sorted(plan.tasks, key=lambda task: task.start_offset)
+    assert 4 <= len(tasks) <= 12
+    assert tasks[0].start_offset == 0
+    assert tasks[-1].end_offset == 2_000
+    assert all(one.end_offset == two.start_offset for one, two in itertools.pairwise(tasks))
+    heavy = [task for task in tasks if task.end_offset <= 500]
+    assert len(heavy) >= len(tasks) - 3
+    assert 8_000_000 <= plan.size_bytes <= 14_000_000
+
+
+def test_idle_cores_get_a_part_of_one_big_partition() -> None:
+    cluster = cluster_with(2_000, size=10_000)
+    assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=1)).tasks) == 1
+    assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=4)).tasks) == 3
+
+
+@given(
+    start=st.integers(0, 1 << 40),
+    length=st.integers(1, 10_000),
+    profile=st.lists(st.floats(0, 1e9), min_size=1, max_size=8),
+    max_bytes=st.integers(1, 1 << 40),
+)
+def test_pieces_cover_the_range_exactly(start: int, length: int, profile: list[float], max_bytes: int) -> None:
+    whole = OffsetRange("clicks", "id", 0, start, start + length, 0)
+    pieces = split(whole, profile, max_bytes)
+    assert pieces[0].start_offset == start
+    assert pieces[-1].end_offset == start + length
+    assert all(piece.offsets > 0 for piece in pieces)
+    assert all(one.end_offset == two.start_offset for one, two in itertools.pairwise(pieces))
