@@ -1,0 +1,52 @@
+"""The start of a broker as the metadata log sees it.
+
+Each start is a new incarnation with a new broker epoch (the offset of its registration), and every partition that the
+broker leads gets a new leader epoch before the first append (architecture.md 6): after a crash that lost an unflushed
+tail, no offset is ever written twice in one leader epoch, so a client that remembers (epoch, offset) can see the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.ids import Uuid
+from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage
+from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
+from ottla.metadata.snapshot import register_broker_record
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+
+
+def register_broker(
+    broker_id: int,
+    incarnation_id: Uuid,
+    broker_epoch: int,
+    endpoints: Sequence[Endpoint],
+    rack: str | None,
+    directory_id: Uuid,
+) -> ApiMessageAndVersion:
+    """The registration of a broker that serves from now on; `broker_epoch` is the offset it will get."""
+    broker = BrokerImage(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        incarnation_id=incarnation_id,
+        endpoints=tuple(endpoints),
+        features=SUPPORTED_FEATURES,
+        rack=rack,
+        fenced=False,
+        in_controlled_shutdown=False,
+        log_dirs=(directory_id,),
+    )
+    return versioned(register_broker_record(broker))
+
+
+def raise_leader_epochs(image: MetadataImage, broker_id: int) -> list[ApiMessageAndVersion]:
+    """Make `broker_id` leader, in a new epoch, of what it led and of what has no leader but has it in the ISR."""
+    records = []
+    for topic in image.topics.values():
+        for index, partition in topic.partitions.items():
+            leaderless = partition.leader == NO_LEADER and broker_id in partition.isr
+            if partition.leader == broker_id or leaderless:
+                change = PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=broker_id)
+                records.append(versioned(change))
+    return records

@@ -1,0 +1,270 @@
+"""IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics and brokers.
+
+Checks, codes and messages are those of Apache Kafka 4.x in KRaft mode; what Kafka splits between broker (dynamic
+settings of this broker) and controller (the rest) is one step here. A resource changes as a whole or not at all; one
+bad resource never hinders the others.
+
+Left out: loggers, client metrics and groups as resources; they are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+
+from ottla.common.broker_configs import validate_dynamic
+from ottla.common.config_def import ConfigEntry, ConfigResourceType, ConfigType, render
+from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
+from ottla.metadata.image import ConfigResource, MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.metadata.topic_names import validate_topic_name
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.protocol.messages.metadata_records import ConfigRecord
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to one setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+# -- altering ----------------------------------------------------------------------------------------------------------
+
+
+def handle_incremental_alter_configs(
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[IncrementalAlterConfigsResponse]:
+    """Change single settings; `validate_only` answers the same without records."""
+    response = IncrementalAlterConfigsResponse()
+    records: list[ApiMessageAndVersion] = []
+    counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
+    for item in request.resources:
+        result = incremental_alter_configs.AlterConfigsResourceResponse(
+            resource_type=item.resource_type, resource_name=item.resource_name
+        )
+        try:
+            if counts[(item.resource_type, item.resource_name)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            resource = _alterable_resource(item.resource_type, item.resource_name, context)
+            _check_operations(item.configs)
+            old = image.configs.get(resource, {})
+            new = dict(old)
+            for config in item.configs:
+                _apply_operation(new, config, resource, context)
+            new_records = _change_records(image, resource, old, new, [config.name for config in item.configs], context)
+            check_record_count(len(records) + len(new_records))
+            records += new_records
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.responses.append(result)
+    return ControllerResult([] if request.validate_only else records, response)
+
+
+def handle_alter_configs(
+    image: MetadataImage, request: AlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[AlterConfigsResponse]:
+    """Replace all settings of the resources: one that is not named goes back to its default."""
+    response = AlterConfigsResponse()
+    records: list[ApiMessageAndVersion] = []
+    counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
+    for item in request.resources:
+        result = alter_configs.AlterConfigsResourceResponse(
+            resource_type=item.resource_type, resource_name=item.resource_name
+        )
+        try:
+            if counts[(item.resource_type, item.resource_name)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            resource = _alterable_resource(item.resource_type, item.resource_name, context)
+            _check_distinct(config.name for config in item.configs)
+            _check_no_nulls([config.name for config in item.configs if config.value is None])
+            old = image.configs.get(resource, {})
+            new = {config.name: config.value for config in item.configs if config.value is not None}
+            new_records = _change_records(image, resource, old, new, [*new, *old], context)
+            check_record_count(len(records) + len(new_records))
+            records += new_records
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.responses.append(result)
+    return ControllerResult([] if request.validate_only else records, response)
+
+
+def _alterable_resource(resource_type: int, name: str, context: ControllerContext) -> ConfigResource:
+    if resource_type == ConfigResourceType.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        validate_topic_name(name)
+        return ConfigResource(ConfigResourceType.TOPIC, name)
+    if resource_type == ConfigResourceType.BROKER:
+        if name:
+            _check_broker_name(name, context.config.node_id, allow_default=False)
+        return ConfigResource(ConfigResourceType.BROKER, name)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _check_broker_name(name: str, node_id: int, *, allow_default: bool) -> None:
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        expected = f"{node_id} or empty string" if allow_default else str(node_id)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+
+
+def _check_distinct(names: Iterable[str]) -> None:
+    if any(count > 1 for count in Counter(names).values()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+
+
+def _check_no_nulls(names: Sequence[str]) -> None:
+    if names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(names)}")
+
+
+def _check_operations(configs: Sequence[AlterableConfig]) -> None:
+    _check_distinct(config.name for config in configs)
+    _check_no_nulls(
+        [
+            config.name
+            for config in configs
+            if config.value is None and config.config_operation != ConfigOperation.DELETE
+        ]
+    )
+    for config in configs:
+        if config.config_operation not in ConfigOperation.__members__.values():
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation} for {config.name}"
+            )
+
+
+def _apply_operation(
+    values: dict[str, str], config: AlterableConfig, resource: ConfigResource, context: ControllerContext
+) -> None:
+    operation = ConfigOperation(config.config_operation)
+    if operation is ConfigOperation.DELETE:
+        values.pop(config.name, None)
+        return
+    text = config.value or ""
+    if operation is not ConfigOperation.SET:
+        table = TOPIC_CONFIGS if resource.type is ConfigResourceType.TOPIC else BROKER_CONFIGS
+        key = table.get(config.name)
+        if key is None or key.type is not ConfigType.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Can't {operation.name} to key {config.name} because its type is not LIST.",
+            )
+        current = values.get(config.name)
+        if current is None:
+            current = _default_text(config.name, resource, context)
+        parts = [part for part in current.split(",") if part]
+        for part in text.split(","):
+            if operation is ConfigOperation.APPEND and part not in parts:
+                parts.append(part)
+            elif operation is ConfigOperation.SUBTRACT and part in parts:
+                parts.remove(part)
+        text = ",".join(parts)
+    values[config.name] = text
+
+
+def _default_text(name: str, resource: ConfigResource, context: ControllerContext) -> str:
+    if resource.type is ConfigResourceType.TOPIC:
+        return render(context.config.topic_defaults[name]) or ""
+    return render(BROKER_CONFIGS[name].default) or ""
+
+
+def _change_records(
+    image: MetadataImage,
+    resource: ConfigResource,
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    named: Iterable[str],
+    context: ControllerContext,
+) -> list[ApiMessageAndVersion]:
+    """Records for the settings of `named` that differ, after the new settings were checked as a whole."""
+    if resource.type is ConfigResourceType.TOPIC:
+        validate_topic_configs(new, context.config.topic_defaults)
+        if resource.name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+    else:
+        # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
+        validate_dynamic({name: text for name, text in new.items() if old.get(name) != text})
+    return [
+        versioned(
+            ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=new.get(name))
+        )
+        for name in dict.fromkeys(named)
+        if old.get(name) != new.get(name)
+    ]
+
+
+# -- describing --------------------------------------------------------------------------------------------------------
+
+
+def handle_describe_configs(
+    image: MetadataImage, request: DescribeConfigsRequest, context: ControllerContext
+) -> DescribeConfigsResponse:
+    """Describe settings with their sources (KIP-226), types and texts (KIP-569)."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            entries = _describe(image, resource, context)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        else:
+            wanted = resource.configuration_keys
+            # An empty list asks for all, as null does: old clients send it.
+            names = frozenset(wanted) if wanted else None
+            result.configs = [_described(entry, request) for entry in entries if names is None or entry.name in names]
+        response.results.append(result)
+    return response
+
+
+def _describe(image: MetadataImage, resource: DescribeConfigsResource, context: ControllerContext) -> list[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == ConfigResourceType.TOPIC:
+        validate_topic_name(name)
+        if name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return context.config.describe_topic(image.topic_configs(name))
+    if resource.resource_type == ConfigResourceType.BROKER:
+        if not name:
+            return context.config.describe_cluster_default()
+        _check_broker_name(name, context.config.node_id, allow_default=True)
+        return context.config.describe()
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(name=item.name, value=item.value, source=item.source) for item in synonyms],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,94 @@
+"""UpdateFeatures: finalized levels of features (KIP-584, KIP-778, KIP-1022).
+
+All updates of a request take effect or none. Only features whose behaviour is complete can be finalized, so the range
+of levels that this broker supports decides; see `ottla.metadata.records.SUPPORTED_FEATURES`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.result import ControllerResult
+from ottla.metadata.image import METADATA_VERSION, MetadataImage
+from ottla.metadata.records import METADATA_VERSION_LEVEL, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
+from ottla.protocol.messages.metadata_records import FeatureLevelRecord
+from ottla.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+def bootstrap_records() -> list[ApiMessageAndVersion]:
+    """The first records of a new cluster."""
+    return [versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL))]
+
+
+def handle_update_features(
+    image: MetadataImage, request: UpdateFeaturesRequest, version: int
+) -> ControllerResult[UpdateFeaturesResponse]:
+    """Check all updates; `version` of the request decides how the result is told. `validate_only` gives no records."""
+    response = UpdateFeaturesResponse()
+    failure: KafkaError | None = None
+    records: list[ApiMessageAndVersion] = []
+    counts = Counter(update.feature for update in request.feature_updates)
+    for update in request.feature_updates:
+        result = UpdatableFeatureResult(feature=update.feature)
+        try:
+            if counts[update.feature] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate feature update for {update.feature}.")
+            if _check_update(image, update, _upgrade_type(update, version)):
+                record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+                records.append(versioned(record))
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            failure = failure or error
+        response.results.append(result)
+    if failure is not None:
+        records = []
+        if version > 1:
+            response.error_code = failure.code
+            response.error_message = (
+                f"The update failed for all features since the following feature had an error: {failure.message}"
+            )
+    if version > 1:
+        response.results = []
+    return ControllerResult([] if request.validate_only else records, response)
+
+
+def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
+    if version == 0:
+        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    return update.upgrade_type
+
+
+def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> bool:
+    """Whether the update changes something; raises KafkaError INVALID_UPDATE_VERSION when it can't be."""
+    new, current = update.max_version_level, image.features.get(update.feature, 0)
+    supported = SUPPORTED_FEATURES.get(update.feature)
+    problem = None
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        problem = "The controller does not support the given upgrade type."
+    elif new < 0:
+        problem = "A feature version cannot be less than 0."
+    elif supported is None:
+        if new != 0:
+            problem = "Local controller does not support this feature."
+    elif not supported.low <= new <= supported.high:
+        problem = f"Local controller only supports versions {supported.low}-{supported.high}"
+    elif new < current and upgrade_type == UPGRADE:
+        problem = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    elif new > current and upgrade_type != UPGRADE:
+        problem = "Can't downgrade to a newer version."
+    if problem is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {new} for feature {update.feature}. {problem}"
+        )
+    return new != current
