@@ -1,0 +1,158 @@
+"""A small HTTP server on the broker's loop: `GET /metrics` for Prometheus, `GET /healthz` for a load balancer.
+
+The text is rendered slice by slice, the loop serving clients in between, and waits for a scraper that reads slowly.
+
+Invariants: a request is at most `MAX_REQUEST_BYTES`, a connection serves one request and lives at most `MAX_LIFE_S`,
+and at most `MAX_CONNECTIONS` exist.
+
+Left out: keep-alive, TLS, compression. The endpoint is meant for a private network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from ottla.metrics.exposition import CONTENT_TYPE, render
+from ottla.metrics.registry import MetricsRegistry
+
+MAX_REQUEST_BYTES = 8 * 1024
+MAX_CONNECTIONS = 32
+MAX_LIFE_S = 30.0
+
+
+class MetricsEndpoint:
+    """Serves one registry on one listening socket. `is_healthy` decides the answer of `/healthz`."""
+
+    __slots__ = ("_connections", "_server", "is_healthy", "loop", "registry")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, registry: MetricsRegistry, is_healthy: Callable[[], bool]
+    ) -> None:
+        self.loop = loop
+        self.registry = registry
+        self.is_healthy = is_healthy
+        self._server: asyncio.Server | None = None
+        self._connections: set[_ScrapeConnection] = set()
+
+    async def start(self, listening: socket.socket) -> None:
+        """Take over a listening socket and serve on it."""
+        self._server = await self.loop.create_server(lambda: _ScrapeConnection(self), sock=listening)
+
+    def close(self) -> None:
+        """Stop serving and drop the connections."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: _ScrapeConnection) -> bool:
+        """Whether there is room for one more connection; remembers it if so."""
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: _ScrapeConnection) -> None:
+        """The connection ended."""
+        self._connections.discard(connection)
+
+
+class _ScrapeConnection(asyncio.Protocol):
+    """One request and its response."""
+
+    def __init__(self, endpoint: MetricsEndpoint) -> None:
+        self._endpoint = endpoint
+        self._transport: asyncio.Transport | None = None
+        self._request = b""
+        self._slices: Iterator[bytes] | None = None
+        self._paused = False
+        self._chunked = False
+        self._life: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._endpoint.admit(self):
+            self._transport.abort()
+            return
+        self._life = self._endpoint.loop.call_later(MAX_LIFE_S, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._slices = None
+        if self._life is not None:
+            self._life.cancel()
+        self._endpoint.forget(self)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._slices is not None:
+            return  # the response is on its way; what follows the request is not ours
+        self._request += data
+        if b"\r\n\r\n" in self._request:
+            self._serve(self._request.split(b"\r\n", 1)[0])
+        elif len(self._request) > MAX_REQUEST_BYTES:
+            self._answer("431 Request Header Fields Too Large", b"the request is too long\n")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._endpoint.loop.call_soon(self._write_slice)
+
+    def _serve(self, line: bytes) -> None:
+        words = line.decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._answer("400 Bad Request", b"not an HTTP/1 request\n")
+            return
+        method, path, version = words
+        path = path.partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            self._answer("405 Method Not Allowed", b"only GET\n")
+        elif path == "/healthz":
+            healthy = self._endpoint.is_healthy()
+            self._answer("200 OK" if healthy else "503 Service Unavailable", b"ok\n" if healthy else b"stopping\n")
+        elif path != "/metrics":
+            self._answer("404 Not Found", b"there are /metrics and /healthz\n")
+        else:
+            self._chunked = version != "HTTP/1.0" and method == "GET"
+            headers = f"HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nConnection: close\r\n"
+            if self._chunked:
+                headers += "Transfer-Encoding: chunked\r\n"
+            self._write(headers.encode("ascii") + b"\r\n")
+            self._slices = iter(()) if method == "HEAD" else render(self._endpoint.registry)
+            self._write_slice()
+
+    def _write_slice(self) -> None:
+        if self._slices is None or self._transport is None or self._paused or self._transport.is_closing():
+            return
+        data = next(self._slices, None)
+        if data is None:
+            if self._chunked:
+                self._write(b"0\r\n\r\n")
+            self._transport.close()
+            return
+        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if not self._paused:
+            self._endpoint.loop.call_soon(self._write_slice)
+
+    def _answer(self, status: str, body: bytes) -> None:
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        self._write(head.encode("ascii") + body)
+        self._slices = iter(())
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)

@@ -1,0 +1,139 @@
+"""The HTTP endpoint on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvloop
+from prometheus_client.parser import text_string_to_metric_families
+
+from ottla.metrics.registry import MetricsRegistry
+from ottla.net import metrics_endpoint as endpoint_module
+from ottla.net.listener import bind_socket
+from ottla.net.metrics_endpoint import MetricsEndpoint
+
+
+class Server:
+    def __init__(self) -> None:
+        self.registry = MetricsRegistry()
+        self.healthy = True
+        self.port = 0
+
+    async def exchange(self, request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def serve(request) -> Callable[[Callable[[Server], Any]], None]:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def run(body: Callable[[Server], Any]) -> None:
+        async def main() -> None:
+            server = Server()
+            listening = bind_socket("127.0.0.1", 0)
+            server.port = listening.getsockname()[1]
+            loop = asyncio.get_running_loop()
+            endpoint = MetricsEndpoint(loop, server.registry, lambda: server.healthy)
+            await endpoint.start(listening)
+            try:
+                async with asyncio.timeout(20):
+                    await body(server)
+            finally:
+                endpoint.close()
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+
+    return run
+
+
+def unchunk(body: bytes) -> bytes:
+    data = b""
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        count = int(size, 16)
+        if count == 0:
+            assert body == b"\r\n"
+            return data
+        data += body[:count]
+        assert body[count : count + 2] == b"\r\n"
+        body = body[count + 2 :]
+
+
+def test_metrics_in_chunks_and_without(serve):
+    async def body(server):
+        for number in range(20_000):
+            server.registry.counter("a_total", "A", {"topic": f"topic-{number}"}).value = number
+        head, _, chunks = (await server.exchange(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Content-Type: text/plain; version=0.0.4" in head
+        (family,) = text_string_to_metric_families(unchunk(chunks).decode())
+        assert len(family.samples) == 20_000
+        old = await server.exchange(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")
+        assert old.partition(b"\r\n\r\n")[2] == unchunk(chunks)
+        head_only = await server.exchange(b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert head_only.endswith(b"\r\n\r\n")
+        assert b"a_total" not in head_only
+
+    serve(body)
+
+
+def test_health(serve):
+    async def body(server):
+        assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        server.healthy = False
+        assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
+
+    serve(body)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"\x00\x00\x00\x01\xff\r\n\r\n", b"400"),
+        (b"GET /metrics SPDY\r\n\r\n", b"400"),
+        (b"GET /" + b"x" * 20_000, b"431"),
+    ],
+)
+def test_refusals(serve, request_bytes, status):
+    async def body(server):
+        answer = await server.exchange(request_bytes)
+        # A refused request that is still being sent may end in a reset instead of the answer.
+        assert answer[9:12] == status or (status == b"431" and answer == b"")
+
+    serve(body)
+
+
+def test_unfinished_request_ends(serve, monkeypatch):
+    monkeypatch.setattr(endpoint_module, "MAX_LIFE_S", 0.05)
+
+    async def body(server):
+        assert await server.exchange(b"GET /metrics HTTP/1.1\r\n") == b""
+
+    serve(body)
+
+
+def test_connections_are_bounded(serve, monkeypatch):
+    monkeypatch.setattr(endpoint_module, "MAX_CONNECTIONS", 2)
+
+    async def body(server):
+        waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+        for reader, writer in waiting:
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+
+    serve(body)
