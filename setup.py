@@ -13,11 +13,14 @@ class BuildBatchModule(build_ext):
     def finalize_options(self) -> None:
         from Cython.Build import cythonize
 
-        self.distribution.ext_modules = cythonize(self.distribution.ext_modules, quiet=True)
+        extensions = cythonize(self.distribution.ext_modules, quiet=True)
+        for extension in extensions:
+            extension.optional = True  # cythonize drops the flag
+        self.distribution.ext_modules = extensions
         super().finalize_options()
 
 
 setup(
     cmdclass={"build_ext": BuildBatchModule},
-    ext_modules=[Extension("ottla.record._batch", ["src/ottla/record/_batch.pyx"], optional=True)],
+    ext_modules=[Extension("ottla.record._batch", ["src/ottla/record/_batch.pyx"])],
 )

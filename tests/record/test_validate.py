@@ -10,6 +10,7 @@ from crc32c import crc32c
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record import batch as b
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.compression import CODEC_NAMES
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 
 RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
@@ -80,7 +81,7 @@ TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
         pytest.param(21, ">h", b.TIMESTAMP_TYPE_MASK, TIMESTAMP, id="timestamp type of the broker"),
         pytest.param(21, ">h", 5, INVALID, id="unknown codec"),
         pytest.param(27, ">q", -2, TIMESTAMP, id="negative base timestamp"),
-        pytest.param(35, ">q", 999, TIMESTAMP, id="max timestamp below the base"),
+        pytest.param(35, ">q", -2, TIMESTAMP, id="negative max timestamp"),
         pytest.param(43, ">q", 7, INVALID, id="producer id without epoch and sequence"),
         pytest.param(43, ">q", -2, INVALID, id="negative producer id"),
     ],
@@ -107,6 +108,36 @@ def test_producer_fields_of_idempotent_and_transactional_clients_pass():
 
 def test_records_without_a_timestamp_pass():
     assert code_of(check_batch, build_batch([RecordData(-1, None, b"v")])) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("compression", CODEC_NAMES)
+@pytest.mark.parametrize("claimed", [-1, 999])
+def test_a_missing_max_timestamp_is_taken_from_the_records(compression, claimed):
+    # Sarama sends -1.
+    batch = edited(b.MAX_TIMESTAMP_POSITION, ">q", claimed, compression)
+    buffer = bytearray(b"front") + batch + b"behind"
+    with memoryview(buffer) as view:
+        header = check_batch(buffer, view, 5, len(buffer))
+    mended = b.BatchView(buffer, 5)
+    assert mended.crc_matches()
+    assert header == mended.header
+    assert (mended.base_timestamp, mended.max_timestamp) == (1000, 1002)
+    assert buffer[5 : len(buffer) - 6] == build_batch(RECORDS, compression=compression)
+    assert (buffer[:5], buffer[-6:]) == (b"front", b"behind")
+    buffer.extend(b"the buffer is not pinned by a view")
+
+
+def test_a_max_timestamp_that_cannot_be_mended():
+    far = edited(27, ">q", (1 << 63) - 1)
+    assert code_of(check_batch, far) is TIMESTAMP
+    broken = edited(b.MAX_TIMESTAMP_POSITION, ">q", -1)
+    broken[b.HEADER_SIZE] = 2
+    struct.pack_into(">I", broken, b.CRC_POSITION, crc32c(bytes(broken[b.ATTRIBUTES_POSITION :])))
+    assert code_of(check_batch, broken) is INVALID
+    bomb = build_batch([RecordData(5, None, bytes(17 << 20))], compression="zstd")
+    struct.pack_into(">q", bomb, b.MAX_TIMESTAMP_POSITION, -1)
+    struct.pack_into(">I", bomb, b.CRC_POSITION, crc32c(bytes(bomb[b.ATTRIBUTES_POSITION :])))
+    assert code_of(check_batch, bomb) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_what_a_broker_wrote_may_be_compacted_and_control():

@@ -4,8 +4,11 @@ The broker looks at the 61 bytes of the header and runs one CRC over the rest; n
 3). `check_batch` is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication,
 the broker's own topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
 
+One field is mended instead of refused: Sarama leaves the max timestamp at -1, which Apache Kafka mends too, since
+time index, retention and ListOffsets rest on it. Only then the records are looked at, and decompressed.
+
 Left out: timestamps against the topic's limits and the clock, sequences against the producer's state (storage), the
-records themselves (`walk.walk_records`), and what lies inside a compressed batch.
+records themselves (`walk.walk_records`), what lies inside a compressed batch, a max timestamp that is too large.
 """
 
 from __future__ import annotations
@@ -31,13 +34,15 @@ from ottla.record.batch import (
     MAGIC_V2,
     MAX_TIMESTAMP_POSITION,
     MIN_BATCH_LENGTH,
+    NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
     unsupported_magic,
 )
-from ottla.record.compression import ZSTD
+from ottla.record.compression import ZSTD, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.walk import max_timestamp as max_timestamp_of
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -45,6 +50,8 @@ _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 _SPECIAL_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK | TRANSACTIONAL_MASK
 _MIN_RECORD_SIZE = 7
+_INT64_MAX = (1 << 63) - 1
+_MAX_MENDED_BYTES = 16 * 1024 * 1024  # decompressed on the loop, so less than for others
 
 
 def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
@@ -64,12 +71,12 @@ def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> Bat
     return header
 
 
-def check_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
+def check_batch(buffer: bytearray, view: memoryview, start: int, end: int) -> BatchHeader:
     """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
 
-    The batch may end before `end`. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
-    UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
-    producer fields).
+    The batch may end before `end`. A max timestamp below the base timestamp is replaced in place by the records' own,
+    and the CRC renewed. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC), UNSUPPORTED_FOR_MESSAGE_FORMAT
+    (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec, producer fields).
     """
     header = _check_intact(buffer, view, start, end)
     _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -77,11 +84,8 @@ def check_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> Batch
     )
     if count <= 0 or count != last_offset_delta + 1:
         raise InvalidRecord(f"{count} records contradict a last offset delta of {last_offset_delta}")
-    if base_timestamp < -1 or max_timestamp < base_timestamp:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"base timestamp {base_timestamp} and max timestamp {max_timestamp} contradict each other",
-        )
+    if base_timestamp < NO_TIMESTAMP or max_timestamp < NO_TIMESTAMP:
+        raise _invalid_timestamp(base_timestamp, max_timestamp)
     if attributes & _SPECIAL_ATTRIBUTES:
         _check_attributes(attributes, producer_id)
     codec_id = attributes & COMPRESSION_MASK
@@ -92,7 +96,31 @@ def check_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> Batch
         raise InvalidRecord(f"compression codec {codec_id} does not exist")
     if producer_id != -1 and (producer_id < 0 or header[10] < 0 or header[11] < 0):
         raise InvalidRecord(f"producer epoch {header[10]} or sequence {header[11]} is invalid beside a producer id")
+    if max_timestamp < base_timestamp:
+        return _mend_max_timestamp(buffer, start, header)
     return header
+
+
+def _invalid_timestamp(base_timestamp: int, max_timestamp: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"base timestamp {base_timestamp} with max timestamp {max_timestamp} is out of range",
+    )
+
+
+def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader) -> BatchHeader:
+    """Give a batch whose header has passed the largest timestamp of its records; the new header."""
+    end = start + LOG_OVERHEAD + header[1]
+    with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
+        with decompress(header[5] & COMPRESSION_MASK, stored, _MAX_MENDED_BYTES) as body:
+            timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[12])
+        mended = header[7] + timestamp_delta
+        if not NO_TIMESTAMP <= mended <= _INT64_MAX:
+            raise _invalid_timestamp(header[7], mended)
+        _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, mended)
+        _UINT32.pack_into(buffer, start + CRC_POSITION, crc32c(whole[start + ATTRIBUTES_POSITION : end]))
+    renewed: BatchHeader = BATCH_HEADER.unpack_from(buffer, start)
+    return renewed
 
 
 def _check_attributes(attributes: int, producer_id: int) -> None:
