@@ -52,8 +52,8 @@ class Command(click.Command):
             sys.stdout.flush()
             return result
         except OttlaError as error:
-            sentence = str(error)[:1].upper() + str(error)[1:]
-            click.echo(f"{sentence.rstrip('.')}.", err=True)
+            text = str(error)
+            click.echo(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}", err=True)
             ctx.exit(EXIT_USAGE if isinstance(error, OperatorError) else EXIT_FAILURE)
         except BrokenPipeError:
             _forget_stdout()

@@ -1,0 +1,183 @@
+"""Help, usage errors and failures without a broker; nothing here shows a traceback."""
+
+from __future__ import annotations
+
+import socket
+
+import click
+import pytest
+from click.testing import CliRunner
+from ottla.cli.log import log
+
+from ottla.cli.command import Command, print_table, settings_option
+from ottla.cli.completion import completion
+from ottla.cli.config import config
+from ottla.cli.consume import consume
+from ottla.cli.produce import produce
+from ottla.cli.topic import topic
+from ottla.common.errors import ErrorCode, KafkaError
+
+ROOTS = {
+    "topic": topic,
+    "config": config,
+    "log": log,
+    "produce": produce,
+    "consume": consume,
+    "completion": completion,
+}
+
+
+def every_command():
+    for name, command in ROOTS.items():
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {sub}", subcommand) for sub, subcommand in command.commands.items())
+        else:
+            yield name, command
+
+
+@pytest.fixture
+def nowhere():
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(("name", "command"), list(every_command()), ids=[name for name, _ in every_command()])
+def test_every_command_has_help_with_examples_that_parse(name, command):
+    result = CliRunner().invoke(command, ["--help"])
+    assert result.exit_code == 0
+    assert "Examples:" in result.output
+    assert command.examples
+    for example in command.examples:
+        assert f"ottla {name}" in example
+    assert command.help
+
+
+def test_the_issues_list_of_commands_is_complete():
+    names = {name for name, _ in every_command()}
+    assert names >= {
+        "topic create",
+        "topic list",
+        "topic describe",
+        "topic alter",
+        "topic delete",
+        "produce",
+        "consume",
+        "log dump",
+        "config describe",
+        "config alter",
+        "completion",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "create", "t"],
+        ["topic", "list"],
+        ["topic", "list", "--json"],
+        ["topic", "describe", "t"],
+        ["topic", "alter", "t", "--partitions", "3"],
+        ["topic", "delete", "t", "--yes"],
+        ["config", "describe", "topic", "t"],
+        ["config", "alter", "broker", "1", "--set", "a=b"],
+        ["produce", "t"],
+        ["consume", "t"],
+    ],
+    ids=" ".join,
+)
+def test_a_broker_that_cannot_be_reached_is_one_sentence(arguments, nowhere):
+    name, *rest = arguments
+    result = CliRunner().invoke(ROOTS[name], [*rest, "-b", nowhere], input="line\n")
+    assert result.exit_code == 2
+    assert result.stderr == f"Cannot connect to {nowhere}: connection refused; is a broker running there?\n"
+    assert result.stdout == ""
+
+
+def test_the_environment_names_the_broker(nowhere):
+    result = CliRunner(env={"OTTLA_BOOTSTRAP_SERVER": nowhere}).invoke(topic, ["list"])
+    assert nowhere in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "create"],
+        ["topic", "create", "t", "--partitions", "0"],
+        ["topic", "create", "t", "--config", "novalue"],
+        ["topic", "alter", "t"],
+        ["topic", "list", "-b", "nonsense"],
+        ["config", "alter", "topic", "t"],
+        ["config", "describe", "planet", "t"],
+        ["consume", "t", "--from-beginning", "--offset", "3"],
+        ["consume", "t", "--timestamp", "yesterday"],
+        ["consume", "t", "--format", "{nonsense}"],
+        ["consume", "t", "--max", "0"],
+        ["produce", "t", "--file", "/no/such/file"],
+        ["produce", "t", "--compression", "rar"],
+        ["produce", "t", "--key-separator", ""],
+        ["completion", "tcsh"],
+        ["log", "dump", "/no/such/file.log"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_with_2_and_says_why(arguments):
+    name, *rest = arguments
+    result = CliRunner().invoke(ROOTS[name], rest)
+    assert result.exit_code == 2
+    assert result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "stderr"),
+    [
+        (KafkaError(ErrorCode.INVALID_CONFIG, "a setting is wrong."), 1, "A setting is wrong.\n"),
+        (BrokenPipeError(), 0, ""),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_how_a_command_ends(error, exit_code, stderr):
+    @click.command(cls=Command)
+    def fails():
+        raise error
+
+    result = CliRunner().invoke(fails)
+    assert (result.exit_code, result.stderr) == (exit_code, stderr)
+
+
+def test_a_defect_keeps_its_traceback():
+    @click.command(cls=Command)
+    def broken():
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(broken).exception, ZeroDivisionError)
+
+
+def test_settings_keep_what_follows_the_first_equals_sign():
+    @click.command(cls=Command)
+    @settings_option("--set", "settings", help_text="x")
+    def show(settings):
+        click.echo(repr(settings))
+
+    result = CliRunner().invoke(show, ["--set", "a=b=c", "--set", " d =", "--set", "a=2"])
+    assert result.stdout == "{'a': '2', 'd': ''}\n"
+
+
+def test_a_table_for_a_pipe_is_plain_and_whole(capsys):
+    print_table(("name", "size"), [("x" * 200, 5), ("y", None), ("z", (1, 2))], right=("size",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["NAME", "SIZE"]
+    assert lines[1] == "x" * 200 + "     5"
+    assert lines[2].split() == ["y", "-"]
+    assert lines[3].split() == ["z", "1,2"]
+    print_table(("name",), [])
+    assert capsys.readouterr().out == "NAME\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell):
+    result = CliRunner().invoke(completion, [shell])
+    assert result.exit_code == 0
+    assert "_OTTLA_COMPLETE" in result.stdout

@@ -1,0 +1,103 @@
+"""Printing of records: templates, JSON, bytes that are no text."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.cli.consume import parse_timestamp
+from ottla.cli.record_format import format_json, make_formatter, unescape
+from ottla.client.consumer import ConsumedRecord
+from ottla.common.errors import OperatorError
+
+DATA = st.none() | st.binary()
+
+
+def record(**fields) -> ConsumedRecord:
+    values = {
+        "topic": "t",
+        "partition": 3,
+        "offset": 42,
+        "timestamp_ms": 1_700_000_000_123,
+        "timestamp_type": "CreateTime",
+        "key": b"k",
+        "value": b"v",
+        "headers": (("a", b"1"), ("a", None)),
+        **fields,
+    }
+    return ConsumedRecord(**values)
+
+
+def test_text_is_the_value_as_it_is():
+    assert make_formatter("text", "null")(record(value=b"\xff\x00")) == b"\xff\x00\n"
+    assert make_formatter("text", "NULL")(record(value=None)) == b"NULL\n"
+
+
+def test_every_field_of_a_template():
+    template = r"{topic}-{partition}:{offset}\t{timestamp} {time} {key}={value} [{headers}] {key_size}/{value_size} {{"
+    assert make_formatter(template, "null")(record()) == (
+        b"t-3:42\t1700000000123 2023-11-14T22:13:20.123Z k=v [a=1,a=] 1/1 {\n"
+    )
+
+
+def test_nulls_of_a_template():
+    assert make_formatter("{key},{value},{timestamp},{time}", "-")(record(key=None, value=None, timestamp_ms=None)) == (
+        b"-,-,-,-\n"
+    )
+
+
+def test_a_time_beyond_the_calendar_is_a_number():
+    assert make_formatter("{time}", "")(record(timestamp_ms=2**62)) == b"%d\n" % 2**62
+
+
+@pytest.mark.parametrize("template", ["{nonsense}", "{", "{value", "}", "{}", "{0}"])
+def test_a_wrong_template_is_an_error_of_the_user(template):
+    with pytest.raises(OperatorError):
+        make_formatter(template, "")
+
+
+@given(
+    key=st.none() | st.binary(),
+    value=st.none() | st.binary(),
+    headers=st.lists(st.tuples(st.text(), st.none() | st.binary())),
+)
+def test_json_loses_nothing(key, value, headers):
+    line = format_json(record(key=key, value=value, headers=tuple(headers)))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    document = json.loads(line)
+
+    def data(entry, name):
+        if f"{name}_base64" in entry:
+            return base64.b64decode(entry[f"{name}_base64"])
+        return None if entry[name] is None else entry[name].encode()
+
+    assert (data(document, "key"), data(document, "value")) == (key, value)
+    assert [(entry["name"], data(entry, "value")) for entry in document["headers"]] == headers
+    assert (document["topic"], document["partition"], document["offset"]) == ("t", 3, 42)
+    assert (document["timestamp"], document["timestamp_type"]) == (1_700_000_000_123, "CreateTime")
+
+
+def test_escapes():
+    assert unescape(r"\t\n\x01\\é€") == "\t\n\x01\\é€"
+    assert unescape("plain é") == "plain é"
+    with pytest.raises(OperatorError, match="broken backslash escape"):
+        unescape("\\x1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
+        ("2023-11-14T22:13:20.123", 1_700_000_000_123),
+        ("2023-11-15T00:13:20.123+02:00", 1_700_000_000_123),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_timestamps(text, expected):
+    assert parse_timestamp(text) == expected

@@ -1,0 +1,281 @@
+"""The commands on a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.config import config
+from ottla.cli.consume import consume
+from ottla.cli.produce import produce
+from ottla.cli.topic import topic
+from ottla.client.cluster import Cluster
+from ottla.record.batch import iter_batches
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"cli-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def run(ottla_broker):
+    """Run a command in this process against the broker; the result must be 0 unless another code is expected."""
+
+    def run(command, *arguments, stdin=None, exit_code=0):
+        environment = {"OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
+        result = CliRunner(env=environment).invoke(command, list(arguments), input=stdin, catch_exceptions=False)
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def environment(ottla_broker):
+    return {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
+
+
+def ottla(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ottla", *arguments]
+
+
+def test_the_life_of_a_topic(run, name):
+    assert run(topic, "create", name, "-p", "3", "-c", "retention.ms=5000").stdout == f"Created topic {name}.\n"
+    listed = {entry["name"]: entry for entry in json.loads(run(topic, "list", "--json").stdout)}
+    assert (listed[name]["partitions"], listed[name]["replication_factor"]) == (3, 1)
+    assert len(listed[name]["topic_id"]) == 22
+    assert name in run(topic, "list").stdout
+
+    described = json.loads(run(topic, "describe", name, "--json").stdout)
+    assert described["configs"] == {"retention.ms": "5000"}
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
+    assert all((p["start"], p["end"], p["bytes"]) == (0, 0, 0) for p in described["partitions"])
+    assert described["partitions"][0]["isr"] == [described["partitions"][0]["leader"]]
+    text = run(topic, "describe", name).stdout
+    assert "retention.ms = 5000" in text
+
+    run(
+        topic,
+        "alter",
+        name,
+        "--partitions",
+        "5",
+        "--config",
+        "segment.bytes=1048576",
+        "--delete-config",
+        "retention.ms",
+    )
+    described = json.loads(run(topic, "describe", name, "--json").stdout)
+    assert described["configs"] == {"segment.bytes": "1048576"}
+    assert len(described["partitions"]) == 5
+
+    assert run(topic, "delete", name).stdout == f"Deleted topic {name}.\n"
+    assert name not in run(topic, "list").stdout
+    assert name in run(topic, "delete", name, exit_code=1).stderr
+    run(topic, "delete", name, "--if-exists")
+
+
+def test_refusals_are_sentences(run, name):
+    run(topic, "create", name)
+    again = run(topic, "create", name, exit_code=1)
+    assert again.stderr.count("\n") == 1
+    assert "exists" in again.stderr
+    run(topic, "create", name, "--if-not-exists")
+    assert run(topic, "create", "bad/name", exit_code=1).stderr
+    assert run(topic, "create", f"{name}-x", "-c", "no.such.config=1", exit_code=1).stderr
+    assert run(topic, "create", f"{name}-x", "-c", "retention.ms=abc", exit_code=1).stderr
+    assert run(topic, "create", f"{name}-x", "-r", "3", exit_code=1).stderr
+    assert run(topic, "alter", name, "-p", "1", exit_code=1).stderr
+    for command in (["describe"], ["alter", "-p", "9"]):
+        assert "does not exist" in run(topic, *command, f"{name}-none", exit_code=1).stderr
+    assert "does not exist" in run(consume, f"{name}-none", exit_code=1).stderr
+    assert "not 7" in run(consume, name, "-p", "7", exit_code=1).stderr
+    assert "not 7" in run(produce, name, "-p", "7", stdin="x\n", exit_code=1).stderr
+    assert "has offsets 0 to 0, not 9" in run(consume, name, "-o", "9", exit_code=1).stderr
+
+
+def test_configs(run, name):
+    run(topic, "create", name)
+    run(config, "alter", "topic", name, "--set", "retention.ms=7000", "--set", "cleanup.policy=compact")
+    changed = {
+        e["name"]: e["value"] for e in json.loads(run(config, "describe", "topic", name, "--changed", "--json").stdout)
+    }
+    assert (changed["retention.ms"], changed["cleanup.policy"]) == ("7000", "compact")
+    run(config, "alter", "topic", name, "--append", "cleanup.policy=delete", "--delete", "retention.ms")
+    entries = {e["name"]: e for e in json.loads(run(config, "describe", "topic", name, "--json", "--doc").stdout)}
+    assert set(entries["cleanup.policy"]["value"].split(",")) == {"compact", "delete"}
+    assert entries["retention.ms"]["value"] == "604800000"
+    assert entries["retention.ms"]["doc"]
+    before = run(config, "describe", "topic", name).stdout
+    run(config, "alter", "topic", name, "--set", "retention.ms=1", "--dry-run")
+    assert run(config, "describe", "topic", name).stdout == before
+    assert run(config, "alter", "topic", name, "--set", "retention.ms=abc", exit_code=1).stderr
+    (entry,) = json.loads(run(config, "describe", "broker", "1", "--key", "num.partitions", "--json").stdout)
+    assert (entry["name"], entry["value"]) == ("num.partitions", "1")
+    assert "there is no broker '99'" in run(config, "describe", "broker", "99", exit_code=1).stderr
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_lines_go_in_and_come_out(run, name, ottla_broker, codec):
+    run(topic, "create", name)
+    lines = b"".join(b"line %d \xff\x00\r\n" % i for i in range(2500))
+    result = run(produce, name, "-z", codec, stdin=lines)
+    assert "Produced 2,500 records" in result.stderr
+    assert result.stdout == ""
+    assert run(consume, name, "--from-beginning", "--stop-at-end").stdout_bytes == lines
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        batches = list(iter_batches(cluster.fetch(name, 0, 0).records))
+    assert {batch.compression for batch in batches} == {codec}
+    assert batches[0].producer_id >= 0
+
+
+def test_keys_headers_nulls_and_json(run, name):
+    run(topic, "create", name)
+    run(
+        produce, name, "-k", r"\t", "--null", "NULL", "-H", "source=test", "-H", "x=a=b", "-q",
+        stdin="k1\tv1\nNULL\tv2\nk3\tNULL\nk4\t\n",
+    )  # fmt: skip
+    records = [json.loads(line) for line in run(consume, name, "--from-beginning", "-e", "--json").stdout.splitlines()]
+    assert [(record["key"], record["value"]) for record in records] == [
+        ("k1", "v1"),
+        (None, "v2"),
+        ("k3", None),
+        ("k4", ""),
+    ]
+    assert records[0]["headers"] == [{"name": "source", "value": "test"}, {"name": "x", "value": "a=b"}]
+    assert [record["offset"] for record in records] == [0, 1, 2, 3]
+    assert records[0]["timestamp_type"] == "CreateTime"
+    template = r"{partition}:{offset}|{key}|{value}|{headers}"
+    assert run(consume, name, "--from-beginning", "-e", "-f", template).stdout.splitlines() == [
+        "0:0|k1|v1|source=test,x=a=b",
+        "0:1|null|v2|source=test,x=a=b",
+        "0:2|k3|null|source=test,x=a=b",
+        "0:3|k4||source=test,x=a=b",
+    ]
+
+
+def test_where_to_start_and_stop(run, name):
+    run(topic, "create", name, "-p", "2")
+    run(produce, name, "-p", "0", "-q", stdin="".join(f"a{i}\n" for i in range(10)))
+    run(produce, name, "-p", "1", "-q", stdin="".join(f"b{i}\n" for i in range(3)))
+    assert run(consume, name, "-o", "-2", "-e", "-p", "0").stdout == "a8\na9\n"
+    assert sorted(run(consume, name, "-o", "-2", "-e").stdout.split()) == ["a8", "a9", "b1", "b2"]
+    assert run(consume, name, "-o", "7", "-e", "-p", "0").stdout == "a7\na8\na9\n"
+    assert run(consume, name, "-o", "10", "-e", "-p", "0").stdout == ""
+    assert run(consume, name, "--from-beginning", "-n", "4", "-p", "0").stdout == "a0\na1\na2\na3\n"
+    assert sorted(run(consume, name, "--from-beginning", "--timeout", "1").stdout.split())[-1] == "b2"
+    assert run(consume, name, "-e").stdout == ""
+    line = json.loads(run(consume, name, "-o", "5", "-n", "1", "-p", "0", "--json").stdout)
+    from_time = run(consume, name, "--timestamp", str(line["timestamp"]), "-e", "-p", "0").stdout.split()
+    assert "a5" in from_time
+    assert from_time[-1] == "a9"
+    assert run(consume, name, "-t", "2999-01-01", "-e").stdout == ""
+
+
+def test_a_line_without_a_key_fails_after_what_came_before(run, name):
+    run(topic, "create", name)
+    result = run(produce, name, "-k", ":", stdin="a:1\nb\nc:3\n", exit_code=1)
+    assert result.stderr == "Line 2 has no key: ':' does not occur in it.\n"
+    assert run(consume, name, "--from-beginning", "-e").stdout == "1\n"
+
+
+def test_a_file_with_a_last_line_that_is_not_ended(run, name, tmp_path):
+    path = tmp_path / "input"
+    path.write_bytes(b"one\n\nthree")
+    run(topic, "create", name)
+    run(produce, name, "--file", str(path))
+    assert run(consume, name, "--from-beginning", "-e").stdout == "one\n\nthree\n"
+
+
+def test_a_record_that_is_too_large_names_the_reason(run, name):
+    run(topic, "create", name, "-c", "max.message.bytes=1000")
+    result = run(produce, name, stdin="x" * 5000 + "\n", exit_code=1)
+    assert result.stderr.startswith("1 of 1 records were not delivered: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_reader_that_had_enough_is_no_error(run, name, environment):
+    run(topic, "create", name)
+    run(produce, name, "-q", stdin=b"x" * 99 + b"\n" + b"y" * 99 + b"\n" * 20000)
+    command = subprocess.Popen(
+        ottla("consume", name, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert command.stdout.readline() == b"x" * 99 + b"\n"
+    command.stdout.close()
+    # It writes on until the pipe tells it; one more record makes sure that there is something to write.
+    run(produce, name, "-q", stdin="one more\n")
+    assert command.wait(20) == 0
+    assert command.stderr.read() == b""
+    command.stderr.close()
+
+
+def test_an_interrupt_ends_with_130_and_no_words(run, name, environment):
+    run(topic, "create", name)
+    run(produce, name, "-q", stdin="first\n")
+    with subprocess.Popen(
+        ottla("consume", name, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as command:
+        assert command.stdout.readline() == b"first\n"
+        command.send_signal(signal.SIGINT)
+        assert command.wait(20) == 130
+        assert command.stderr.read() == b""
+
+
+def test_following_shows_a_record_when_it_comes(run, name, environment):
+    run(topic, "create", name)
+    with subprocess.Popen(
+        ottla("consume", name, "-n", "2", "--from-beginning"), stdout=subprocess.PIPE, env=environment
+    ) as command:
+        for text in (b"one\n", b"two\n"):
+            run(produce, name, "-q", stdin=text)
+            assert command.stdout.readline() == text
+        assert command.wait(20) == 0
+
+
+def test_a_terminal_gets_a_table_and_a_progress_bar(run, name, environment, tmp_path):
+    run(topic, "create", name)
+    path = tmp_path / "input"
+    path.write_bytes(b"some line\n" * 50_000)
+    for arguments, expected in (
+        (["produce", name, "--file", str(path)], b"Produced 50,000 records"),
+        (["topic", "list"], name.encode()),
+        (["topic", "delete", name, "--yes"], b"Deleted topic"),
+    ):
+        primary, secondary = pty.openpty()
+        with subprocess.Popen(
+            ottla(*arguments), stdin=secondary, stdout=secondary, stderr=secondary, env=environment
+        ) as command:
+            os.close(secondary)
+            output = b""
+            try:
+                while data := os.read(primary, 65536):
+                    output += data
+            except OSError:  # the terminal's other end is closed
+                pass
+            assert command.wait(20) == 0
+        os.close(primary)
+        assert expected in output, output
+
+
+def test_completion_of_topic_names(run, name, environment):
+    run(topic, "create", name)
+    asked = {
+        **environment,
+        "_OTTLA_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"ottla consume {name}",
+        "COMP_CWORD": "2",
+    }
+    program = "import sys; sys.argv[0] = 'ottla'; from ottla.app.main import main; main()"
+    result = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, check=False)
+    assert f"plain,{name}" in result.stdout.decode().splitlines()
