@@ -47,8 +47,10 @@ def read_message(
     data = bytes(memoryview(buffer)[start:end])
     try:
         message, consumed = read(data, max_elements)
-    except (IndexError, StructError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed {cls.__name__} v{version}: {type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8") from None
+    except (IndexError, StructError):
+        raise ProtocolError(f"{cls.__name__} v{version} ends too early") from None
     return message, start + consumed
 
 

@@ -129,8 +129,10 @@ def parse_fetch(version: int, buffer: bytearray, start: int, end: int) -> Parsed
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(version, buffer, start, end)
         return _parse_classic(version, buffer, start, end)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed Fetch v{version}: {type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"Fetch v{version} holds a string that is not UTF-8") from None
+    except (IndexError, StructError):
+        raise ProtocolError(f"Fetch v{version} ends too early") from None
 
 
 def _exceeds(what: str) -> ProtocolError:

@@ -89,8 +89,10 @@ def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> Pars
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(version, buffer, start, end)
         return _parse_classic(buffer, start, end)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed Produce v{version}: {type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"Produce v{version} holds a string that is not UTF-8") from None
+    except (IndexError, StructError):
+        raise ProtocolError(f"Produce v{version} ends too early") from None
 
 
 def _exceeds(what: str) -> ProtocolError:
