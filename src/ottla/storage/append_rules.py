@@ -1,0 +1,95 @@
+"""What a topic's configuration demands of a client's batch beyond what every batch must be (`record.validate`).
+
+Runs once a batch, on the append path: keep it flat. The record walk covers uncompressed batches; of compressed ones
+only keys of compacted topics are looked at, by decompressing (`needs_decompression` tells a caller beforehand).
+
+Left out: sequences of producers (`producer_state`), and what Apache Kafka checks inside compressed batches beyond keys.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    BatchView,
+)
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.compression import CODEC_NAMES
+from ottla.record.errors import InvalidRecord
+from ottla.record.walk import record_keys, walk_records
+from ottla.storage.log_config import LogConfig
+
+PRODUCER_CODEC = "producer"
+
+
+def check_timestamps(base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig) -> None:
+    """CreateTime bounds of the batch as its header states them; raises KafkaError INVALID_TIMESTAMP."""
+    if max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {max_timestamp} is more than {config.message_timestamp_after_max_ms} ms after the broker's "
+            f"{now_ms} (message.timestamp.after.max.ms)",
+        )
+    if base_timestamp != NO_TIMESTAMP and now_ms - base_timestamp > config.message_timestamp_before_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {base_timestamp} is more than {config.message_timestamp_before_max_ms} ms before the broker's "
+            f"{now_ms} (message.timestamp.before.max.ms)",
+        )
+
+
+def check_records(buffer: bytearray, start: int, end: int, header: BatchHeader, config: LogConfig) -> None:
+    """Walk the records of an uncompressed batch, and find keys where the topic is compacted.
+
+    Raises KafkaError INVALID_RECORD, and CORRUPT_MESSAGE or MESSAGE_TOO_LARGE from decompression.
+    """
+    if header[5] & COMPRESSION_MASK == 0:
+        walk_records(buffer, start + HEADER_SIZE, end, header[12])
+        if config.compacted:
+            _require_keys(record_keys(buffer, start + HEADER_SIZE, end, header[12]))
+    elif config.compacted:
+        with memoryview(buffer) as view, view[start:end] as batch:
+            body = BatchView(batch).body()
+            _require_keys(record_keys(body, 0, len(body), header[12]))
+
+
+def _require_keys(keys: list[bytes | None]) -> None:
+    if None in keys:
+        raise InvalidRecord(f"record {keys.index(None)}: a compacted topic needs keys")
+
+
+def needs_decompression(attributes: int, config: LogConfig) -> bool:
+    """Whether appending a batch with these attributes decompresses or compresses, which costs the loop time."""
+    codec = attributes & COMPRESSION_MASK
+    return (codec != 0 and config.compacted) or needs_recompression(attributes, config)
+
+
+def needs_recompression(attributes: int, config: LogConfig) -> bool:
+    """Whether the topic's `compression.type` is not what the batch has."""
+    wanted = config.compression_type
+    return wanted != PRODUCER_CODEC and _codec_name(wanted) != CODEC_NAMES[attributes & COMPRESSION_MASK]
+
+
+def _codec_name(compression_type: str) -> str:
+    return "none" if compression_type == "uncompressed" else compression_type
+
+
+def recompress(buffer: bytearray, start: int, end: int, config: LogConfig) -> bytearray:
+    """The client's batch with the topic's codec; everything else of it stays. Raises KafkaError."""
+    with memoryview(buffer) as view, view[start:end] as batch:
+        source = BatchView(batch)
+        records = [
+            RecordData(record.timestamp, record.key, record.value, record.headers) for record in source.records()
+        ]
+        return build_batch(
+            records,
+            compression=_codec_name(config.compression_type),
+            producer_id=source.producer_id,
+            producer_epoch=source.producer_epoch,
+            base_sequence=source.base_sequence,
+            is_transactional=bool(source.attributes & TRANSACTIONAL_MASK),
+        )

@@ -1,0 +1,144 @@
+"""The small text files beside the logs, in Apache Kafka's formats, and what reading a damaged one means.
+
+- offset checkpoints: version 0, count, then `topic partition offset` lines;
+- `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
+- `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
+- `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`.
+
+Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
+anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
+
+Left out: `meta.properties` (`meta_properties.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from ottla.common.disk import Disk
+from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.storage.names import TEMPORARY_SUFFIX
+
+TopicPartition = tuple[str, int]
+
+_VERSION = 0
+_MAX_LONG = 2**63 - 1
+
+
+class CheckpointCorruption(Exception):
+    """A checkpoint file is not in its format; the message names the file and what is wrong."""
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of an offset checkpoint, sorted by topic and partition."""
+    return _format(f"{topic} {partition} {offsets[topic, partition]}" for topic, partition in sorted(offsets))
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
+    offsets: dict[TopicPartition, int] = {}
+    for number, line in _read_lines(disk, path):
+        parts = line.split(" ")
+        if len(parts) != 3:
+            raise CheckpointCorruption(f"{path}, line {number}: three fields are due")
+        offsets[parts[0], _number(path, number, parts[1])] = _number(path, number, parts[2])
+    return offsets
+
+
+def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """The bytes of a leader epoch checkpoint."""
+    return _format(f"{epoch} {start}" for epoch, start in entries)
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
+    entries: list[tuple[int, int]] = []
+    for number, line in _read_lines(disk, path):
+        parts = line.split(" ")
+        if len(parts) != 2:
+            raise CheckpointCorruption(f"{path}, line {number}: two fields are due")
+        entry = _number(path, number, parts[0]), _number(path, number, parts[1])
+        if entries and (entry[0] <= entries[-1][0] or entry[1] < entries[-1][1]):
+            raise CheckpointCorruption(f"{path}, line {number}: epochs and offsets must rise")
+        entries.append(entry)
+    return entries
+
+
+def _format(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "".join(f"{line}\n" for line in [str(_VERSION), str(len(body)), *body]).encode()
+
+
+def _read_lines(disk: Disk, path: str) -> list[tuple[int, str]]:
+    """Numbered data lines of a checkpoint; an absent or empty file has none, as in Kafka."""
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return []
+    if not data:
+        return []
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointCorruption(f"{path}: not text") from error
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) < 2 or _number(path, 1, lines[0]) != _VERSION:
+        raise CheckpointCorruption(f"{path}: not a checkpoint of version {_VERSION}")
+    if _number(path, 2, lines[1]) != len(lines) - 2:
+        raise CheckpointCorruption(f"{path}: {lines[1]} lines are announced, {len(lines) - 2} are there")
+    return list(enumerate(lines[2:], start=3))
+
+
+def _number(path: str, line: int, text: str) -> int:
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
+        raise CheckpointCorruption(f"{path}, line {line}: {text[:40]!r} is not a number")
+    value = int(text)
+    if not -_MAX_LONG <= value <= _MAX_LONG:
+        raise CheckpointCorruption(f"{path}, line {line}: {text} is out of range")
+    return value
+
+
+def format_partition_metadata(topic_id: Uuid) -> bytes:
+    """The bytes of `partition.metadata`."""
+    return f"version: 0\ntopic_id: {uuid_to_string(topic_id)}".encode()
+
+
+def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
+    """The topic id, None without the file. Raises CheckpointCorruption, OSError."""
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    fields: dict[str, str] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields[name.strip()] = value.strip()
+    if fields.get("version") not in ("0", "1"):
+        raise CheckpointCorruption(f"{path}: no version 0")
+    try:
+        return uuid_from_string(fields.get("topic_id", ""))
+    except ValueError as error:
+        raise CheckpointCorruption(f"{path}: {error}") from error
+
+
+def format_clean_shutdown() -> bytes:
+    """The bytes of `.kafka_cleanshutdown`; the broker epoch is unknown here, which Kafka writes as -1."""
+    return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+
+
+def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a file without waiting for the disk; who needs it durable syncs it later. Raises OSError.
+
+    For files that are cheap to check and to do without after a power failure.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    disk.unlink(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append((data,))
+    finally:
+        file.close()
+    disk.rename(temporary, path)

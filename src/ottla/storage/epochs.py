@@ -1,0 +1,96 @@
+"""Which leader epoch started at which offset: the truth about divergence between replicas (KIP-101, KIP-279).
+
+Invariants:
+- Epochs and start offsets rise from entry to entry; start offsets strictly.
+- No entry starts above the log end offset; a new leader's entry starts at it, before its first append.
+- Memory may be ahead of the file `leader-epoch-checkpoint`: the file is written before the recovery point passes the
+  change, on truncation and on close, and an unclean start takes later epochs from the batches again.
+
+Left out: who writes the file and when (`log.py`, `flush.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochCache:
+    """Epoch entries of one log; two parallel lists, since most logs have one entry."""
+
+    __slots__ = ("_epochs", "_starts", "dirty", "latest_epoch")
+
+    def __init__(self, entries: list[tuple[int, int]]) -> None:
+        """`entries` are (epoch, start offset) in rising order; ones that don't rise are dropped."""
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest_epoch = UNDEFINED_EPOCH
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.dirty = False
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) pairs, rising."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The first batch of `epoch` is at `start_offset`; an epoch that is not newer changes nothing."""
+        if epoch <= self.latest_epoch:
+            return
+        while self._starts and self._starts[-1] >= start_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self.latest_epoch = epoch
+        self.dirty = True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) that OffsetForLeaderEpoch answers (KIP-279).
+
+        The largest known epoch that is not above the requested one, and where it ended; (-1, -1) when unknown. A
+        request for the latest epoch is answered with the log end offset.
+        """
+        if epoch < 0 or not self._epochs:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        if epoch > self.latest_epoch:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        at = bisect_right(self._epochs, epoch)
+        if at == 0:
+            return epoch, self._starts[0]
+        return self._epochs[at - 1], self._starts[at]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was written; -1 when it is before all entries."""
+        at = bisect_right(self._starts, offset)
+        return self._epochs[at - 1] if at else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop entries that start at `end_offset` or later."""
+        at = bisect_left(self._starts, end_offset)
+        if at < len(self._starts):
+            del self._starts[at:], self._epochs[at:]
+            self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+            self.dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log starts at `start_offset` now: the entry that covers it starts there, older ones go."""
+        at = bisect_right(self._starts, start_offset)
+        if at == 0:
+            return
+        if at > 1 or self._starts[0] < start_offset:
+            del self._starts[: at - 1], self._epochs[: at - 1]
+            self._starts[0] = start_offset
+            self.dirty = True
+
+    def clear(self) -> None:
+        """Forget everything: the log starts anew."""
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self.latest_epoch = UNDEFINED_EPOCH
+            self.dirty = True

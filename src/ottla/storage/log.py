@@ -1,0 +1,816 @@
+"""The log of one partition: a directory of segments, appended at the end, read anywhere, cut at both ends.
+
+Hot: `append_as_leader` and `read` touch headers and counters, never a record object. Everything runs on the event loop;
+only `FlushTask.run` and region reads run in pool threads.
+
+Invariants:
+- Segments are sorted by base offset; the last is the active one and the only one that grows.
+- log_start_offset <= recovery_point <= log_end_offset, and high_watermark <= log_end_offset where replication set it.
+- After any OSError file and memory agree, as before the call; where that can't be reached (a torn append that can't be
+  cut off, a failed sync) the log refuses every further append with KAFKA_STORAGE_ERROR.
+- Offsets are given once: nothing rewrites a batch of an epoch (architecture.md 6).
+
+Left out: the high watermark's rules and who may read up to where (`replica`), cleaning, the aborted-transaction index.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from typing import Protocol
+
+from ottla.common.clock import BlockingPool, Clock, Rng
+from ottla.common.disk import Disk
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.ids import Uuid
+from ottla.record.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.record.errors import InvalidRecord
+from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
+from ottla.storage.append_rules import (
+    PRODUCER_CODEC,
+    check_records,
+    check_timestamps,
+    needs_recompression,
+    recompress,
+)
+from ottla.storage.checkpoints import format_epochs, format_partition_metadata, write_unsynced
+from ottla.storage.descriptors import Folder
+from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.flush import FlushDone, Flusher, FlushTask
+from ottla.storage.index import IndexCorruption
+from ottla.storage.log_config import MAX_INT, LogConfig
+from ottla.storage.lookup import find_max_timestamp, find_timestamp
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SNAPSHOT_SUFFIX, offset_name
+from ottla.storage.producer_replay import reload_producers
+from ottla.storage.producer_state import ProducerState
+from ottla.storage.retention import count_deletable
+from ottla.storage.segment import Outline, Segment, SegmentRegion, TornAppendError
+
+_RECENT_BATCHES = 8
+_TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""The disk works, there is just no room: the append fails and the next one may succeed."""
+
+
+class AppendResult:
+    """What an append did. Times in ms since the epoch, -1 where the topic keeps the producer's timestamps."""
+
+    __slots__ = ("base_offset", "duplicate", "last_offset", "log_append_time_ms", "log_start_offset", "needs_flush")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        duplicate: bool,
+        needs_flush: bool,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
+        self.needs_flush = needs_flush
+
+
+class ReadResult:
+    """Where a read starts and the bytes it found; `records` is None and `length` 0 when there are none."""
+
+    __slots__ = ("length", "offset", "position", "records", "segment_base_offset")
+
+    def __init__(
+        self, offset: int, segment_base_offset: int, position: int, records: SegmentRegion | None, length: int
+    ) -> None:
+        self.offset = offset
+        self.segment_base_offset = segment_base_offset
+        self.position = position
+        self.records = records
+        self.length = length
+
+
+class LogEvents(Protocol):
+    """What a log tells its manager."""
+
+    def log_rolled(self, log: Log) -> None:
+        """A segment is complete and not yet durable."""
+        ...
+
+    def log_truncated(self, log: Log) -> None:
+        """The log end offset fell: checkpoints that name more must be rewritten before the next append."""
+        ...
+
+    def log_failed(self, log: Log, error: OSError, action: str) -> None:
+        """The disk failed under the log; with a transient error (disk full) the log goes on."""
+        ...
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        """Remove renamed files once readers on other paths had time to let go."""
+        ...
+
+
+class Log:
+    """One partition's log; see the module's invariants. Made by `loader.load_log`."""
+
+    __slots__ = (
+        "_appended_since_flush",
+        "_base_offsets",
+        "_changed",
+        "_clock",
+        "_closed",
+        "_config",
+        "_events",
+        "_failed",
+        "_flush_in_flight",
+        "_flusher",
+        "_folder",
+        "_folder_changed",
+        "_log_append_time",
+        "_max_message_bytes",
+        "_producer_expiration_ms",
+        "_recent",
+        "_rng",
+        "_roll_after_ms",
+        "_unsynced_paths",
+        "epochs",
+        "high_watermark",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: Uuid | None,
+        folder: Folder,
+        config: LogConfig,
+        clock: Clock,
+        rng: Rng,
+        events: LogEvents,
+        segments: list[Segment],
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        producer_expiration_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self._folder = folder
+        self._clock = clock
+        self._rng = rng
+        self._events = events
+        self.segments = segments
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark: int | None = None
+        self.epochs = epochs
+        self.producers = producers
+        self.last_flush_ms = clock.time_ms()
+        self._recent: dict[int, int] = {}
+        self._unsynced_paths: list[str] = []
+        self._appended_since_flush = 0
+        self._changed = recovery_point < log_end_offset
+        self._failed = False
+        self._closed = False
+        self._flush_in_flight = False
+        self._flusher: Flusher | None = None
+        self._folder_changed = False
+        self._producer_expiration_ms = producer_expiration_ms
+        self._set_config(config)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._set_config(config)
+
+    def _set_config(self, config: LogConfig) -> None:
+        self._config = config
+        self._max_message_bytes = config.max_message_bytes
+        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._draw_roll_time()
+
+    def _draw_roll_time(self) -> None:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        self._roll_after_ms = self._config.segment_ms - (self._rng.randrange(jitter) if jitter > 0 else 0)
+
+    @property
+    def disk(self) -> Disk:
+        return self._folder.disk
+
+    @property
+    def folder(self) -> Folder:
+        return self._folder
+
+    @property
+    def directory(self) -> str:
+        return self._folder.path
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, for messages."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def active_segment(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments' data."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch in the log, -1 without one."""
+        return self.epochs.latest_epoch
+
+    @property
+    def failed(self) -> bool:
+        """The log refuses appends, since what is on disk is unknown."""
+        return self._failed
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end of what read_committed may see: before the first open transaction, never above the watermark."""
+        unstable = self.producers.first_unstable_offset()
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
+        self.epochs.assign(epoch, self.log_end_offset)
+        self._changed = True
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Write `partition.metadata`, for a log that has none. Raises KafkaError."""
+        path = self._folder.join(PARTITION_METADATA)
+        try:
+            write_unsynced(self.disk, path, format_partition_metadata(topic_id))
+        except OSError as error:
+            raise self._storage_error(error, "writing partition.metadata") from error
+        self.topic_id = topic_id
+        self._unsynced_paths.append(path)
+        self._folder_changed = True
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, buffer: bytearray, start: int, end: int, leader_epoch: int, *, client: bool = True
+    ) -> AppendResult:
+        """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
+
+        From a client it must be exactly one batch and obey the topic's configuration; the broker's own
+        (`client=False`) may be several and hold control records. Raises KafkaError with the code for the client.
+        """
+        if client:
+            with memoryview(buffer) as view:
+                if end - start > self._max_message_bytes:
+                    self._refuse_size(end - start)
+                header = check_batch(buffer, view, start, end)
+                if header[1] + LOG_OVERHEAD != end - start:
+                    raise InvalidRecord("a produce request carries exactly one batch a partition")
+            return self._append_client_batch(buffer, start, end, leader_epoch, header)
+        result: AppendResult | None = None
+        position = start
+        while position < end:
+            with memoryview(buffer) as view:
+                header = check_replicated_batch(buffer, view, position, end)
+            batch_end = position + header[1] + LOG_OVERHEAD
+            patch_batch(buffer, position, self.log_end_offset, leader_epoch)
+            one = self._append_batch(buffer, position, batch_end, self.log_end_offset, leader_epoch, header, -1)
+            if result is not None:
+                one.base_offset = result.base_offset
+                one.needs_flush |= result.needs_flush
+            result = one
+            position = batch_end
+        if result is None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch to append")
+        return result
+
+    def _refuse_size(self, size: int) -> None:
+        # A batch that a request carried incompletely is corrupt, but its size alone is reason enough.
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes is larger than max.message.bytes of {self.name}, {self._max_message_bytes}",
+        )
+
+    def _append_client_batch(
+        self, buffer: bytearray, start: int, end: int, leader_epoch: int, header: BatchHeader
+    ) -> AppendResult:
+        config = self._config
+        attributes, producer_id = header[5], header[9]
+        now = self._clock.time_ms()
+        if producer_id != NO_PRODUCER_ID:
+            duplicate = self.producers.check(producer_id, header[10], header[11], header[6])
+            if duplicate is not None:
+                return self._duplicate_result(duplicate[2], header[6], duplicate[3])
+        if not self._log_append_time:
+            check_timestamps(header[7], header[8], now, config)
+        if attributes & COMPRESSION_MASK == 0 or config.compacted:
+            check_records(buffer, start, end, header, config)
+        if config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
+            buffer = recompress(buffer, start, end, config)
+            start, end = 0, len(buffer)
+            if end > self._max_message_bytes:
+                self._refuse_size(end)
+        append_time = -1
+        if self._log_append_time:
+            set_log_append_time(buffer, start, now)
+            append_time = now
+        base_offset = self.log_end_offset
+        patch_batch(buffer, start, base_offset, leader_epoch)
+        return self._append_batch(buffer, start, end, base_offset, leader_epoch, header, append_time)
+
+    def _duplicate_result(self, last_offset: int, last_delta: int, timestamp: int) -> AppendResult:
+        append_time = timestamp if self._log_append_time else -1
+        return AppendResult(last_offset - last_delta, last_offset, append_time, self.log_start_offset, True, False)
+
+    def append_as_follower(self, buffer: bytearray, start: int, end: int) -> AppendResult:
+        """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
+
+        Returns the range appended, `last_offset` below `base_offset` when no batch was whole. Raises KafkaError
+        CORRUPT_MESSAGE when a batch is damaged or its offsets go back; batches before it are appended.
+        """
+        first = self.log_end_offset
+        needs_flush = False
+        position = start
+        while end - position >= HEADER_SIZE:
+            size = int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True) + LOG_OVERHEAD
+            if size > end - position:
+                break
+            with memoryview(buffer) as view:
+                header = check_replicated_batch(buffer, view, position, end)
+            base_offset = header[0]
+            if base_offset < self.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{self.name} ends at {self.log_end_offset}, the leader sent a batch at {base_offset}",
+                )
+            result = self._append_batch(buffer, position, position + size, base_offset, header[2], header, -1)
+            needs_flush |= result.needs_flush
+            position += size
+        return AppendResult(first, self.log_end_offset - 1, -1, self.log_start_offset, False, needs_flush)
+
+    def _append_batch(
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        base_offset: int,
+        leader_epoch: int,
+        header: BatchHeader,
+        append_time: int,
+    ) -> AppendResult:
+        """Write one batch that is ready, and take note of it."""
+        if self._failed or self._closed:
+            reason = "closed" if self._closed else "offline after a disk error"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is {reason}")
+        size = end - start
+        last_offset = base_offset + header[6]
+        max_timestamp = header[8] if append_time < 0 else append_time
+        segment = self.segments[-1]
+        if (
+            segment.size_bytes + size > self._config.segment_bytes
+            or last_offset - segment.base_offset > MAX_INT
+            or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
+        ):
+            segment = self._roll_for(segment, size, base_offset)
+        position = segment.size_bytes
+        try:
+            with memoryview(buffer) as view, view[start:end] as data:
+                segment.append(data, size)
+        except OSError as error:
+            raise self._storage_error(error, "an append") from error
+        segment.note_batch(position, size, last_offset, max_timestamp)
+        recent = self._recent
+        recent[base_offset] = position
+        if len(recent) > _RECENT_BATCHES:
+            del recent[next(iter(recent))]
+        self.log_end_offset = last_offset + 1
+        if leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, base_offset)
+        if header[9] != NO_PRODUCER_ID:
+            self.producers.update(header, base_offset)
+        self.producers.map_end_offset = last_offset + 1
+        self._changed = True
+        self._appended_since_flush += header[12]
+        needs_flush = self._appended_since_flush >= self._config.flush_messages
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, needs_flush)
+
+    def _waited_for_roll(self, segment: Segment, timestamp: int) -> bool:
+        first = segment.first_timestamp
+        if first >= 0:
+            return timestamp - first > self._roll_after_ms
+        if segment.load_first_timestamp() >= 0:
+            return self._waited_for_roll(segment, timestamp)
+        return self._clock.time_ms() - segment.created_ms > self._roll_after_ms
+
+    def _roll_for(self, segment: Segment, size: int, base_offset: int) -> Segment:
+        if size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes is larger than segment.bytes of {self.name}, {self._config.segment_bytes}",
+            )
+        if segment.size_bytes == 0 and segment.base_offset == base_offset:
+            return segment
+        return self.roll(base_offset)
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begin a new active segment at the log end (or at a follower's next batch); returns it.
+
+        An empty active segment stays. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        """
+        old = self.segments[-1]
+        next_offset = self.log_end_offset if base_offset is None else base_offset
+        if old.size_bytes == 0 and old.base_offset == next_offset:
+            return old
+        try:
+            old.become_inactive()
+            self._write_snapshot()
+            segment = Segment.create(
+                self._folder, next_offset, self._clock.time_ms(), self._config.index_interval_bytes
+            )
+        except OSError as error:
+            raise self._storage_error(error, "a roll") from error
+        self.segments = [*self.segments, segment]
+        self._base_offsets = [*self._base_offsets, next_offset]
+        self._recent.clear()
+        self._folder_changed = True
+        self._draw_roll_time()
+        self._events.log_rolled(self)
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Write the producers' state as of the log end, unless there is none and never was."""
+        producers = self.producers
+        offset = self.log_end_offset
+        if not len(producers) and not producers.snapshot_offsets:
+            return
+        if producers.snapshot_offsets and producers.snapshot_offsets[-1] >= offset:
+            return
+        path = self._folder.join(offset_name(offset, SNAPSHOT_SUFFIX))
+        write_unsynced(self.disk, path, producers.encode())
+        producers.snapshot_offsets.append(offset)
+        self._unsynced_paths.append(path)
+        self._folder_changed = True
+
+    def _storage_error(self, error: OSError, action: str) -> KafkaError:
+        """Note what the failure means for the log; the error for the client."""
+        if isinstance(error, TornAppendError) or error.errno not in _TRANSIENT_ERRORS:
+            self._failed = True
+        self._events.log_failed(self, error, action)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.name} failed: {error.strerror or error}")
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True) -> ReadResult:
+        """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
+
+        At most `max_bytes`, where the last batch may be cut; but the first one comes whole with `min_one_batch`, and
+        without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} is outside {self.log_start_offset} to {end_offset}",
+            )
+        if max_offset > end_offset:
+            max_offset = end_offset
+        if offset >= max_offset:
+            return ReadResult(offset, self.segments[-1].base_offset, 0, None, 0)
+        try:
+            segment = self.segments[-1]
+            position = self._recent.get(offset, -1)
+            first_size = 0
+            if position < 0:
+                located = self._locate(offset)
+                if located is None:
+                    return ReadResult(offset, segment.base_offset, 0, None, 0)
+                segment, outline = located
+                position, first_size = outline[0], outline[1]
+            length = self._end_position(segment, max_offset) - position
+            if length > max_bytes:
+                if not first_size:
+                    first = segment.outline_at(position)
+                    first_size = first[1] if first is not None else length
+                length = max(max_bytes, first_size) if min_one_batch or first_size <= max_bytes else 0
+            if length <= 0:
+                return ReadResult(offset, segment.base_offset, position, None, 0)
+            return ReadResult(offset, segment.base_offset, position, segment.region(position, length), length)
+        except OSError as error:
+            raise self._read_error(error) from error
+
+    def _read_error(self, error: OSError) -> KafkaError:
+        self._events.log_failed(self, error, "a read")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"a read of {self.name} failed: {error.strerror or error}")
+
+    def segment_number(self, offset: int) -> int:
+        """The number of the segment that holds `offset`, or of the first when it is before all."""
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _locate(self, offset: int) -> tuple[Segment, Outline] | None:
+        """Segment and batch of the first offset that is `offset` or more; None at the end. Raises OSError."""
+        segments = self.segments
+        for number in range(self.segment_number(offset), len(segments)):
+            segment = segments[number]
+            try:
+                outline = segment.find_offset(offset)
+            except IndexCorruption:
+                segment.rebuild_indexes()
+                outline = segment.find_offset(offset)
+            if outline is not None:
+                return segment, outline
+        return None
+
+    def _end_position(self, segment: Segment, max_offset: int) -> int:
+        """Where the batches below `max_offset` end in `segment`."""
+        if segment is self.segments[-1]:
+            if max_offset == self.log_end_offset:
+                return segment.size_bytes
+            position = self._recent.get(max_offset, -1)
+            if position >= 0:
+                return position
+        elif self._base_offsets[self.segment_number(segment.base_offset) + 1] <= max_offset:
+            return segment.size_bytes
+        outline = segment.find_offset(max_offset)
+        return segment.size_bytes if outline is None else outline[0]
+
+    # -- offsets by time ---------------------------------------------------------------------------------------------
+
+    def lookup_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record whose time is `timestamp` or later; None without one.
+
+        Reads and may decompress one batch. Raises KafkaError.
+        """
+        try:
+            return find_timestamp(self, timestamp)
+        except OSError as error:
+            raise self._read_error(error) from error
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp (KIP-734); None if empty."""
+        try:
+            return find_max_timestamp(self)
+        except OSError as error:
+            raise self._read_error(error) from error
+
+    # -- flush -------------------------------------------------------------------------------------------------------
+
+    def prepare_flush(self) -> FlushTask | None:
+        """What makes everything up to the log end durable; None when it is. Its `run` blocks, `finish` must follow.
+
+        Raises OSError, and InvariantError while another flush of this log is under way.
+        """
+        if self._flush_in_flight:
+            raise InvariantError(f"two flushes of {self.name} at once")
+        if self.recovery_point >= self.log_end_offset and not self._unsynced_paths and not self.epochs.dirty:
+            return None
+        number = self.segment_number(self.recovery_point)
+        descriptors = []
+        for segment in self.segments[number:]:
+            descriptors.append(segment.log_descriptor)
+            if segment is not self.segments[-1]:
+                # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
+                segment.write_indexes()
+                descriptors += [segment.offset_index.descriptor, segment.time_index.descriptor]
+        atomic_writes = []
+        if self.epochs.dirty:
+            data = format_epochs(self.epochs.entries())
+            atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), data))
+        task = FlushTask(
+            self,
+            self.log_end_offset,
+            descriptors,
+            atomic_writes=atomic_writes,
+            loose_paths=self._unsynced_paths,
+            folder=self.directory if self._folder_changed else None,
+        )
+        self.epochs.dirty = False
+        self._unsynced_paths = []
+        self._folder_changed = False
+        self._appended_since_flush = 0
+        self.last_flush_ms = self._clock.time_ms()
+        self._flush_in_flight = True
+        return task
+
+    def flush_finished(self, task: FlushTask, error: BaseException | None) -> None:
+        """The outcome of `task`; called by it."""
+        self._flush_in_flight = False
+        if self._closed:
+            return
+        if error is None:
+            self.recovery_point = max(self.recovery_point, min(task.end_offset, self.log_end_offset))
+            return
+        self._failed = True
+        if isinstance(error, OSError):
+            self._events.log_failed(self, error, "a flush")
+
+    def flush(self) -> None:
+        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            task = self.prepare_flush()
+            if task is None:
+                return
+            try:
+                task.run()
+            except OSError as error:
+                task.finish(error)
+                raise
+            task.finish(None)
+        except OSError as error:
+            self._failed = True
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"a flush of {self.name} failed: {error.strerror}"
+            ) from error
+
+    def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
+        """Call `done(None)` once everything appended so far is durable; requests of the meantime share one sync."""
+        if self._flusher is None:
+            self._flusher = Flusher(self)
+        self._flusher.request(pool, self.log_end_offset, done)
+
+    # -- the start of the log ------------------------------------------------------------------------------------------
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Let the log start at `offset`, if that is later; segments go with the next retention pass.
+
+        Whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
+        watermark).
+        """
+        if offset > self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self.log_end_offset}, before {offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self.epochs.truncate_from_start(offset)
+        self._changed = True
+        return True
+
+    def delete_records(self, before_offset: int) -> int:
+        """Drop records below `before_offset`; the log start offset after that. Raises as its sibling above."""
+        self.maybe_increment_log_start_offset(before_offset)
+        return self.log_start_offset
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Delete whole segments by start offset, age and size; how many. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            count = count_deletable(self, now_ms)
+            if not count:
+                return 0
+            if count == len(self.segments):
+                self.roll()
+            self.remove_segments(self.segments[:count], self._config.file_delete_delay_ms)
+        except OSError as error:
+            raise self._storage_error(error, "deleting segments") from error
+        self.maybe_increment_log_start_offset(self.segments[0].base_offset)
+        return count
+
+    def remove_segments(self, segments: list[Segment], delay_ms: int) -> None:
+        """Take segments out of the log; their files get the suffix `.deleted` and go after `delay_ms`."""
+        if not segments:
+            return
+        gone = {segment.base_offset for segment in segments}
+        self.segments = [segment for segment in self.segments if segment.base_offset not in gone]
+        self._base_offsets = [segment.base_offset for segment in self.segments]
+        paths = []
+        for segment in segments:
+            paths += segment.mark_deleted()
+            segment.close()
+        self._remove_snapshots(gone)
+        self._folder_changed = True
+        self._events.unlink_later(paths, delay_ms)
+
+    def _remove_snapshots(self, offsets: set[int]) -> None:
+        snapshots = self.producers.snapshot_offsets
+        for offset in snapshots:
+            if offset in offsets and offset != snapshots[-1]:
+                self.disk.unlink(self._folder.join(offset_name(offset, SNAPSHOT_SUFFIX)))
+        self.producers.snapshot_offsets = [
+            offset for offset in snapshots if offset not in offsets or offset == snapshots[-1]
+        ]
+
+    # -- the end of the log --------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
+
+        Responses that still carry dropped bytes fail instead of sending others (`SegmentRegion`).
+        """
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            number = self.segment_number(offset)
+            self.remove_segments(self.segments[number + 1 :], 0)
+            segment = self.segments[-1]
+            outline = segment.find_offset(offset)
+            segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
+            self._end_moved_back(offset)
+            reload_producers(
+                self.producers,
+                self._folder,
+                self.segments,
+                range(self.log_start_offset, offset),
+                self._clock.time_ms(),
+                self._producer_expiration_ms,
+            )
+        except OSError as error:
+            raise self._storage_error(error, "a truncation") from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and starts at `offset`. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            old = self.segments
+            self.segments, self._base_offsets = [], []
+            for segment in old:
+                paths = segment.mark_deleted()
+                segment.close()
+                self._events.unlink_later(paths, 0)
+            segment = Segment.create(self._folder, offset, self._clock.time_ms(), self._config.index_interval_bytes)
+            self.segments, self._base_offsets = [segment], [offset]
+            self.log_start_offset = offset
+            self.epochs.clear()
+            self._end_moved_back(offset)
+            for snapshot in self.producers.snapshot_offsets:
+                self.disk.unlink(self._folder.join(offset_name(snapshot, SNAPSHOT_SUFFIX)))
+            self.producers.snapshot_offsets = []
+            self.producers.clear(offset)
+        except OSError as error:
+            self._failed = True
+            raise self._storage_error(error, "a truncation") from error
+
+    def _end_moved_back(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        if self.high_watermark is not None:
+            self.high_watermark = min(self.high_watermark, offset)
+        self._recent.clear()
+        self._changed = True
+        self._folder_changed = True
+        self.epochs.truncate_from_end(offset)
+        data = format_epochs(self.epochs.entries())
+        self.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), data)
+        self.epochs.dirty = False
+        self._events.log_truncated(self)
+
+    # -- the end of the object -----------------------------------------------------------------------------------------
+
+    def release_idle_reserve(self) -> None:
+        """Give back blocks that were reserved for appends which didn't come. Best effort."""
+        try:
+            self.segments[-1].release_reserve()
+        except OSError as error:
+            self._events.log_failed(self, error, "giving back reserved blocks")
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of all files. With `clean`, everything is on disk and durable first, so that the next start can trust
+        it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
+        try:
+            if clean and self._changed and not self._failed:
+                self.segments[-1].become_inactive()
+                self._write_snapshot()
+                self.flush()
+                self._changed = False
+        except OSError as error:
+            raise self._storage_error(error, "closing") from error
+        finally:
+            self._closed = True
+            for segment in self.segments:
+                segment.close()
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
+        return self.producers.remove_expired(now_ms, self._producer_expiration_ms) if len(self.producers) else 0
+
+    def moved_to(self, directory: str) -> None:
+        """The directory was renamed."""
+        self._folder.path = directory

@@ -1,0 +1,415 @@
+"""All logs of one data directory: lock, identity, opening, creation and deletion, checkpoints, retention and flushing.
+
+Periodic work is offered as steps (`run_retention`, `flush_due`, `write_checkpoints`, `purge_deleted`) that the server
+schedules; nothing here starts a timer.
+
+Invariants:
+- The directory is locked from `open` to `shutdown`, and belongs to one node of one cluster (`meta.properties`).
+- The clean marker `.kafka_cleanshutdown` stands only while nobody uses the directory: it is removed before the first
+  log is opened and written after the last one was closed durably.
+- A recovery point on disk is never higher than what is durable, and is rewritten before a truncated log grows again.
+- A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
+  KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.
+
+Left out: several directories, and moving logs between them.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from ottla.common.clock import BlockingPool, Clock, Rng
+from ottla.common.disk import Disk, FileLock
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.ids import Uuid
+from ottla.storage import meta_properties, names
+from ottla.storage.checkpoints import (
+    CheckpointCorruption,
+    TopicPartition,
+    format_clean_shutdown,
+    format_offsets,
+    read_offsets,
+)
+from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.loader import LoadOptions, load_log
+from ottla.storage.log import Log
+from ottla.storage.log_config import MAX_LONG, LogConfig
+from ottla.storage.meta_properties import MetaProperties
+
+_LOGGER = logging.getLogger(__name__)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_ERROR_LOG_INTERVAL_MS = 10_000
+DEFAULT_OPEN_FILES = 4096
+DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class LogManager:
+    """The logs of one directory. Owned by the loop's thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        data_dir: str,
+        *,
+        default_config: LogConfig | None = None,
+        max_open_files: int = DEFAULT_OPEN_FILES,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+    ) -> None:
+        """`data_dir` is an absolute path; `default_config` serves topics without overrides."""
+        self.data_dir = data_dir
+        self.default_config = default_config or LogConfig()
+        self.had_clean_shutdown = False
+        self.offline: OSError | None = None
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._descriptors = Descriptors(disk, max_open_files)
+        self._producer_expiration_ms = producer_expiration_ms
+        self._logs: dict[TopicPartition, Log] = {}
+        self._lock: FileLock | None = None
+        self._meta: MetaProperties | None = None
+        self._rolled: dict[TopicPartition, Log] = {}
+        self._unlinks: list[tuple[int, str]] = []
+        self._removals: list[tuple[int, str]] = []
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._written: dict[str, bytes] = {}
+        self._sizes_at_last_pass: dict[TopicPartition, int] = {}
+        self._last_error_log_ms = 0
+        self._unlogged_errors = 0
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def open(self, *, node_id: int, cluster_id: str | None = None) -> MetaProperties:
+        """Make the directory if need be, lock it and read or write `meta.properties`. Raises OperatorError."""
+        path = self.data_dir
+        try:
+            self._disk.makedirs(path)
+            self._disk.listdir(path)
+            self._lock = self._disk.lock(self._join(names.LOCK_FILE))
+        except BlockingIOError as error:
+            raise OperatorError(
+                f"the data directory {path} is in use by another broker: stop that one or set log.dirs (--data-dir) "
+                "to a directory of its own"
+            ) from error
+        except OSError as error:
+            raise OperatorError(
+                f"the data directory {path} can't be used: {error.strerror or error}; set log.dirs (--data-dir) to a "
+                "directory that the broker may read and write"
+            ) from error
+        try:
+            self._meta = meta_properties.load_or_create(
+                self._disk, self._rng, path, node_id=node_id, cluster_id=cluster_id
+            )
+        except OperatorError:
+            self._release_lock()
+            raise
+        return self._meta
+
+    @property
+    def meta_properties(self) -> MetaProperties:
+        if self._meta is None:
+            raise InvariantError("the log manager was not opened")
+        return self._meta
+
+    def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> int:
+        """Open every partition directory, `config_of(topic)` giving its configuration; how many.
+
+        After an unclean stop this walks what was not durable. Raises OperatorError when the directory can't be read.
+        """
+        try:
+            marker = self._join(names.CLEAN_SHUTDOWN_FILE)
+            self.had_clean_shutdown = self._disk.exists(marker)
+            if self.had_clean_shutdown:
+                self._disk.unlink(marker)
+                self._disk.fsync_dir(self.data_dir)
+            recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+            start_offsets = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+            self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
+            for name in self._disk.listdir(self.data_dir):
+                self._load_directory(name, config_of, recovery_points, start_offsets)
+        except OSError as error:
+            raise OperatorError(
+                f"the data directory {self.data_dir} can't be read: {error.filename or ''} {error.strerror or error}"
+            ) from error
+        return len(self._logs)
+
+    def _load_directory(
+        self,
+        name: str,
+        config_of: Callable[[str], LogConfig] | None,
+        recovery_points: Mapping[TopicPartition, int],
+        start_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        if name.endswith(names.DELETE_DIR_SUFFIX) and self._disk.is_dir(self._join(name)):
+            self._removals.append((self._clock.time_ms(), self._join(name)))
+            return
+        key = names.parse_partition_dir(name)
+        if key is None or not self._disk.is_dir(self._join(name)):
+            return
+        options = LoadOptions(
+            config=config_of(key[0]) if config_of is not None else self.default_config,
+            clean=self.had_clean_shutdown,
+            log_start_offset=max(start_offsets.get(key, 0), 0),
+            recovery_point=max(recovery_points.get(key, 0), 0),
+            producer_expiration_ms=self._producer_expiration_ms,
+        )
+        self._logs[key] = self._load(name, key, options)
+
+    def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
+        folder = Folder(self._descriptors, self._join(name))
+        return load_log(folder, key[0], key[1], options, clock=self._clock, rng=self._rng, events=self)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, self._join(name))
+        except CheckpointCorruption as error:
+            _LOGGER.warning("%s; it is made anew", error)
+            self.had_clean_shutdown = False
+            return {}
+
+    def shutdown(self) -> None:
+        """Close all logs durably, write checkpoints and the clean marker, release the lock.
+
+        No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
+        start checks everything.
+        """
+        clean = self.offline is None
+        for log in self._logs.values():
+            try:
+                log.close()
+                clean = clean and not log.failed
+            except KafkaError as error:
+                _LOGGER.error("%s", error)
+                clean = False
+        try:
+            self.write_checkpoints()
+            if clean:
+                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown())
+        except (OSError, KafkaError) as error:
+            _LOGGER.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
+        self._logs.clear()
+        self._release_lock()
+
+    def _release_lock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _join(self, name: str) -> str:
+        return f"{self.data_dir}/{name}"
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def get_log(self, topic: str, partition: int) -> Log | None:
+        return self._logs.get((topic, partition))
+
+    def logs(self) -> Iterator[Log]:
+        """All logs, in the order they were opened."""
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def open_file_count(self) -> int:
+        return len(self._descriptors)
+
+    def create_log(
+        self, topic: str, partition: int, topic_id: Uuid | None = None, config: LogConfig | None = None
+    ) -> Log:
+        """The log of the partition, made when it doesn't exist.
+
+        Raises KafkaError: INCONSISTENT_TOPIC_ID when it exists for another topic id, KAFKA_STORAGE_ERROR.
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            self._require_online()
+            options = LoadOptions(
+                config=config or self.default_config,
+                clean=True,
+                producer_expiration_ms=self._producer_expiration_ms,
+            )
+            name = names.partition_dir(topic, partition)
+            try:
+                self._disk.makedirs(self._join(name))
+                log = self._load(name, key, options)
+            except OSError as error:
+                self._note_error(error, f"creating {name}")
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {error.strerror or error}"
+                ) from error
+            self._logs[key] = log
+        elif config is not None:
+            log.config = config
+        if topic_id is not None and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        if topic_id is not None and log.topic_id != topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.name} on disk belongs to another topic id")
+        return log
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Give the topic's logs a new configuration."""
+        for log in self._logs.values():
+            if log.topic == topic:
+                log.config = config
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+
+        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        """
+        log = self._logs.pop((topic, partition), None)
+        if log is None:
+            return
+        self._rolled.pop((topic, partition), None)
+        self._high_watermarks.pop((topic, partition), None)
+        self._sizes_at_last_pass.pop((topic, partition), None)
+        target = self._join(names.deleted_partition_dir(topic, partition, self._rng.random_bytes(16)))
+        log.close(clean=False)
+        try:
+            self._disk.rename(log.directory, target)
+        except OSError as error:
+            self._note_error(error, f"deleting {log.name}")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"deleting {log.name} failed: {error.strerror or error}"
+            ) from error
+        self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, target))
+        log.moved_to(target)
+
+    def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
+        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        return self._high_watermarks.get((topic, partition))
+
+    def _require_online(self) -> None:
+        if self.offline is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.data_dir} is offline: {self.offline.strerror or self.offline}"
+            )
+
+    # -- periodic steps ------------------------------------------------------------------------------------------------
+
+    def run_retention(self, now_ms: int | None = None) -> int:
+        """Delete what retention allows, forget expired producers, give idle reservations back, purge deleted files.
+
+        How many segments went. Failures are logged and leave the other logs to be treated.
+        """
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        count = 0
+        for key, log in list(self._logs.items()):
+            try:
+                count += log.delete_old_segments(now)
+            except KafkaError as error:
+                _LOGGER.error("%s", error)
+            log.remove_expired_producers(now)
+            size = log.log_end_offset
+            if self._sizes_at_last_pass.get(key) == size:
+                log.release_idle_reserve()
+            self._sizes_at_last_pass[key] = size
+        self.purge_deleted(now)
+        return count
+
+    def purge_deleted(self, now_ms: int | None = None) -> None:
+        """Remove renamed files and directories whose delay is over."""
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        due = [path for when, path in self._unlinks if when <= now]
+        due_directories = [path for when, path in self._removals if when <= now]
+        self._unlinks = [entry for entry in self._unlinks if entry[0] > now]
+        self._removals = [entry for entry in self._removals if entry[0] > now]
+        try:
+            for path in due:
+                self._disk.unlink(path)
+            for path in due_directories:
+                self._disk.rmtree(path)
+        except OSError as error:
+            self._note_error(error, "removing deleted files")
+
+    def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
+        """Begin flushing logs that rolled, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        due = dict(self._rolled)
+        self._rolled.clear()
+        for key, log in self._logs.items():
+            flush_ms = log.config.flush_ms
+            if flush_ms != MAX_LONG and log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= flush_ms:
+                due[key] = log
+        for log in due.values():
+            if not log.failed:
+                log.request_flush(pool, _ignore_outcome)
+        return len(due)
+
+    def write_checkpoints(self) -> None:
+        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self._write_recovery_points()
+            starts = {
+                key: log.log_start_offset
+                for key, log in self._logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            }
+            self._write_checkpoint(names.LOG_START_OFFSET_CHECKPOINT, starts)
+            marks = {
+                key: log.log_end_offset if log.high_watermark is None else log.high_watermark
+                for key, log in self._logs.items()
+            }
+            self._write_checkpoint(names.HIGH_WATERMARK_CHECKPOINT, marks)
+        except OSError as error:
+            self._note_error(error, "writing checkpoints")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"writing checkpoints in {self.data_dir} failed: {error.strerror}"
+            ) from error
+
+    def _write_recovery_points(self) -> None:
+        points = {key: log.recovery_point for key, log in self._logs.items()}
+        self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        data = format_offsets(offsets)
+        if self._written.get(name) != data:
+            self._disk.write_atomic(self._join(name), data)
+            self._written[name] = data
+
+    # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
+
+    def log_rolled(self, log: Log) -> None:
+        self._rolled[log.topic, log.partition] = log
+
+    def log_truncated(self, log: Log) -> None:
+        self._write_recovery_points()
+
+    def log_failed(self, log: Log, error: OSError, action: str) -> None:
+        self._note_error(error, f"{action} of {log.name}")
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        when = self._clock.time_ms() + delay_ms
+        self._unlinks += [(when, path) for path in paths]
+
+    def _note_error(self, error: OSError, action: str) -> None:
+        """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
+        lasting = error.errno not in _FULL and error.errno not in (errno.EMFILE, errno.ENFILE)
+        now = self._clock.time_ms()
+        if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
+            _LOGGER.error(
+                "%s failed in %s: %s%s",
+                action,
+                self.data_dir,
+                error.strerror or error,
+                f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
+            )
+            self._last_error_log_ms = now
+            self._unlogged_errors = 0
+        else:
+            self._unlogged_errors += 1
+        if lasting and self.offline is None:
+            self.offline = error
+
+
+def _ignore_outcome(error: BaseException | None) -> None:
+    """The log itself took note of a failed flush."""

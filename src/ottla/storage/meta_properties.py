@@ -1,0 +1,98 @@
+"""`meta.properties`: which cluster, node and directory the data belongs to (version 1, as in KRaft).
+
+Invariant: the file is written once, when the directory is formatted, and never changed afterwards; data of another
+node or cluster is never touched.
+
+Left out: version 0 files of ZooKeeper times (adopting such a directory is a task of its own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.common.clock import Rng
+from ottla.common.disk import Disk
+from ottla.common.errors import OperatorError
+from ottla.common.ids import RESERVED_UUIDS, new_uuid, uuid_from_string, uuid_to_string
+from ottla.storage.names import META_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The contents: ids in their 22-character form."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def load_or_create(
+    disk: Disk, rng: Rng, directory: str, *, node_id: int, cluster_id: str | None = None
+) -> MetaProperties:
+    """Read and verify the file, or write it in a directory that has none.
+
+    `cluster_id` is what the operator asked for; without it a new directory gets a random one. Raises OperatorError
+    when the file is unreadable, damaged, or of another node or cluster.
+    """
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        meta = MetaProperties(cluster_id or random_id(rng), node_id, random_id(rng))
+        _write(disk, path, meta)
+        return meta
+    except OSError as error:
+        raise OperatorError(f"{path} can't be read: {error.strerror}") from error
+    meta = _parse(path, data)
+    if meta.node_id != node_id:
+        raise OperatorError(
+            f"{path} belongs to node.id {meta.node_id}, but the configuration says node.id {node_id}: "
+            "use the node's own data directory or set node.id"
+        )
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise OperatorError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}")
+    return meta
+
+
+def random_id(rng: Rng) -> str:
+    """A new id that can stand on a command line: it doesn't begin with a dash, as in Kafka."""
+    while True:
+        uuid = new_uuid(rng.random_bytes(16))
+        text = uuid_to_string(uuid)
+        if not text.startswith("-") and uuid not in RESERVED_UUIDS:
+            return text
+
+
+def _write(disk: Disk, path: str, meta: MetaProperties) -> None:
+    lines = [
+        "#",
+        f"cluster.id={meta.cluster_id}",
+        f"directory.id={meta.directory_id}",
+        f"node.id={meta.node_id}",
+        "version=1",
+    ]
+    try:
+        disk.write_atomic(path, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise OperatorError(f"{path} can't be written: {error.strerror}") from error
+
+
+def _parse(path: str, data: bytes) -> MetaProperties:
+    fields: dict[str, str] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith(("#", "!")):
+            name, _, value = stripped.partition("=")
+            # java.util.Properties escapes `:`, `=`, `#` and `!` in values that it stores.
+            fields[name.strip()] = value.strip().replace("\\", "")
+    if fields.get("version") != "1":
+        raise OperatorError(f"{path} has version {fields.get('version', 'none')}; version 1 is supported")
+    cluster_id = fields.get("cluster.id", "")
+    if not cluster_id:
+        raise OperatorError(f"{path} names no cluster.id")
+    try:
+        node_id = int(fields.get("node.id", ""))
+        uuid_from_string(fields.get("directory.id", ""))
+    except ValueError as error:
+        raise OperatorError(f"{path} is damaged (node.id or directory.id): {error}") from error
+    return MetaProperties(cluster_id, node_id, fields["directory.id"])

@@ -1,0 +1,69 @@
+"""Names of files and directories in a log directory, exactly as Apache Kafka writes them.
+
+Left out: what the files hold.
+"""
+
+from __future__ import annotations
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+TEMPORARY_SUFFIX = ".tmp"
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""The files that belong to one segment and go with it; producer snapshots have a life of their own."""
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+
+DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
+
+_OFFSET_DIGITS = 20
+_MAX_NAME_LENGTH = 255
+
+
+def offset_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset(name: str, suffix: str) -> int | None:
+    """The offset in a name like `00000000000000000042.log`; None when it is not one with this suffix."""
+    if not name.endswith(suffix):
+        return None
+    digits = name[: -len(suffix)]
+    if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit():
+        return None
+    return int(digits)
+
+
+def partition_dir(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_partition_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition directory's name; None for any other name."""
+    topic, dash, digits = name.rpartition("-")
+    if not dash or not topic or not digits.isascii() or not digits.isdigit() or len(digits) > 10:
+        return None
+    if len(digits) > 1 and digits[0] == "0":
+        return None
+    return topic, int(digits)
+
+
+def deleted_partition_dir(topic: str, partition: int, unique: bytes) -> str:
+    """`topic-0.<32 hex digits>-delete`; a long topic name is cut so that the whole fits a file system's limit."""
+    tail = f"-{partition}.{unique.hex()}{DELETE_DIR_SUFFIX}"
+    return topic[: _MAX_NAME_LENGTH - len(tail)] + tail

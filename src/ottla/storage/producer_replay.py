@@ -1,0 +1,103 @@
+"""Getting a partition's producer state back: the newest usable snapshot, then the batch headers after it.
+
+Invariant: what results is what appending the same batches had made, except for producers that expired meanwhile.
+
+Left out: writing snapshots (`log.py` does on roll and close).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.storage.descriptors import Folder
+from ottla.storage.names import SNAPSHOT_SUFFIX, offset_name
+from ottla.storage.producer_state import ProducerState, SnapshotCorruption
+from ottla.storage.segment import Segment
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def load_producers(
+    folder: Folder,
+    segments: list[Segment],
+    snapshots: list[int],
+    offsets: range,
+    *,
+    trusted: bool,
+    recovery_point: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> ProducerState:
+    """The state at the end of `offsets` (log start to log end). Raises OSError.
+
+    Without any snapshot nothing was known at the last roll, which writes one otherwise, so only segments that are not
+    durable count then; after a clean stop (`trusted`), which writes one too, nothing at all.
+    """
+    producers = ProducerState(offsets.start)
+    producers.snapshot_offsets = _sort_out(folder, segments, snapshots, offsets)
+    if not _load_newest(producers, folder, now_ms, expiration_ms):
+        if trusted and not snapshots:
+            producers.map_end_offset = offsets.stop
+            return producers
+        if not snapshots:
+            number = max(sum(1 for segment in segments if segment.base_offset <= recovery_point) - 1, 0)
+            producers.map_end_offset = max(offsets.start, segments[number].base_offset)
+    replay_producers(producers, segments, offsets.stop)
+    return producers
+
+
+def _sort_out(folder: Folder, segments: list[Segment], snapshots: list[int], offsets: range) -> list[int]:
+    """Keep the snapshots where a segment begins and the newest; the others are of no use any more."""
+    usable = [offset for offset in sorted(snapshots) if offsets.start <= offset <= offsets.stop]
+    bases = {segment.base_offset for segment in segments}
+    kept = [offset for offset in usable if offset in bases or offset == usable[-1]]
+    for offset in snapshots:
+        if offset not in kept:
+            folder.disk.unlink(folder.join(offset_name(offset, SNAPSHOT_SUFFIX)))
+    return kept
+
+
+def _load_newest(producers: ProducerState, folder: Folder, now_ms: int, expiration_ms: int) -> bool:
+    offsets = producers.snapshot_offsets
+    while offsets:
+        path = folder.join(offset_name(offsets[-1], SNAPSHOT_SUFFIX))
+        try:
+            producers.load(folder.disk.read_bytes(path), offsets[-1], now_ms, expiration_ms)
+        except SnapshotCorruption as error:
+            _LOGGER.warning("%s: %s; an older one and the log serve instead", path, error)
+            folder.disk.unlink(path)
+            offsets.pop()
+        else:
+            return True
+    return False
+
+
+def reload_producers(
+    producers: ProducerState, folder: Folder, segments: list[Segment], offsets: range, now_ms: int, expiration_ms: int
+) -> None:
+    """The log was cut to `offsets`: go back to a snapshot from before the cut, and on from there. Raises OSError."""
+    if len(producers) or producers.snapshot_offsets:
+        producers.clear(offsets.start)
+        producers.snapshot_offsets = _sort_out(folder, segments, producers.snapshot_offsets, offsets)
+        _load_newest(producers, folder, now_ms, expiration_ms)
+        replay_producers(producers, segments, offsets.stop)
+    producers.map_end_offset = offsets.stop
+
+
+def replay_producers(producers: ProducerState, segments: list[Segment], end_offset: int) -> None:
+    """Take up the batches from the state's end to `end_offset`. Raises OSError."""
+    from_offset = producers.map_end_offset
+    for number, segment in enumerate(segments):
+        is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= from_offset
+        outline = None if is_before or from_offset >= end_offset else segment.find_offset(from_offset)
+        if outline is None:
+            continue
+        file = segment.log_descriptor.file()
+        position = outline[0]
+        while position + HEADER_SIZE <= segment.size_bytes:
+            header: BatchHeader = BATCH_HEADER.unpack(file.read(HEADER_SIZE, position))
+            if header[9] != NO_PRODUCER_ID and from_offset <= header[0] < end_offset:
+                producers.update(header, header[0])
+            position += header[1] + LOG_OVERHEAD
+    producers.map_end_offset = end_offset

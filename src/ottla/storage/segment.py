@@ -1,0 +1,407 @@
+"""One segment of a log: a data file and its two sparse indexes, and the regions of it that responses carry.
+
+Invariants:
+- `size_bytes` is the length of the data file as far as anybody may read; a failed append cuts the file back to it.
+- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until somebody asks (`load_timestamps`).
+- A region holds a pin on the data file from its making to `release`. When a truncation cuts into a region that is still
+  held, its next read raises OSError: the connection closes instead of sending bytes of other batches.
+- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and given back on
+  roll, close and idleness, so that a thousand small partitions reserve nothing.
+
+Left out: what the batches mean (offsets, epochs, producers): `log.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+from struct import Struct
+
+from ottla.common.disk import Buffer, File
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH
+from ottla.storage.descriptors import Descriptor, Folder
+from ottla.storage.index import IndexCorruption, OffsetIndex, TimeIndex
+from ottla.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
+
+UNLOADED = -2
+NO_TIMESTAMP = -1
+
+_MIB = 1024 * 1024
+_RESERVE_FROM = _MIB
+_RESERVE_CHUNK = 4 * _MIB
+_SCAN_BYTES = 8192
+
+BATCH_OUTLINE = Struct(">qi11xi8xq")
+"""The fields of a batch header that a scan needs: base offset, batch length, last offset delta, max timestamp."""
+
+_OUTLINE_SIZE = BATCH_OUTLINE.size
+
+Outline = tuple[int, int, int, int]
+"""(position, size in bytes, last offset, max timestamp) of a batch."""
+
+
+class SegmentRegion:
+    """Bytes of a segment that a response carries; implements `ottla.common.channel.FileRegion`.
+
+    `read_into` may run in a pool thread; everything else runs on the loop.
+    """
+
+    __slots__ = ("_descriptor", "_file", "_position", "_segment", "_truncations", "length")
+
+    def __init__(self, segment: Segment, descriptor: Descriptor, position: int, length: int) -> None:
+        self._segment = segment
+        self._descriptor = descriptor
+        self._file = descriptor.pin()
+        self._position = position
+        self._truncations = segment.truncation_count
+        self.length = length
+
+    def read_into(self, view: memoryview, start: int) -> int:
+        """Copy from byte `start` of the region on; may block on the disk, may be short. Raises OSError."""
+        want = self.length - start
+        count = self._file.read_into(view[:want] if len(view) > want else view, self._position + start)
+        self._check(count, want)
+        return count
+
+    def try_read_into(self, view: memoryview, start: int) -> int:
+        """The same from the page cache only; raises BlockingIOError where that can't serve it."""
+        want = self.length - start
+        count = self._file.try_read_into(view[:want] if len(view) > want else view, self._position + start)
+        self._check(count, want)
+        return count
+
+    def read_all(self) -> bytes:
+        """The whole region at once, for callers without a scratch buffer. May block on the disk."""
+        data = self._file.read(self.length, self._position)
+        self._check(len(data), self.length)
+        return data
+
+    def _check(self, count: int, want: int) -> None:
+        if self._truncations != self._segment.truncation_count:
+            if self._position + self.length > self._segment.lowest_cut:
+                raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
+        elif count == 0 and want > 0:
+            raise OSError(errno.EIO, "the file is shorter than the log", self._file.path)
+
+    def release(self) -> None:
+        """Give the pin back; once."""
+        self._descriptor.unpin()
+
+
+class Segment:
+    """One segment; see the module's invariants."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_folder",
+        "_index",
+        "_index_interval_bytes",
+        "_log",
+        "_reserve_at",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "lowest_cut",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size_bytes",
+        "truncation_count",
+    )
+
+    def __init__(
+        self, folder: Folder, base_offset: int, size_bytes: int, created_ms: int, index_interval_bytes: int
+    ) -> None:
+        """A segment whose files exist; nothing is opened before it is used."""
+        self._folder = folder
+        self._log = Descriptor(folder, offset_name(base_offset, LOG_SUFFIX))
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_entry = 0
+        self._reserve_at = _RESERVE_FROM
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.first_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
+        self.max_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
+        self.max_timestamp_offset = base_offset
+        self.truncation_count = 0
+        self.lowest_cut = 0
+
+    @classmethod
+    def create(cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int) -> Segment:
+        """Make the files of an empty segment, cutting what a crash may have left under their names."""
+        segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes)
+        segment._log.create()
+        segment._log.file().truncate(0)
+        segment._index = OffsetIndex(folder, base_offset)
+        segment._index.create()
+        segment._time_index = TimeIndex(folder, base_offset)
+        segment._time_index.create()
+        return segment
+
+    @property
+    def path(self) -> str:
+        return self._log.path
+
+    @property
+    def log_descriptor(self) -> Descriptor:
+        return self._log
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._index is None:
+            self._open_indexes()
+        index = self._index
+        if index is None:
+            raise IndexCorruption(f"{self.path}: no offset index")
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._open_indexes()
+        index = self._time_index
+        if index is None:
+            raise IndexCorruption(f"{self.path}: no time index")
+        return index
+
+    def _open_indexes(self) -> None:
+        index = OffsetIndex(self._folder, self.base_offset)
+        time_index = TimeIndex(self._folder, self.base_offset)
+        try:
+            index.open()
+            if index.last_position() >= max(self.size_bytes, 1):
+                raise IndexCorruption(f"{index.path} points beyond the end of its segment")
+            time_index.open()
+        except (FileNotFoundError, IndexCorruption):
+            self.rebuild_indexes()
+            return
+        self._index = index
+        self._time_index = time_index
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, length: int) -> None:
+        """Write `length` bytes at the end; raises OSError with file and state as before.
+
+        When even cutting back fails the OSError's `__cause__` is the first one, and the log must not be used further.
+        """
+        file = self._log.file()
+        size = self.size_bytes
+        if size >= self._reserve_at:
+            file.preallocate(size, _RESERVE_CHUNK)
+            self._reserve_at = size + _RESERVE_CHUNK
+        try:
+            file.append((data,))
+        except OSError as error:
+            try:
+                file.truncate(size)
+            except OSError as second:
+                raise TornAppendError(second.errno, "a torn append can't be cut off", self.path) from error
+            raise
+        self.size_bytes = size + length
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch that is now at `position` into the indexes, where it is due."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def release_reserve(self) -> None:
+        """Give reserved blocks back; the next append reserves again."""
+        if self._reserve_at > _RESERVE_FROM:
+            self._log.file().truncate(self.size_bytes)
+            self._reserve_at = max(_RESERVE_FROM, self.size_bytes)
+
+    def write_indexes(self) -> None:
+        """Bring index entries that are only in memory to the files."""
+        if self._index is not None:
+            self._index.write_pending()
+        if self._time_index is not None:
+            self._time_index.write_pending()
+
+    def become_inactive(self) -> None:
+        """The last entry of the time index names the largest timestamp, as Kafka does on roll and close."""
+        self.load_timestamps()
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.write_indexes()
+        self.release_reserve()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def region(self, position: int, length: int) -> SegmentRegion:
+        """Bytes of the segment, held until released; raises OSError when the file can't be opened."""
+        return SegmentRegion(self, self._log, position, length)
+
+    def find_offset(self, offset: int) -> Outline | None:
+        """The first batch whose last offset is `offset` or more; None when there is none."""
+        position = self.offset_index.lookup(offset)
+        return find_batch(self._log.file(), position, self.size_bytes, offset, UNLOADED)
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> Outline | None:
+        """The first batch that reaches both `timestamp` and `from_offset`; None when there is none."""
+        offset = max(self.time_index.lookup(timestamp), from_offset)
+        position = self.offset_index.lookup(offset)
+        return find_batch(self._log.file(), position, self.size_bytes, from_offset, timestamp)
+
+    def outline_at(self, position: int) -> Outline | None:
+        """The batch that starts at `position`; None at the end."""
+        return find_batch(self._log.file(), position, self.size_bytes, -1, UNLOADED)
+
+    def read_batch(self, outline: Outline) -> bytes:
+        """A whole batch. May block on the disk."""
+        return self._log.file().read(outline[1], outline[0])
+
+    def load_timestamps(self) -> None:
+        """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
+        if self.max_timestamp != UNLOADED:
+            return
+        timestamp, offset = self.time_index.last_entry()
+        position = self.offset_index.last_position()
+        for _, _, last_offset, max_timestamp in OutlineScan(self._log.file(), position, self.size_bytes):
+            if max_timestamp > timestamp:
+                timestamp, offset = max_timestamp, last_offset
+        self.max_timestamp = timestamp
+        self.max_timestamp_offset = offset
+
+    def load_first_timestamp(self) -> int:
+        """The first batch's largest timestamp, which time-based rolling counts from; -1 when it has none."""
+        if self.first_timestamp == UNLOADED:
+            outline = self.outline_at(0)
+            self.first_timestamp = outline[3] if outline is not None else NO_TIMESTAMP
+        return self.first_timestamp
+
+    def find_end(self) -> tuple[int, int]:
+        """(next offset, position) after the last whole batch, by a scan from the last index entry.
+
+        Also prepares for appending, where the segment is the active one.
+        """
+        next_offset = self.base_offset
+        if not self.size_bytes:
+            return next_offset, 0
+        end = entry = self.offset_index.last_position()
+        for position, size, last_offset, _ in OutlineScan(self._log.file(), entry, self.size_bytes):
+            next_offset = last_offset + 1
+            end = position + size
+        self._bytes_since_entry = end - entry
+        return next_offset, end
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def truncate_to_position(self, position: int, offset: int) -> None:
+        """Cut the data at `position`, which starts the batch that holds `offset`, and the indexes with it."""
+        index, time_index = self.offset_index, self.time_index
+        held = self._log.pins > 0
+        if position < self.size_bytes:
+            self.lowest_cut = min(self.lowest_cut, position) if self.truncation_count and held else position
+            self.truncation_count += 1
+            self._log.file().truncate(position)
+            self.size_bytes = position
+        self._reserve_at = max(_RESERVE_FROM, position)
+        index.truncate_to_offset(offset)
+        time_index.truncate_to_offset(offset)
+        self._bytes_since_entry = position - index.last_position()
+        self.first_timestamp = UNLOADED if position else NO_TIMESTAMP
+        self.max_timestamp = UNLOADED if position else NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        self.load_timestamps()
+        self.load_first_timestamp()
+
+    def begin_rebuild(self) -> None:
+        """Empty both indexes; the caller walks the segment and notes each batch again."""
+        self._index = OffsetIndex(self._folder, self.base_offset)
+        self._index.create()
+        self._time_index = TimeIndex(self._folder, self.base_offset)
+        self._time_index.create()
+        self._bytes_since_entry = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the batch headers, which are trusted; `loader` is for those that are not."""
+        self.begin_rebuild()
+        for position, size, last_offset, max_timestamp in OutlineScan(self._log.file(), 0, self.size_bytes):
+            self.note_batch(position, size, last_offset, max_timestamp)
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.write_indexes()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that no start-up takes them for a segment; returns the new paths, for unlinking."""
+        disk = self._folder.disk
+        paths = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self._folder.join(offset_name(self.base_offset, suffix))
+            try:
+                disk.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            paths.append(path + DELETED_SUFFIX)
+        self._log.renamed(offset_name(self.base_offset, LOG_SUFFIX) + DELETED_SUFFIX)
+        return paths
+
+    def close(self) -> None:
+        """Let go of the files; the data file stays open for regions that are held."""
+        self._log.close()
+        if self._index is not None:
+            self._index.close()
+        if self._time_index is not None:
+            self._time_index.close()
+
+
+class TornAppendError(OSError):
+    """An append failed and its torn bytes could not be cut off: the file's end is unknown."""
+
+
+def find_batch(file: File, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
+    """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
+    for outline in OutlineScan(file, position, end):
+        if outline[2] >= offset and outline[3] >= timestamp:
+            return outline
+    return None
+
+
+class OutlineScan:
+    """Iterator over the batches of `file` in [position, end), where `position` starts one.
+
+    Reads a few KiB at a time and skips bodies it need not read; an incomplete or impossible batch ends it.
+    """
+
+    __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "_position")
+
+    def __init__(self, file: File, position: int, end: int) -> None:
+        self._file = file
+        self._position = position
+        self._end = end
+        self._chunk = b""
+        self._chunk_position = position
+
+    def __iter__(self) -> OutlineScan:
+        return self
+
+    def __next__(self) -> Outline:
+        position = self._position
+        at = position - self._chunk_position
+        if at + _OUTLINE_SIZE > len(self._chunk):
+            if position + HEADER_SIZE > self._end:
+                raise StopIteration
+            self._chunk = self._file.read(min(_SCAN_BYTES, self._end - position), position)
+            self._chunk_position = position
+            at = 0
+            if len(self._chunk) < HEADER_SIZE:
+                raise StopIteration
+        base_offset, batch_length, last_delta, max_timestamp = BATCH_OUTLINE.unpack_from(self._chunk, at)
+        size = batch_length + LOG_OVERHEAD
+        if batch_length < MIN_BATCH_LENGTH or position + size > self._end:
+            raise StopIteration
+        self._position = position + size
+        return position, size, base_offset + last_delta, max_timestamp
