@@ -25,7 +25,6 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from peers import PEERS, ROOT, Server
 
 PARTITIONS = 6
@@ -155,7 +154,8 @@ def conditions(arguments: argparse.Namespace) -> dict[str, Any]:
 def summary(rows: list[dict[str, Any]]) -> str:
     """Medians over the rounds, a line a cell."""
     lines = [
-        f"{'server':<8}{'step':<9}{'bytes':>6}  {'codec':<7}{'records/s':>11}{'MB/s':>8}{'CPU s/GB':>10}{'spread':>16}{'RSS MB':>8}"
+        f"{'server':<8}{'step':<9}{'bytes':>6}  {'codec':<7}{'records/s':>11}{'MB/s':>8}"
+        f"{'CPU s/GB':>10}{'spread':>16}{'RSS MB':>8}"
     ]
     keys = sorted({(row["record_bytes"], row["codec"], row["step"], row["server"]) for row in rows}, key=str)
     for size, codec, step, server in keys:
@@ -168,7 +168,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
         memory = max(row["broker_peak_memory_mb"] for row in same)
         spread = f"{min(cpu):.3f}-{max(cpu):.3f}"
         lines.append(
-            f"{server:<8}{step:<9}{size:>6}  {codec:<7}{rate:>11,.0f}{speed:>8.1f}{statistics.median(cpu):>10.3f}{spread:>16}{memory:>8.0f}"
+            f"{server:<8}{step:<9}{size:>6}  {codec:<7}{rate:>11,.0f}{speed:>8.1f}"
+            f"{statistics.median(cpu):>10.3f}{spread:>16}{memory:>8.0f}"
         )
     return "\n".join(lines)
 
@@ -194,7 +195,8 @@ def main() -> None:
                         for row in cell(server, round_number, size, codec, arguments.mb * 1_000_000, arguments.acks):
                             rows.append(row)
                             print(
-                                f"{name} {row['step']} {size} B {codec}: {row['mb_per_s']} MB/s, {row['broker_cpu_s_per_gb']} CPU s/GB",
+                                f"{name} {row['step']} {size} B {codec}: {row['mb_per_s']} MB/s, "
+                                f"{row['broker_cpu_s_per_gb']} CPU s/GB",
                                 file=sys.stderr,
                             )
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from peers import PEERS, ROOT, Server
 
 API_VERSIONS_V0 = struct.pack(">hhih", 18, 0, 1, -1)

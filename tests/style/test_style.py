@@ -27,7 +27,7 @@ HOT_PATH = {
     "replica/partition.py",
     "storage/log.py",
     "storage/segment.py",
-    "storage/offset_index.py",
+    "storage/index.py",
 }
 PER_RECORD_NAMES = {"Record", "RecordData", "build_batch", "records", "index_records", "iter_records"}
 MAY_OVERFLOW = re.compile(r"style: (function|file) size: \S+")
