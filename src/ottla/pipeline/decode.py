@@ -239,7 +239,13 @@ def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offse
 
 
 def _to_arrow(
-    data: bytearray, index: Int64s, offsets: Int64s, timestamps: Int64s, append_times: Int64s, topic: str, partition: int
+    data: bytearray,
+    index: Int64s,
+    offsets: Int64s,
+    timestamps: Int64s,
+    append_times: Int64s,
+    topic: str,
+    partition: int,
 ) -> pa.RecordBatch:
     count = len(offsets)
     appended = append_times >= 0

@@ -1,0 +1,257 @@
+"""The demo: an activity stream through a real broker and stock client into a lake table, and what one can ask of it.
+
+Every step is what a user would do, by the public ways: `ottla start` (through `ottla.testing`), confluent-kafka,
+the load of `ottla pipeline load`, Spark SQL. Each step's figures are printed. Whatever happens, broker and Spark are
+stopped; the data stays where it is named.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import InvariantError, OperatorError, OttlaError
+from ottla.pipeline.events import page_views
+from ottla.pipeline.load import LoadSummary, load
+from ottla.pipeline.plan import PlanSettings
+from ottla.pipeline.query import DEFAULT_VIEW, register_tables, run_sql
+from ottla.pipeline.session import open_session
+from ottla.pipeline.tables.delta import DeltaTarget
+from ottla.testing import Broker
+
+TOPIC = "page-views"
+PARTITIONS = 6
+TOP_PAGES = 10
+MAX_DAYS = 7
+DELIVERY_TIMEOUT_S = 60.0
+QUEUE_POLL_EVERY = 1_000
+
+PAGES_SQL = f"""
+SELECT split_part(CAST(value AS STRING), ' ', 7) AS page, count(*) AS views
+FROM {DEFAULT_VIEW} GROUP BY page ORDER BY views DESC, page
+"""
+"""The request's path with its query: `cut -d' ' -f7 FILE | sort | uniq -c`."""
+
+HOURS_SQL = f"""
+SELECT substr(split_part(CAST(value AS STRING), ' ', 4), 2, 14) AS hour, count(*) AS views
+FROM {DEFAULT_VIEW} GROUP BY hour ORDER BY try_to_timestamp(hour, 'dd/MMM/yyyy:HH'), hour
+"""
+"""Day and hour of the request: `cut -d' ' -f4 FILE | cut -c2-15 | sort | uniq -c`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the figures; `size_bytes` -1 where there is none."""
+
+    name: str
+    seconds: float
+    rows: int = 0
+    size_bytes: int = -1
+    what: str = ""
+
+
+def run_demo(input_path: Path | None, events: int, directory: Path | None, master: str) -> None:
+    """Run all steps and print what they give. Raises OttlaError when one fails."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    home = _home(directory)
+    data_dir, table_dir = home / "broker", home / "page_views"
+    steps: list[Step] = []
+    started = time.monotonic()
+    with Broker(data_dir=data_dir) as broker:
+        steps.append(Step("broker start", time.monotonic() - started, what=broker.bootstrap_servers))
+        console.print(f"Broker on {broker.bootstrap_servers}, data in {data_dir}")
+        _create_topic(broker.bootstrap_servers)
+        produced = _produce(broker.bootstrap_servers, _lines(input_path, events))
+        steps.append(produced)
+        console.print(
+            f"Produced {produced.rows:,} records to {TOPIC} ({PARTITIONS} partitions, keyed by client address)"
+        )
+        _load_and_ask(console, broker.bootstrap_servers, DeltaTarget(table_dir), master, produced.rows, steps)
+        stopping = time.monotonic()
+    steps.append(Step("broker stop", time.monotonic() - stopping))
+    _print_steps(console, steps, time.monotonic() - started)
+    if input_path is not None:
+        path = shlex.quote(str(input_path))
+        console.print(f"Compare: cut -d' ' -f7 {path} | sort | uniq -c | sort -rn | head -{TOP_PAGES}")
+        console.print(f"         cut -d' ' -f4 {path} | cut -c2-15 | sort | uniq -c")
+    console.print(f"Everything is stopped. The data stays in {home}:")
+    console.print(f'  ottla pipeline sql "select count(*) from page_views" --table {table_dir}')
+    console.print(f"  ottla start --data-dir {data_dir}")
+
+
+def _home(directory: Path | None) -> Path:
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise OperatorError(f"--dir {directory} is not empty; name a new or an empty directory")
+    except OSError as error:
+        raise OperatorError(f"--dir {directory} can't be used: {error.strerror}") from error
+    return directory.absolute()
+
+
+def _create_topic(bootstrap_servers: str) -> None:
+    with Cluster(bootstrap_servers, client_id="ottla-demo") as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+
+
+def _lines(input_path: Path | None, events: int) -> Iterator[bytes]:
+    """Every line without its line end, the empty ones too."""
+    if input_path is None:
+        yield from page_views(events)
+        return
+    with input_path.open("rb") as file:
+        for line in file:
+            yield line.removesuffix(b"\n")
+
+
+def _produce(bootstrap_servers: str, lines: Iterable[bytes]) -> Step:
+    """Each line as a record, its client address as the key, through a stock client."""
+    failures: list[str] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    started = time.monotonic()
+    count = size_bytes = 0
+    try:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "client.id": "ottla-demo",
+                "compression.type": "zstd",
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "log_level": 0,
+            }
+        )
+        for line in lines:
+            while True:
+                try:
+                    producer.produce(TOPIC, value=line, key=line.partition(b" ")[0], on_delivery=delivered)
+                except BufferError:
+                    producer.poll(0.1)
+                    continue
+                break
+            count += 1
+            size_bytes += len(line)
+            if count % QUEUE_POLL_EVERY == 0:
+                producer.poll(0)
+        left = producer.flush(DELIVERY_TIMEOUT_S)
+    except KafkaException as error:
+        raise OttlaError(f"the producer failed: {error.args[0]}") from error
+    if failures or left:
+        reason = failures[0] if failures else f"not delivered within {DELIVERY_TIMEOUT_S:.0f} s"
+        raise OttlaError(f"{len(failures) + left} of {count} records were not delivered: {reason}")
+    return Step(
+        "produce (confluent-kafka, zstd)", time.monotonic() - started, count, size_bytes, "values, uncompressed"
+    )
+
+
+def _load_and_ask(
+    console: Console, bootstrap_servers: str, target: DeltaTarget, master: str, expected: int, steps: list[Step]
+) -> None:
+    started = time.monotonic()
+    with open_session(master, "ottla demo") as spark:
+        steps.append(Step("Spark start", time.monotonic() - started, what=master))
+        first = _load(bootstrap_servers, target, spark)
+        steps.append(_load_step("load 1", first))
+        if first.rows != expected:
+            raise InvariantError(f"{expected} records were produced, but {first.rows} rows loaded")
+        console.print(f"Loaded {first.rows:,} rows into {target.path}, version {first.version}")
+        second = _load(bootstrap_servers, target, spark)
+        steps.append(_load_step("load 2", second))
+        with _timed(steps, "SQL: pages, hours, rows"):
+            register_tables(spark, [target])
+            pages = run_sql(spark, PAGES_SQL).to_pylist()
+            hours = run_sql(spark, HOURS_SQL).to_pylist()
+            count = run_sql(spark, f"SELECT count(*) AS n FROM {DEFAULT_VIEW}").to_pylist()[0]["n"]
+    _print_pages(console, pages)
+    _print_hours(console, hours)
+    if second.version is not None or count != expected:
+        raise InvariantError(f"the second load changed the table: {count} rows, {expected} were produced")
+    console.print(f"A second load found nothing new: the table holds {count:,} rows, {expected:,} were produced.")
+
+
+def _load(bootstrap_servers: str, target: DeltaTarget, spark: Any) -> LoadSummary:
+    return load([TOPIC], target, bootstrap_servers, lambda: nullcontext(spark), PlanSettings())
+
+
+def _load_step(name: str, summary: LoadSummary) -> Step:
+    seconds = summary.plan_s + summary.land_s + summary.commit_s
+    what = f"{megabytes(summary.fetched_bytes)} fetched, {summary.files} files" if summary.files else "nothing new"
+    return Step(f"{name} (PySpark)", seconds, summary.rows, summary.body_bytes if summary.files else -1, what)
+
+
+@contextmanager
+def _timed(steps: list[Step], name: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    steps.append(Step(name, time.monotonic() - started))
+
+
+def megabytes(size_bytes: int) -> str:
+    """Decimal megabytes with one digit."""
+    return f"{size_bytes / 1e6:,.1f} MB"
+
+
+def _print_pages(console: Console, pages: list[dict[str, Any]]) -> None:
+    table = Table(title=f"Most viewed pages ({len(pages):,} in all)", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("views", justify="right")
+    table.add_column("page", overflow="fold")
+    for row in pages[:TOP_PAGES]:
+        table.add_row(f"{row['views']}", row["page"] or "(none)")
+    console.print(table)
+
+
+def _print_hours(console: Console, hours: list[dict[str, Any]]) -> None:
+    """One row an hour, one column a day, in the order of time."""
+    counts = {row["hour"]: row["views"] for row in hours}
+    days = list(dict.fromkeys(hour.partition(":")[0] for hour in counts))
+    shown = days[-MAX_DAYS:]
+    title = "Views per hour" if len(shown) == len(days) else f"Views per hour, the last {MAX_DAYS} of {len(days)} days"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("hour")
+    for day in shown:
+        table.add_column(day or "(no time)", justify="right")
+    for hour in range(24):
+        cells = [counts.get(f"{day}:{hour:02}") for day in shown]
+        if any(cells):
+            table.add_row(f"{hour:02}", *("" if cell is None else str(cell) for cell in cells))
+    console.print(table)
+
+
+def _print_steps(console: Console, steps: list[Step], total_s: float) -> None:
+    table = Table(title="Figures", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("step")
+    for name in ("seconds", "rows", "rows/s", "MB", "MB/s"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for step in steps:
+        seconds = max(step.seconds, 1e-9)
+        megabyte = step.size_bytes / 1e6
+        table.add_row(
+            step.name,
+            f"{step.seconds:.2f}",
+            f"{step.rows:,}" if step.rows else "",
+            f"{step.rows / seconds:,.0f}" if step.rows else "",
+            f"{megabyte:,.1f}" if step.size_bytes >= 0 else "",
+            f"{megabyte / seconds:,.1f}" if step.size_bytes >= 0 else "",
+            step.what,
+        )
+    table.add_row("all", f"{total_s:.2f}", "", "", "", "", "")
+    console.print(table)

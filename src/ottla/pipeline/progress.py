@@ -1,0 +1,72 @@
+"""The progress line of a load, on a terminal: rows, rows a second, lag, time left. Silent in a pipe.
+
+Spark's counters move when tasks end, so the line moves in steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from ottla.pipeline.land import Counters, Landed
+from ottla.pipeline.load import Observer
+from ottla.pipeline.plan import LoadPlan
+
+REFRESH_PER_S = 4.0
+
+
+class ProgressLine(Observer):
+    """Draws on `stream` from `landing` to `landed`; `close` takes the line away whatever happened."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._plan: LoadPlan | None = None
+        self._counters: Counters | None = None
+        self._started = 0.0
+        self._live = Live(
+            get_renderable=self._line,
+            console=Console(file=stream),
+            refresh_per_second=REFRESH_PER_S,
+            transient=True,
+        )
+
+    def planned(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        if plan.tasks:
+            self._live.start()
+
+    def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
+        self._counters = counters
+        self._started = time.monotonic()
+
+    def landed(self, rows: Sequence[Landed]) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop drawing; idempotent."""
+        self._live.stop()
+
+    def _line(self) -> str:
+        if self._plan is None:
+            return ""
+        if self._started == 0.0:
+            return f"starting Spark for {self._plan.offsets:,} offsets in {len(self._plan.ranges)} partitions"
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        if self._counters is None:
+            return f"loading {self._plan.offsets:,} offsets, {elapsed:.0f} s"
+        return progress_text(
+            self._plan, self._counters.tasks.value, self._counters.rows.value, self._counters.offsets.value, elapsed
+        )
+
+
+def progress_text(plan: LoadPlan, tasks: int, rows: int, offsets: int, elapsed_s: float) -> str:
+    """`tasks 3/8 · 1,200,000 rows · 400,000 rows/s · lag 2,000,000 · 5 s left`."""
+    parts = [f"tasks {tasks}/{len(plan.tasks)}", f"{rows:,} rows", f"{rows / elapsed_s:,.0f} rows/s"]
+    lag = plan.offsets - offsets
+    parts.append(f"lag {lag:,}")
+    if offsets:
+        parts.append(f"{lag * elapsed_s / offsets:.0f} s left")
+    return " · ".join(parts)
