@@ -130,6 +130,6 @@ API: dict[int, ApiSpec] = {
 }
 """Every API that is served, by key, in the order of keys as ApiVersions lists them.
 
-Produce is advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are answered
-UNSUPPORTED_VERSION (KAFKA-18659). InitProducerId 6 is unstable in Apache Kafka 4.3.
+Produce is advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are not served
+(KAFKA-18659). InitProducerId 6 is unstable in Apache Kafka 4.3.
 """

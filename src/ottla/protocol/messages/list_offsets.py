@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset for a timestamp, or one of the special timestamps below.
+"""ListOffsets (key 2): the offset for a timestamp, or for a special (negative) timestamp.
 
 1 answers one offset, 2 knows isolation levels, 4 leader epochs (KIP-320), 6 is flexible. The special timestamps came
 one by one, and each needs its version: 7 the maximum timestamp (KIP-734), 8 the local log start (KIP-405), 9 the end of
