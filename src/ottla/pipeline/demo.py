@@ -7,6 +7,7 @@ stopped; the data stays where it is named.
 
 from __future__ import annotations
 
+import re
 import shlex
 import tempfile
 import time
@@ -49,6 +50,9 @@ SELECT substr(split_part(CAST(value AS STRING), ' ', 4), 2, 14) AS hour, count(*
 FROM {DEFAULT_VIEW} GROUP BY hour ORDER BY try_to_timestamp(hour, 'dd/MMM/yyyy:HH'), hour
 """
 """Day and hour of the request: `cut -d' ' -f4 FILE | cut -c2-15 | sort | uniq -c`."""
+
+
+HOUR = re.compile(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,34 +213,43 @@ def megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.1f} MB"
 
 
+def _print_table(console: Console, title: str, table: Table) -> None:
+    """The title on a line of its own: as a part of the table it would be folded to its width."""
+    console.print(title)
+    console.print(table)
+
+
 def _print_pages(console: Console, pages: list[dict[str, Any]]) -> None:
-    table = Table(title=f"Most viewed pages ({len(pages):,} in all)", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("views", justify="right")
     table.add_column("page", overflow="fold")
     for row in pages[:TOP_PAGES]:
-        table.add_row(f"{row['views']}", row["page"] or "(none)")
-    console.print(table)
+        table.add_row(str(row["views"]), row["page"] or "(none)")
+    _print_table(console, f"Most viewed pages, of {len(pages):,}", table)
 
 
 def _print_hours(console: Console, hours: list[dict[str, Any]]) -> None:
     """One row an hour, one column a day, in the order of time."""
-    counts = {row["hour"]: row["views"] for row in hours}
+    counts = {row["hour"]: row["views"] for row in hours if HOUR.fullmatch(row["hour"])}
+    odd = sum(row["views"] for row in hours) - sum(counts.values())
     days = list(dict.fromkeys(hour.partition(":")[0] for hour in counts))
     shown = days[-MAX_DAYS:]
-    title = "Views per hour" if len(shown) == len(days) else f"Views per hour, the last {MAX_DAYS} of {len(days)} days"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("hour")
     for day in shown:
-        table.add_column(day or "(no time)", justify="right")
+        table.add_column(day, justify="right")
     for hour in range(24):
         cells = [counts.get(f"{day}:{hour:02}") for day in shown]
         if any(cells):
             table.add_row(f"{hour:02}", *("" if cell is None else str(cell) for cell in cells))
-    console.print(table)
+    title = "Views per hour" if len(shown) == len(days) else f"Views per hour, the last {MAX_DAYS} of {len(days)} days"
+    _print_table(console, title, table)
+    if odd:
+        console.print(f"{odd:,} lines have no time where an access log has it.")
 
 
 def _print_steps(console: Console, steps: list[Step], total_s: float) -> None:
-    table = Table(title="Figures", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("step")
     for name in ("seconds", "rows", "rows/s", "MB", "MB/s"):
         table.add_column(name, justify="right")
@@ -254,4 +267,4 @@ def _print_steps(console: Console, steps: list[Step], total_s: float) -> None:
             step.what,
         )
     table.add_row("all", f"{total_s:.2f}", "", "", "", "", "")
-    console.print(table)
+    _print_table(console, "Figures", table)

@@ -15,10 +15,17 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.tables.delta import DeltaTarget
 
 DEFAULT_VIEW = "records"
-COLUMNS_DDL = (
-    "topic string, partition int, offset bigint, timestamp timestamp, timestamp_type int, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>"
-)
+COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestamp_type": "int",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key: string, value: binary>>",
+}
+"""The columns of `ottla.pipeline.decode.SCHEMA` as Spark SQL writes their types."""
 
 
 def view_name(target: DeltaTarget) -> str:
@@ -46,11 +53,11 @@ def register_tables(spark: Any, targets: Sequence[DeltaTarget]) -> list[str]:
 def read_table(spark: Any, target: DeltaTarget) -> Any:
     """The newest version of the table as a DataFrame."""
     files = target.files()
+    schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
     if not files:
-        return spark.createDataFrame([], COLUMNS_DDL)
-    columns = [name.split(" ", 1)[0] for name in COLUMNS_DDL.split(", ")]
-    reader = spark.read.schema(COLUMNS_DDL).option("basePath", str(target.path))
-    return reader.parquet(*files).select(*columns)
+        return spark.createDataFrame([], schema)
+    # The base path makes Spark take partition columns from the directories; they come last then.
+    return spark.read.schema(schema).option("basePath", str(target.path)).parquet(*files).select(*COLUMNS)
 
 
 def run_sql(spark: Any, statement: str) -> Any:

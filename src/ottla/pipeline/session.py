@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shlex
@@ -37,11 +38,19 @@ EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy")
 
 JAVA_PROBE_TIMEOUT_S = 20.0
 
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+SECURITY_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+SECURITY_PACKAGE_GONE = 24
+"""The first Java without that package; it warns at every start."""
+
 _SHIM = """#!/bin/sh
-# Made by ottla: Java without the incubator module that Spark asks for (see ottla.pipeline.session).
+# Made by ottla: Java without the arguments of Spark that it can't take (see ottla.pipeline.session).
 for argument; do
   shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+  case "$argument" in
+    {dropped}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec {java} "$@"
 """
@@ -61,6 +70,9 @@ logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
+
+_PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""They print every wrong statement as a page of JSON, although it is raised as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,8 @@ def launch_home(java: JavaRuntime, cache_dir: Path | None = None) -> Path:
 
     Falls back to a new temporary directory where the cache can't be written.
     """
-    shim = _SHIM.format(java=shlex.quote(str(java.executable)))
+    dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
+    shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped))
     digest = hashlib.sha256((shim + _LOG4J).encode()).hexdigest()[:16]
     if cache_dir is None:
         cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
@@ -176,8 +189,11 @@ def open_session(
     `conf` entries win over the defaults. Raises OperatorError when the extra or Java is missing or Spark can't start.
     """
     require_extra()
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    for name in _PYTHON_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name)
     scratch = tempfile.mkdtemp(prefix="ottla-spark-")
     try:

