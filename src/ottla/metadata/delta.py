@@ -68,6 +68,18 @@ class MetadataChanges:
     features_changed: bool = False
 
 
+def all_changes(image: MetadataImage) -> MetadataChanges:
+    """What lies between the empty image and this one."""
+    topics = list(image.topics.values())
+    return MetadataChanges(
+        created_topics=topics,
+        changed_partitions=[(topic, index) for topic in topics for index in topic.partitions],
+        changed_configs=list(image.configs),
+        brokers_changed=True,
+        features_changed=True,
+    )
+
+
 class MetadataDelta:
     """One step from an image to the next."""
 

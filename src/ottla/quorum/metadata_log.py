@@ -1,0 +1,255 @@
+"""The files of `__cluster_metadata-0`: the log, its snapshots and `quorum-state`, as Apache Kafka lays them out.
+
+Purpose: bytes in and out, on top of `ottla.storage.log`; what they mean is the driver's. Only the tail after the newest
+snapshot is checked at a start, since nothing before it is read.
+
+Invariants:
+- The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record.
+- One record of the metadata log is one metadata record; one submission is one batch, so it is whole or not there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ottla.common.clock import BlockingPool, Clock, Rng
+from ottla.common.disk import Disk
+from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
+from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.quorum.raft import ElectionState, decode_election_state, encode_election_state
+from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.flush import FlushDone
+from ottla.storage.loader import LoadOptions, load_log
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+
+METADATA_TOPIC = "__cluster_metadata"
+DIRECTORY = f"{METADATA_TOPIC}-0"
+QUORUM_STATE = "quorum-state"
+
+_LOGGER = logging.getLogger(__name__)
+_READ_BYTES = 1024 * 1024
+_MAX_DESCRIPTORS = 16
+_MAX_BATCH_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogConfig:
+    """The settings `metadata.*` of the broker."""
+
+    segment_bytes: int = 1024**3
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    snapshot_bytes: int = 20 * 1024**2
+    snapshot_interval_ms: int = 3600 * 1000
+    retention_bytes: int = 100 * 1024**2
+    retention_ms: int = 7 * 24 * 3600 * 1000
+
+
+class _Events:
+    """What the log reports: only a failure matters here, and the next append or flush tells of it."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def log_rolled(self, log: Log) -> None:
+        """The next flush covers the finished segment."""
+
+    def log_truncated(self, log: Log) -> None:
+        """No checkpoint names offsets of this log."""
+
+    def log_failed(self, log: Log, error: OSError, action: str) -> None:
+        _LOGGER.error("%s: %s failed: %s", log.directory, action, error)
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        """Nobody reads on another path: removed at once."""
+        for path in paths:
+            self._disk.unlink(path)
+
+
+class MetadataLog:
+    """The open metadata log. Made by `open_metadata_log`."""
+
+    __slots__ = ("_clock", "_disk", "_log", "directory")
+
+    def __init__(self, disk: Disk, clock: Clock, directory: str, log: Log) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._log = log
+        self.directory = directory
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset."""
+        return self._log.log_end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on disk."""
+        return self._log.recovery_point
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch, -1 when there is none."""
+        return self._log.leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def append(self, records: Sequence[RecordData], epoch: int, *, is_control: bool) -> int:
+        """Append one batch; returns the size in bytes. Raises KafkaError when the disk refuses."""
+        batch = build_batch(records, leader_epoch=epoch, is_control=is_control)
+        self._log.append_as_leader(batch, 0, len(batch), epoch, client=False)
+        return len(batch)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note in `leader-epoch-checkpoint` where `epoch` starts."""
+        self._log.assign_leader_epoch(epoch)
+
+    def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
+        """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync."""
+        self._log.request_flush(pool, done)
+
+    def flush(self) -> None:
+        """The same at once, blocking; raises KafkaError."""
+        self._log.flush()
+
+    def batches(self, offset: int) -> Iterator[BatchView]:
+        """All batches from `offset` on, which is the start of one; at start-up only. Raises OSError, KafkaError."""
+        while offset < self._log.log_end_offset:
+            result = self._log.read(offset, _READ_BYTES, max_offset=self._log.log_end_offset)
+            if result.records is None:
+                raise InvariantError(f"{self.directory} has nothing at offset {offset}, before its end")
+            try:
+                data = result.records.read_all()
+            finally:
+                result.records.release()
+            next_offset = offset
+            for batch in iter_batches(data):
+                # A read begins with the batch that holds the offset, so it may repeat one.
+                if batch.next_offset > next_offset:
+                    next_offset = batch.next_offset
+                    yield batch
+            if next_offset == offset:
+                raise InvariantError(f"{self.directory} has no whole batch at offset {offset}")
+            offset = next_offset
+
+    # -- snapshots and retention -----------------------------------------------------------------------------------
+
+    def snapshots(self) -> list[SnapshotId]:
+        """All there are, oldest first."""
+        return list_snapshots(self._disk, self.directory)
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
+        """Raises OperatorError when the file is damaged."""
+        path = f"{self.directory}/{snapshot.file_name}"
+        try:
+            return read_snapshot(self._disk.read_bytes(path))
+        except (OSError, ProtocolError) as error:
+            raise OperatorError(
+                f"the metadata snapshot {path} can't be used ({error}); restore it from a copy of the data directory"
+            ) from error
+
+    def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Write the file as a whole; blocks. Raises OSError."""
+        self._disk.write_atomic(f"{self.directory}/{snapshot.file_name}", data)
+
+    def roll(self, min_bytes: int) -> None:
+        """Begin a new segment when the active one holds `min_bytes`, so that retention can drop it. Raises OSError."""
+        if self._log.active_segment.size_bytes >= min_bytes:
+            self._log.roll()
+
+    def clean(self, config: MetadataLogConfig) -> None:
+        """Delete what is before the newest snapshot, as far as size and age say. Raises OSError, KafkaError."""
+        snapshots = self.snapshots()
+        now = self._clock.time_ms()
+        while len(snapshots) > 1:
+            oldest = f"{self.directory}/{snapshots[0].file_name}"
+            total = self.size_bytes + sum(self._disk.size(f"{self.directory}/{item.file_name}") for item in snapshots)
+            too_large = 0 <= config.retention_bytes < total
+            too_old = 0 <= config.retention_ms < now - self._disk.mtime_ms(oldest)
+            if not too_large and not too_old:
+                break
+            self._disk.unlink(oldest)
+            del snapshots[0]
+            # Followers may ask for any offset from the oldest snapshot's end on.
+            self._log.maybe_increment_log_start_offset(snapshots[0].end_offset)
+        self._log.delete_old_segments(now)
+
+    # -- quorum-state ----------------------------------------------------------------------------------------------
+
+    def read_election_state(self) -> ElectionState | None:
+        """None when there is none; raises OperatorError for a damaged file."""
+        path = f"{self.directory}/{QUORUM_STATE}"
+        try:
+            return decode_election_state(self._disk.read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise OperatorError(
+                f"{path} can't be used: {error}; restore it from a copy of the data directory"
+            ) from error
+
+    def write_election_state(self, state: ElectionState) -> None:
+        """Durable when it returns; blocks. Raises OSError."""
+        self._disk.write_atomic(f"{self.directory}/{QUORUM_STATE}", encode_election_state(state))
+
+    def close(self) -> None:
+        """Flush and close; raises KafkaError."""
+        self._log.flush()
+        self._log.close()
+
+
+def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
+    """The snapshots in a directory, oldest first."""
+    return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
+
+
+def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config: MetadataLogConfig) -> MetadataLog:
+    """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
+    directory = f"{data_dir}/{DIRECTORY}"
+    disk.makedirs(directory)
+    snapshots = list_snapshots(disk, directory)
+    end_of_snapshot = snapshots[-1].end_offset if snapshots else 0
+    oldest = snapshots[0].end_offset if snapshots else 0
+    options = LoadOptions(
+        config=LogConfig(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            max_message_bytes=_MAX_BATCH_BYTES,
+            retention_ms=-1,
+            retention_bytes=-1,
+            file_delete_delay_ms=0,
+        ),
+        clean=False,
+        log_start_offset=oldest,
+        recovery_point=end_of_snapshot,
+    )
+    folder = Folder(Descriptors(disk, _MAX_DESCRIPTORS), directory)
+    try:
+        log = load_log(folder, METADATA_TOPIC, 0, options, clock=clock, rng=rng, events=_Events(disk))
+        if log.topic_id is None:
+            log.assign_topic_id(METADATA_TOPIC_ID)
+    except KafkaError as error:
+        raise OperatorError(f"the metadata log in {directory} can't be opened: {error}") from error
+    if log.topic_id != METADATA_TOPIC_ID:
+        raise OperatorError(f"{directory}/partition.metadata holds another topic's id; this is no metadata log")
+    if log.log_start_offset > end_of_snapshot:
+        raise OperatorError(
+            f"the metadata log in {directory} starts at offset {log.log_start_offset} and no snapshot covers what was "
+            "before; restore the missing .checkpoint file from a copy of the data directory"
+        )
+    if log.log_end_offset < end_of_snapshot:
+        log.truncate_fully_and_start_at(end_of_snapshot)
+    return MetadataLog(disk, clock, directory, log)

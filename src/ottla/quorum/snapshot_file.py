@@ -1,0 +1,109 @@
+"""Snapshots of the metadata log (KIP-630): batches of records that make the image as of one offset.
+
+A file is named `<end offset>-<epoch>.checkpoint`: everything before that offset, whose last batch is of that epoch. It
+begins with a control batch (header, voter protocol, voters), ends with the footer, and its offsets count from 0.
+Invariant: a file under that name is whole, since it is written under another one; the reader checks nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ottla.common.errors import KafkaError, ProtocolError
+from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
+from ottla.quorum.control import read_voters, snapshot_footer, snapshot_header, voter_records
+from ottla.quorum.raft import Voter
+from ottla.record.batch import iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import ControlRecordType, control_record_type
+
+SUFFIX = ".checkpoint"
+
+
+class SnapshotId(NamedTuple):
+    """Where a snapshot ends; ordered by age."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    """The id in a file name; None for any other name."""
+    offset, dash, epoch = name.removesuffix(SUFFIX).partition("-")
+    if not name.endswith(SUFFIX) or not dash or not (offset + epoch).isascii() or not (offset + epoch).isdigit():
+        return None
+    if len(offset) != 20 or len(epoch) != 10:
+        return None
+    return SnapshotId(int(offset), int(epoch))
+
+
+class SnapshotBuilder:
+    """Builds a snapshot piece by piece, so that a large one never holds the loop for long."""
+
+    __slots__ = ("_epoch", "_out", "_records", "_timestamp_ms")
+
+    def __init__(self, epoch: int, last_timestamp_ms: int, timestamp_ms: int, voters: Sequence[Voter]) -> None:
+        """`last_timestamp_ms` of the last batch contained; `timestamp_ms` is now."""
+        self._epoch = epoch
+        self._timestamp_ms = timestamp_ms
+        self._out = bytearray()
+        self._records = 0
+        header = [snapshot_header(last_timestamp_ms, timestamp_ms)]
+        if voters:
+            header += voter_records(voters, timestamp_ms)
+        self._add(header, is_control=True)
+
+    def add(self, records: Iterable[ApiMessageAndVersion]) -> None:
+        """One more batch, unless `records` is empty."""
+        data = [RecordData(self._timestamp_ms, None, encode_record(record)) for record in records]
+        if data:
+            self._add(data, is_control=False)
+
+    def finish(self) -> bytes:
+        """The content of the file."""
+        self._add([snapshot_footer(self._timestamp_ms)], is_control=True)
+        return bytes(self._out)
+
+    def _add(self, data: Sequence[RecordData], *, is_control: bool) -> None:
+        batch = build_batch(data, base_offset=self._records, leader_epoch=self._epoch, is_control=is_control)
+        self._records += len(data)
+        self._out += batch
+
+
+class Snapshot(NamedTuple):
+    """What a snapshot holds."""
+
+    records: list[ApiMessageAndVersion]
+    voters: tuple[Voter, ...]
+
+
+def read_snapshot(data: bytes) -> Snapshot:
+    """Inverse of the builder; raises ProtocolError when `data` is no whole snapshot."""
+    records: list[ApiMessageAndVersion] = []
+    voters: tuple[Voter, ...] = ()
+    kinds: list[ControlRecordType] = []
+    try:
+        for batch in iter_batches(data):
+            if not batch.crc_matches():
+                raise ProtocolError(f"the batch at position {batch.position} is damaged")
+            for record in batch.records():
+                if not batch.is_control:
+                    records.append(decode_record(record.value or b""))
+                    continue
+                kinds.append(control_record_type(record))
+                if kinds[-1] is ControlRecordType.KRAFT_VOTERS:
+                    voters = read_voters(record)
+    except KafkaError as error:
+        raise ProtocolError(f"damaged batch: {error}") from error
+    if (
+        not kinds
+        or kinds[0] is not ControlRecordType.SNAPSHOT_HEADER
+        or kinds[-1] is not ControlRecordType.SNAPSHOT_FOOTER
+    ):
+        raise ProtocolError("header or footer is missing")
+    return Snapshot(records, voters)
