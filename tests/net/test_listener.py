@@ -45,7 +45,7 @@ def test_address_above_its_limit_is_refused(network, make_frame):
         await net.send(again, make_frame(b"Ehello"))
         assert await net.response(again) == b"hello"
 
-    network.run(body, ConnectionLimits(max_connections_per_ip=100, max_connections_per_ip_overrides={"127.0.0.1": 2}))
+    network.run(body, ConnectionLimits(max_connections_per_ip=2))
 
 
 def test_clients_without_a_free_descriptor_wait_and_others_go_on(network, make_frame, monkeypatch, caplog):

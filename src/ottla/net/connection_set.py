@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.common.channel import Dispatcher
@@ -37,13 +37,8 @@ class ConnectionLimits:
     socket_request_max_bytes: int = 100 * 1024 * 1024
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     connections_max_idle_ms: int = 600_000
     """Negative: never."""
-
-    def per_ip(self, host: str) -> int:
-        """How many connections one address may have."""
-        return self.max_connections_per_ip_overrides.get(host, self.max_connections_per_ip)
 
 
 class NetworkMetrics:
@@ -136,7 +131,7 @@ class ConnectionSet:
         Each admission ends with `dismiss`, or with `remove` once there was a connection.
         """
         count = self._per_host.get(host, 0)
-        if count >= self.limits.per_ip(host):
+        if count >= self.limits.max_connections_per_ip:
             return False
         self._per_host[host] = count + 1
         self._admitted += 1

@@ -1,0 +1,94 @@
+"""Logging to standard error: text or JSON lines, with a limit on what clients can cause.
+
+A record with `extra=RATE_LIMITED` (`ottla.common.logs`) is shown at most `BURST` times in `WINDOW_S` seconds for each
+place in the code; the next one that is shown says how many were not.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+
+BURST = 10
+WINDOW_S = 10.0
+
+
+class RateLimiter(logging.Filter):
+    """Lets a few of the marked records through. The number of places is the number of log calls in the code."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._windows: dict[tuple[str, int], _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to show `record`; adds the number of those not shown before it."""
+        if not getattr(record, "rate_limited", False):
+            return True
+        window = self._windows.setdefault((record.name, record.lineno), _Window())
+        now = self._monotonic()
+        if now - window.started >= WINDOW_S:
+            if window.suppressed:
+                record.msg = f"{record.msg} ({window.suppressed} more like this were not shown)"
+            window.started = now
+            window.shown = window.suppressed = 0
+        if window.shown < BURST:
+            window.shown += 1
+            return True
+        window.suppressed += 1
+        return False
+
+
+class _Window:
+    __slots__ = ("shown", "started", "suppressed")
+
+    def __init__(self) -> None:
+        self.started = float("-inf")
+        self.shown = 0
+        self.suppressed = 0
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line for `record`."""
+        import json  # here, since text is the usual format and each import delays the start
+
+        entry = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+    converter = staticmethod(time.gmtime)
+
+
+class _QuietHandler(logging.StreamHandler[TextIO]):
+    """Standard error may be a closed pipe: then there is nobody to tell."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore it."""
+
+
+def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
+    """Send everything from `level` on to `stream` (standard error). Only the process entry calls this."""
+    handler = _QuietHandler(stream or sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(RateLimiter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,127 @@
+"""The command `ottla`: `start`, and the command groups of the tools.
+
+Groups are imported when they are called, so that `ottla start` loads no client library and a tool loads no broker, and
+the short texts of `ottla --help` stand here for the same reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, NamedTuple
+
+import click
+
+from ottla import __version__
+from ottla.app.logging import FORMATS, LEVELS
+from ottla.common.errors import OperatorError
+
+EXIT_OPERATOR_ERROR = 2
+
+
+class Mounted(NamedTuple):
+    """A command that lives elsewhere."""
+
+    module: str
+    attribute: str
+    short_help: str
+
+
+MOUNTED = {
+    "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
+    "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
+    "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
+    "log": Mounted("ottla.cli.log", "log", "Look into segment files."),
+    "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
+    "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
+    "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose mounted commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted([*self.commands, *MOUNTED])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now if it is mounted."""
+        mounted = MOUNTED.get(cmd_name)
+        if mounted is None:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(importlib.import_module(mounted.module), mounted.attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list for the help without importing what is mounted."""
+        rows = [(name, command.get_short_help_str(limit=80)) for name, command in self.commands.items()]
+        rows += [(name, mounted.short_help) for name, mounted in MOUNTED.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows))
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from ottla.record.walk import IMPLEMENTATION
+
+        click.echo(f"ottla {__version__} (record module: {IMPLEMENTATION}, Python {sys.version.split()[0]})")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+def cli() -> None:
+    """A commit log that speaks the Kafka wire protocol, with a data pipeline on PySpark."""
+
+
+def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        name, separator, text = value.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE", ctx, parameter)
+        settings[name.strip()] = text.strip()
+    return settings
+
+
+PORT = click.IntRange(0, 65535)
+START_EPILOG = """\b
+Examples:
+  ottla start
+  ottla start --data-dir /var/lib/ottla --port 9092
+  ottla start --config server.properties --set log.retention.hours=24
+  ottla start --port 0 --ready-file ready.json --metrics-port 9404
+"""
+
+
+@cli.command(epilog=START_EPILOG)
+@click.option("--config", type=click.Path(), metavar="FILE", help="A server.properties file.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_settings,
+    help="A broker setting; wins over the file; may be repeated.",
+)
+@click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the data is kept  [default: ./ottla-data]")
+@click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
+@click.option("--ready-file", type=click.Path(), metavar="FILE", help="Write addresses as JSON there once ready.")
+@click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
+def start(**options: Any) -> None:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    from ottla.app.start import StartOptions, run_broker
+
+    sys.exit(run_broker(StartOptions(**options)))
+
+
+def main() -> None:
+    """Entry point of the process."""
+    try:
+        cli(prog_name="ottla")
+    except OperatorError as error:
+        sys.stderr.write(f"ottla: {error}\n")
+        sys.exit(EXIT_OPERATOR_ERROR)

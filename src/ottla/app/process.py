@@ -1,0 +1,244 @@
+"""Everything real around one `Broker`: sockets, signals, the ready file, and the order of start and end.
+
+Listeners are bound first, so that a port in use is told at once and port 0 becomes a real port that can be advertised;
+clients that connect already wait in the kernel. The broker loads its data; only then is anything accepted, and the
+ready file written. At the end: stop accepting, serve no new request, let the broker answer what is parked and write its
+clean-shutdown marker, then close the connections. A broken invariant ends the process without the marker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import signal
+import socket
+from typing import Any, NamedTuple
+
+from ottla import __version__
+from ottla.app.clock import SystemClock, SystemRng
+from ottla.app.disk import RealDisk
+from ottla.app.pool import ThreadPool
+from ottla.app.process_metrics import register_process_metrics
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import InvariantError, OperatorError
+from ottla.metrics.registry import MetricsRegistry
+from ottla.net.connection_set import ConnectionLimits, ConnectionSet
+from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
+from ottla.net.metrics_endpoint import MetricsEndpoint
+from ottla.record.walk import IMPLEMENTATION
+from ottla.server.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+EXIT_BROKEN = 1
+EXIT_INTERRUPTED = 130
+CLOSE_TIMEOUT_S = 5.0
+"""How long clients may take at the end to read what was answered."""
+
+
+class Bound(NamedTuple):
+    """A listening socket and its endpoint with the real port."""
+
+    listening: socket.socket
+    endpoint: Endpoint
+
+
+class BrokerProcess:
+    """One broker in this process, from bind to exit code."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        explicit: frozenset[str],
+        loop_name: str,
+        ready_file: str | None,
+        metrics_port: int | None,
+    ) -> None:
+        """`explicit` are the settings that the operator gave; `ready_file` is absolute."""
+        self._config = config
+        self._explicit = explicit
+        self._loop_name = loop_name
+        self._ready_file = ready_file
+        self._metrics_port = metrics_port
+        self._registry = MetricsRegistry()
+        self._disk = RealDisk()
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> int:
+        """Start, serve until a signal or a broken invariant, stop; returns the exit code. Raises OperatorError."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        bound = bind_listeners(self._config, self._socket_setting("socket.listen.backlog.size", DEFAULT_BACKLOG))
+        metrics = self._bind_metrics()
+        register_process_metrics(self._registry)
+        pool = ThreadPool(loop)
+        broker = Broker(self._config, self._disk, SystemClock(), SystemRng(), loop, pool, self._registry)
+        try:
+            await broker.start([endpoint for _, endpoint in bound])
+        except OSError as error:
+            raise explain_os_error(error, self._config.log_dir) from error
+        limits = connection_limits(self._config)
+        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        listeners = [self._listener(each, connections) for each in bound]
+        endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
+        if metrics is not None:
+            await endpoint.start(metrics.listening)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        gc.freeze()  # what was loaded stays: the collector need not look at it again and again
+        for listener in listeners:
+            listener.start_accepting()
+        self._announce(broker, bound, metrics)
+        await self._stop.wait()
+        for listener in listeners:
+            listener.close()
+        if self._failure is not None:
+            _exit_at_once(EXIT_BROKEN)
+        connections.quiesce()
+        await broker.stop()
+        await connections.close(CLOSE_TIMEOUT_S)
+        endpoint.close()
+        pool.close()
+        logger.info("stopped")
+        return 0
+
+    def halt(self, error: BaseException) -> None:
+        """A broken invariant: stop without writing anything more, since what is in memory can't be trusted."""
+        if self._failure is None:
+            self._failure = error
+            logger.critical("the broker stops, its state contradicts itself: %s", error, exc_info=error)
+            self._stop.set()
+
+    def _bind_metrics(self) -> Bound | None:
+        if self._metrics_port is None:
+            return None
+        host = self._config.listeners[0].host
+        listening = _bind(host, self._metrics_port, DEFAULT_BACKLOG, "--metrics-port")
+        return Bound(listening, Endpoint("metrics", "HTTP", *listening.getsockname()[:2]))
+
+    def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
+        return Listener(
+            bound.listening,
+            bound.endpoint,
+            connections,
+            send_buffer_bytes=self._socket_setting("socket.send.buffer.bytes", -1),
+            receive_buffer_bytes=self._socket_setting("socket.receive.buffer.bytes", -1),
+        )
+
+    def _socket_setting(self, name: str, otherwise: int) -> int:
+        """A setting only where the operator gave it: Kafka's defaults for sockets are worse than the system's."""
+        return self._config.get_int(name) if name in self._explicit else otherwise
+
+    def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
+        """Log that the broker is ready, and write the ready file."""
+        logger.info(
+            "ottla %s is ready: node %d of cluster %s on %s, data in %s, record module %s, %s",
+            __version__,
+            self._config.node_id,
+            broker.cluster_id,
+            ", ".join(endpoint.address for _, endpoint in bound),
+            self._config.log_dir,
+            IMPLEMENTATION,
+            self._loop_name,
+        )
+        if self._ready_file is None:
+            return
+        advertised = broker.advertised_listeners
+        content = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "node_id": self._config.node_id,
+            "cluster_id": broker.cluster_id,
+            "bootstrap_servers": advertised[0].address,
+            "listeners": {endpoint.listener_name: endpoint.address for endpoint in advertised},
+            "metrics": None if metrics is None else metrics.endpoint.address,
+            "data_dir": self._config.log_dir,
+            "record_module": IMPLEMENTATION,
+        }
+        import json  # here, since most brokers write no ready file and each import delays the start
+
+        try:
+            self._disk.write_atomic(self._ready_file, json.dumps(content, indent=2).encode() + b"\n")
+        except OSError as error:
+            logger.error("the ready file %s can't be written: %s", self._ready_file, error.strerror)
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            # The second time the person means it. As safe as a crash: the next start recovers the logs.
+            logger.warning("stopping at once")
+            _exit_at_once(EXIT_INTERRUPTED)
+        logger.info("%s: stopping", signal.Signals(number).name)
+        self._stop.set()
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, InvariantError):
+            self.halt(error)
+        else:
+            logger.error("%s", context.get("message"), exc_info=error)
+
+
+def bind_listeners(config: BrokerConfig, backlog: int) -> list[Bound]:
+    """Bind every listener of the config. Raises OperatorError, with none left bound."""
+    bound: list[Bound] = []
+    try:
+        for endpoint in config.listeners:
+            listening = _bind(endpoint.host, endpoint.port, backlog, "--port or listeners")
+            bound.append(Bound(listening, endpoint._replace(port=listening.getsockname()[1])))
+    except OperatorError:
+        for each in bound:
+            each.listening.close()
+        raise
+    return bound
+
+
+def _bind(host: str, port: int, backlog: int, setting: str) -> socket.socket:
+    try:
+        return bind_socket(host, port, backlog)
+    except OSError as error:
+        place = f"port {port} on {host or 'all addresses'}"
+        if error.errno == errno.EADDRINUSE:
+            reason = "is in use by another program, perhaps another broker: stop that one or choose another port"
+        elif error.errno == errno.EACCES:
+            reason = "may not be opened by this user: choose a port above 1023"
+        else:
+            reason = f"can't be opened ({error.strerror or error}): choose an address of this machine"
+        raise OperatorError(f"{place} {reason} with {setting}") from error
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """The limits of the network layer from the broker's settings."""
+    return ConnectionLimits(
+        socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
+        max_connections=config.get_int("max.connections"),
+        max_connections_per_ip=config.get_int("max.connections.per.ip"),
+        connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
+    )
+
+
+def explain_os_error(error: OSError, data_dir: str) -> OperatorError:
+    """What the operating system refused while the broker started, as one sentence with the way out."""
+    what = error.filename or data_dir
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OperatorError(
+            f"the disk that holds {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OperatorError(
+            f"{what} can't be used ({error.strerror}): let the broker's user read and write it, or set log.dirs "
+            "(--data-dir) to another directory"
+        )
+    return OperatorError(
+        f"{what} can't be used ({error.strerror or error}): check the disk, or set log.dirs (--data-dir) to another one"
+    )
+
+
+def _exit_at_once(code: int) -> None:
+    """End without clean-up: no clean-shutdown marker, so the next start walks the logs."""
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,127 @@
+"""`ottla start`: from the command line and a config file to a `BrokerProcess` on a loop.
+
+Every mistake of the operator ends as OperatorError: one sentence, exit code 2, before anything was served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ottla.app.logging import configure_logging
+from ottla.app.process import BrokerProcess
+from ottla.app.properties import load_properties
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.errors import OperatorError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DATA_DIR = "./ottla-data"
+EXIT_INTERRUPTED = 130
+MAX_DESCRIPTORS = 1 << 20
+
+
+class StartOptions(NamedTuple):
+    """The command line of `ottla start`."""
+
+    config: str | None
+    settings: Mapping[str, str]
+    data_dir: str | None
+    port: int | None
+    ready_file: str | None
+    metrics_port: int | None
+    log_level: str
+    log_format: str
+
+
+def run_broker(options: StartOptions) -> int:
+    """Run until a signal asks for the end; returns the exit code. Raises OperatorError."""
+    configure_logging(options.log_level, options.log_format)
+    settings = read_settings(options)
+    config, warnings = BrokerConfig.parse(settings)
+    for warning in warnings:
+        logger.warning("%s", warning)
+    ready_file = prepare_ready_file(options.ready_file)
+    raise_descriptor_limit()
+    loop_factory, loop_name = choose_loop()
+    process = BrokerProcess(config, frozenset(settings), loop_name, ready_file, options.metrics_port)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(process.run())
+    except KeyboardInterrupt:  # before the broker has its own handler
+        return EXIT_INTERRUPTED
+
+
+def read_settings(options: StartOptions) -> dict[str, str]:
+    """All settings by Kafka's names: the file, `--set` over it, the shorthands over both. Raises OperatorError."""
+    settings = load_properties(options.config) if options.config is not None else {}
+    settings.update(options.settings)
+    if options.data_dir is not None:
+        settings["log.dirs"] = options.data_dir
+    if options.port is not None:
+        settings["listeners"] = _with_port(settings.get("listeners", ""), options.port)
+    data_dir = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
+    if "," not in data_dir:
+        # The broker works with absolute paths; several directories are for the config table to refuse.
+        settings["log.dirs"] = os.path.abspath(os.path.expanduser(data_dir.strip()))
+    return settings
+
+
+def _with_port(listeners: str, port: int) -> str:
+    """`listeners` with the port of its plaintext listener replaced."""
+    items = [item.strip() for item in listeners.split(",") if item.strip()]
+    if not items:
+        return f"PLAINTEXT://127.0.0.1:{port}"
+    places = [place for place, item in enumerate(items) if item.upper().startswith("PLAINTEXT://") or len(items) == 1]
+    if len(places) != 1:
+        raise OperatorError(
+            "--port needs one listener named PLAINTEXT in listeners; set the ports in listeners instead"
+        )
+    address, _, _ = items[places[0]].rpartition(":")
+    items[places[0]] = f"{address}:{port}"
+    return ",".join(items)
+
+
+def choose_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
+    """uvloop where it is installed, asyncio's own loop otherwise; and its name."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop, "asyncio"
+    return uvloop.new_event_loop, "uvloop"
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as the system lets this process have: sockets and segments both need them."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        logger.info("the limit on open files stays at %d: %s", soft, error)
+
+
+def prepare_ready_file(path: str | None) -> str | None:
+    """The absolute path; a file of an earlier run is removed, since it would lie. Raises OperatorError."""
+    if path is None:
+        return None
+    path = os.path.abspath(path)
+    folder = os.path.dirname(path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OperatorError(f"no file can be made in {folder}; choose another place for --ready-file")
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise OperatorError(
+            f"the ready file {path} can't be replaced: {error.strerror}; choose another one with --ready-file"
+        ) from error
+    return path
