@@ -1,0 +1,241 @@
+"""Loads from a real broker by a real Spark: exactly once, whoever dies or races; the table is there for others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.pipeline.land import Landed  # noqa: E402
+from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
+from ottla.pipeline.plan import DataLossError, PlanSettings  # noqa: E402
+from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
+from ottla.pipeline.tables.delta import DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+pytestmark = pytest.mark.pipeline
+
+DRIVER = Path(__file__).with_name("driver.py")
+numbers = itertools.count()
+
+
+@pytest.fixture
+def bootstrap(ottla_broker: Broker) -> str:
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic of three partitions."""
+    name = f"load-{next(numbers)}"
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topic(name, 3)
+    return name
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def load_topic(spark: Any, bootstrap: str, topic: str, table: Path) -> Callable[..., LoadSummary]:
+    """Load the topic into the table with the shared session."""
+
+    def session() -> AbstractContextManager[Any]:
+        return nullcontext(spark)
+
+    def run(observer: Observer | None = None, **settings: Any) -> LoadSummary:
+        return load([topic], DeltaTarget(table), bootstrap, session, PlanSettings(**settings), observer)
+
+    return run
+
+
+def produce(bootstrap: str, topic: str, values: Sequence[bytes], codec: str = "none", **options: Any) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **options}
+    )
+    for number, value in enumerate(values):
+        producer.produce(topic, value, key=b"k%d" % (number % 17))
+    assert producer.flush(30) == 0
+
+
+def values(start: int, end: int) -> list[bytes]:
+    return [b"%08d" % number for number in range(start, end)]
+
+
+def loaded(table: Path) -> list[bytes]:
+    """All values in the table, by a reader that is not ours."""
+    found: list[bytes] = deltalake.DeltaTable(str(table)).to_pyarrow_table().column("value").to_pylist()
+    return sorted(found)
+
+
+def test_loads_what_is_new_and_nothing_twice(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        produce(bootstrap, topic, values(1_000 * number, 1_000 * (number + 1)), codec)
+    first = load_topic()
+    assert (first.rows, first.version, first.partitions) == (5_000, 1, 3)
+    assert loaded(table) == values(0, 5_000)
+    again = load_topic()
+    assert (again.rows, again.version) == (0, None)
+    produce(bootstrap, topic, values(5_000, 5_500), "zstd")
+    third = load_topic()
+    assert (third.rows, third.version) == (500, 2)
+    assert third.ranges == {name: (first.ranges[name][1], end) for name, (start, end) in third.ranges.items()}
+    assert loaded(table) == values(0, 5_500)
+
+
+def test_keys_headers_nulls_and_times_as_a_client_sent_them(
+    spark: Any, bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, None, key=b"gone", partition=1, timestamp=1_700_000_000_123)
+    producer.produce(topic, b"", partition=1, headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_124)
+    assert producer.flush(30) == 0
+    load_topic()
+    register_tables(spark, [DeltaTarget(table)])
+    rows = run_sql(spark, "select * from records order by offset").to_pylist()
+    assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [(topic, 1, 0), (topic, 1, 1)]
+    assert [(row["key"], row["value"]) for row in rows] == [(b"gone", None), (None, b"")]
+    assert [round(row["timestamp"].timestamp() * 1000) for row in rows] == [1_700_000_000_123, 1_700_000_000_124]
+    assert [list(row["headers"]) for row in rows] == [
+        [],
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+    ]
+    assert run_sql(spark, "select count(*) as n from `table`").to_pylist() == [{"n": 2}]
+
+
+def test_many_small_tasks_and_partition_columns(spark: Any, bootstrap: str, topic: str, table: Path) -> None:
+    produce(bootstrap, topic, [b"x" * 1_000 + value for value in values(0, 3_000)])
+    target = DeltaTarget(table, ("topic", "partition"))
+    settings = PlanSettings(max_bytes_per_task=200_000)
+    summary = load([topic], target, bootstrap, lambda: nullcontext(spark), settings)
+    assert summary.tasks > 10
+    assert summary.rows == 3_000
+    register_tables(spark, [target])
+    found = run_sql(spark, "select topic, partition, count(distinct offset) as n from records group by all").to_pylist()
+    assert {row["topic"] for row in found} == {topic}
+    assert {row["partition"]: row["n"] for row in found} == {
+        int(name.rpartition("/")[2]): end for name, (_, end) in summary.ranges.items()
+    }
+
+
+def test_the_second_of_two_racing_loads_is_refused(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    """The other load plans, lands and commits after this one landed and before it commits."""
+    produce(bootstrap, topic, values(0, 1_000))
+
+    class Overtaken(Observer):
+        def landed(self, rows: Sequence[Landed]) -> None:
+            assert load_topic().rows == 1_000
+
+    with pytest.raises(StaleCommitError, match="nothing of this load was committed"):
+        load_topic(Overtaken())
+    assert loaded(table) == values(0, 1_000)
+    files = deltalake.DeltaTable(str(table)).file_uris()
+    assert sorted(str(path) for path in table.glob("*.parquet")) == sorted(files)
+    produce(bootstrap, topic, values(1_000, 1_100))
+    assert load_topic().rows == 100
+    assert loaded(table) == values(0, 1_100)
+
+
+@pytest.mark.parametrize("step", ["before landing", "before commit", "after commit"])
+def test_a_killed_driver_loses_and_doubles_nothing(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
+) -> None:
+    produce(bootstrap, topic, values(0, 1_000))
+    load_topic()
+    produce(bootstrap, topic, values(1_000, 3_000))
+    command = [sys.executable, str(DRIVER), step, bootstrap, topic, str(table)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    committed = step == "after commit"
+    assert loaded(table) == values(0, 3_000 if committed else 1_000)
+    files = {str(path) for path in table.glob("*.parquet")}
+    orphans = files - set(deltalake.DeltaTable(str(table)).file_uris())
+    assert bool(orphans) == (step == "before commit")
+    assert load_topic().rows == (0 if committed else 2_000)
+    assert loaded(table) == values(0, 3_000)
+    assert load_topic().version is None
+
+
+def test_a_topic_made_again_is_loaded_from_its_start(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    produce(bootstrap, topic, values(0, 300))
+    load_topic()
+    with Cluster(bootstrap) as cluster:
+        cluster.delete_topics([topic])
+        cluster.create_topic(topic, 1)
+    produce(bootstrap, topic, values(300, 400))
+    summary = load_topic()
+    assert summary.rows == 100
+    assert "deleted and created again" in summary.notes[0]
+    assert loaded(table) == values(0, 400)
+
+
+def test_records_deleted_before_the_load(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for value in values(0, 100):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    load_topic()
+    for value in values(100, 200):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    (future,) = admin.delete_records([confluent_kafka.TopicPartition(topic, 0, 150)]).values()
+    assert future.result(30).low_watermark == 150
+    with pytest.raises(DataLossError, match="offsets 100 to 149 were deleted"):
+        load_topic()
+    summary = load_topic(on_data_loss="skip")
+    assert (summary.rows, summary.skipped_offsets) == (50, 50)
+    assert loaded(table) == values(0, 100) + values(150, 200)
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+
+
+def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
+    produce(bootstrap, topic, values(0, 500))
+    arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]")
+    first = run_cli(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert f"Loaded 500 rows from 3 partitions of {topic}" in first.stdout
+    assert first.stderr == ""
+    second = run_cli(*arguments, "--json")
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["rows"] == 0
+    query = "select cast(value as string) as v, value, offset >= 0 as ok from records order by v limit 1"
+    result = run_cli("sql", query, "--table", str(table), "--json", "--master", "local[1]")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == [{"v": "00000000", "value": "00000000", "ok": True}]
+    assert result.stderr == ""
+    missing = run_cli("load", "--topics", "no-such-topic", "--table", str(table), "-b", bootstrap)
+    assert missing.returncode == 1
+    assert missing.stderr == "Topic 'no-such-topic' does not exist.\n"
+    empty = table.parent / "empty"
+    empty.mkdir()
+    nothing = run_cli("sql", "select 1", "--table", str(empty))
+    assert nothing.returncode == 2
+    assert "There is no Delta table in" in nothing.stderr
