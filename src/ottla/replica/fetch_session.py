@@ -1,10 +1,10 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches, requests carry only changes.
 
 A session is found by its id on any connection and is good for one epoch at a time: a request with another epoch than
-the expected one is refused, so a lost response can never make both sides disagree about what is being fetched. The cache
-is bounded by `max.incremental.fetch.session.cache.slots`; a session that was idle for two minutes gives way to a new
-one, and so does, once it is two minutes old, a smaller consumer session to a bigger or a follower's one. Who gets no
-slot is served without a session.
+the expected one is refused, so a lost response can never make both sides disagree about what is being fetched. The
+cache is bounded by `max.incremental.fetch.session.cache.slots`; a session that was idle for two minutes gives way to a
+new one, and so does, once it is two minutes old, a smaller consumer session to a bigger or a follower's one. Who gets
+no slot is served without a session.
 
 State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
 belongs into an incremental response. Left out: reading of partitions, and who asks.
@@ -84,17 +84,16 @@ class SessionPartition:
         self.max_bytes = requested.partition_max_bytes
         self.replica_log_start_offset = requested.log_start_offset
 
+    def moved(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether one of the offsets differs from what was told last."""
+        return high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset
+
     def accept(self, error_code: int, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Note what is being answered; True when it is news for an incremental response (records, moved offsets, errors).
+        """Note what is being answered; True when it is news for an incremental response.
 
         After an error the partition is news again next time, so that its recovery shows.
         """
-        news = (
-            has_records
-            or error_code != 0
-            or high_watermark != self.sent_high_watermark
-            or log_start_offset != self.sent_log_start_offset
-        )
+        news = has_records or error_code != 0 or self.moved(high_watermark, log_start_offset)
         self.sent_high_watermark = high_watermark if error_code == 0 else -1
         self.sent_log_start_offset = log_start_offset
         return news
@@ -143,7 +142,7 @@ class FetchContext:
     __slots__ = ("incremental", "partitions", "session", "session_id")
 
     def __init__(
-        self, partitions: Sequence[SessionPartition], session: FetchSession | None, session_id: int, incremental: bool
+        self, partitions: list[SessionPartition], session: FetchSession | None, session_id: int, incremental: bool
     ) -> None:
         self.partitions = partitions
         self.session = session

@@ -40,7 +40,7 @@ def find_offset(partition: Partition, timestamp: int, isolation_level: int, *, f
     log = partition.log
     end = log.log_end_offset if from_replica else partition.read_end(isolation_level)
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-        return FoundOffset(log.log_start_offset, NO_TIMESTAMP, log.epoch_for_offset(log.log_start_offset))
+        return FoundOffset(log.log_start_offset, NO_TIMESTAMP, log.epochs.epoch_for_offset(log.log_start_offset))
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         # Without tiered storage nothing is tiered and nothing waits for upload (KIP-1005, KIP-1023).
         return NOT_FOUND
@@ -48,7 +48,7 @@ def find_offset(partition: Partition, timestamp: int, isolation_level: int, *, f
         if not from_replica:
             check_high_watermark(partition)
         return FoundOffset(end, NO_TIMESTAMP, partition.leader_epoch)
-    found = _max_timestamp(partition) if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
     if found is not None and found[0] < end:
         return FoundOffset(*found)
     if not from_replica:
@@ -60,10 +60,3 @@ def check_high_watermark(partition: Partition) -> None:
     """Raise OFFSET_NOT_AVAILABLE right after an election, when answering could show offsets going back (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-
-
-def _max_timestamp(partition: Partition) -> tuple[int, int, int] | None:
-    offset, timestamp = partition.log.max_timestamp()
-    if offset < 0:
-        return None
-    return offset, timestamp, partition.log.epoch_for_offset(offset)

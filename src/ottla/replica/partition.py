@@ -1,11 +1,12 @@
 """One partition as its leader sees it: epochs, in-sync replicas, high watermark, append and read.
 
-The partition owns its replication state; the log below knows nothing of it. The high watermark is the smallest log end of
-the in-sync replicas, here computed for the local replica alone, and it never passes what the flush policy still owes:
-when an append reached `flush.messages`, consumers and acknowledgements wait for the fsync, which runs in the pool.
+The partition owns its replication state; the log below knows nothing of it. The high watermark is the smallest log end
+of the in-sync replicas, here computed for the local replica alone, and it never passes what the flush policy still
+owes: when an append reached `flush.messages`, consumers and acknowledgements wait for the fsync, which runs in the
+pool.
 
-Invariants: the high watermark never goes back while this broker leads; `leader_epoch` only rises; an append happens only
-while this broker leads. Left out: what requests look like (server), file handling (storage).
+Invariants: the high watermark never goes back while this broker leads; `leader_epoch` only rises; an append happens
+only while this broker leads. Left out: what requests look like (server), file handling (storage).
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ class Partition:
     __slots__ = (
         "_alone_in_sync",
         "_flush_owed",
-        "_flushing",
         "_pool",
         "_purgatory",
         "appended_bytes",
@@ -59,7 +59,6 @@ class Partition:
         "is_leader",
         "leader_epoch_start_offset",
         "log",
-        "min_insync_replicas",
         "node_id",
         "offline",
         "produce_watch",
@@ -87,15 +86,13 @@ class Partition:
         self.state = PartitionState(NO_LEADER, NO_EPOCH, NO_EPOCH, (), ())
         self.is_leader = False
         self.offline = False
-        self.min_insync_replicas = 1
         self.leader_epoch_start_offset = 0
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.high_watermark = log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.fetch_watch = Watch()
         self.produce_watch = Watch()
         self.appended_bytes = 0
         self._alone_in_sync = False
         self._flush_owed = 0
-        self._flushing = False
         self._purgatory = purgatory
         self._pool = pool
 
@@ -119,7 +116,7 @@ class Partition:
         self._alone_in_sync = self.is_leader and state.isr == (self.node_id,)
         if new_epoch:
             if self.is_leader:
-                self.log.start_leader_epoch(state.leader_epoch)
+                self.log.assign_leader_epoch(state.leader_epoch)
                 self.leader_epoch_start_offset = self.log.log_end_offset
             self._purgatory.touch(self.fetch_watch, force=True)
             self._purgatory.touch(self.produce_watch, force=True)
@@ -153,19 +150,19 @@ class Partition:
         """
         if not self.is_leader or self.offline:
             self.check_leader()
-        if acks_all and len(self.state.isr) < self.min_insync_replicas:
+        log = self.log
+        if acks_all and len(self.state.isr) < log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.state.isr)} replica in sync, min.insync.replicas is {self.min_insync_replicas}",
+                f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        log = self.log
         result = log.append_as_leader(buffer, start, end, self.state.leader_epoch)
         if not result.duplicate:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
-            elif self._alone_in_sync and not self._flushing:
-                self.high_watermark = log.log_end_offset
+            elif self._alone_in_sync and log.recovery_point >= self._flush_owed:
+                self.high_watermark = log.high_watermark = log.log_end_offset
             watch = self.fetch_watch
             if watch.waiters and not watch.touched:
                 self._purgatory.touch(watch)
@@ -179,18 +176,12 @@ class Partition:
 
     def _request_flush(self, up_to_offset: int) -> None:
         self._flush_owed = max(self._flush_owed, up_to_offset)
-        if not self._flushing:
-            self._flushing = True
-            self._pool.submit(self.log.begin_flush(), self._flush_done)
+        self.log.request_flush(self._pool, self._flush_done)
 
-    def _flush_done(self, flushed_up_to: int | None, error: BaseException | None) -> None:
-        self._flushing = False
-        if error is not None or flushed_up_to is None:
+    def _flush_done(self, error: BaseException | None) -> None:
+        if error is not None:
             self.mark_offline()
             return
-        self.log.finish_flush(flushed_up_to)
-        if self.log.recovery_point < self._flush_owed:
-            self._request_flush(self._flush_owed)
         self._maybe_advance_high_watermark()
         self._purgatory.touch(self.produce_watch)
 
@@ -203,9 +194,10 @@ class Partition:
     def _maybe_advance_high_watermark(self) -> None:
         if not self._alone_in_sync:
             return
-        end = self.log.recovery_point if self._flushing else self.log.log_end_offset
+        flush_owed = self.log.recovery_point < self._flush_owed
+        end = self.log.recovery_point if flush_owed else self.log.log_end_offset
         if end > self.high_watermark:
-            self.high_watermark = end
+            self.high_watermark = self.log.high_watermark = end
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
 
@@ -214,7 +206,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The end of what read_committed may see."""
-        return min(self.log.last_stable_offset, self.high_watermark)
+        return self.log.last_stable_offset(self.high_watermark)
 
     def read_end(self, isolation_level: int) -> int:
         """The end of what a consumer may see."""
@@ -250,10 +242,9 @@ class Partition:
         cleanup policy is `delete`.
         """
         self.check_leader()
-        if "delete" not in self.log.config.cleanup_policy:
+        if not self.log.config.deleted_by_age_or_size:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "records of a topic that is only compacted are not deleted")
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.log.delete_records(target)
-        return self.log.log_start_offset
+        return self.log.delete_records(target)

@@ -134,6 +134,8 @@ class Purgatory:
 
     def _fail(self, operation: DelayedOperation, error: Exception) -> None:
         self._forget(operation)
+        if isinstance(error, InvariantError):
+            raise error
         self._failures(type(operation).__name__, error)
         try:
             operation.fail(error)

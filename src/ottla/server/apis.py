@@ -1,0 +1,49 @@
+"""The table of what this broker serves: one row an API, in the order of their keys."""
+
+from __future__ import annotations
+
+from ottla.server.dispatch import DeclaredApi, HotApi
+from ottla.server.handlers.alter_configs import ALTER_CONFIGS
+from ottla.server.handlers.api_versions import API_VERSIONS
+from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
+from ottla.server.handlers.create_topics import CREATE_TOPICS
+from ottla.server.handlers.delete_records import DELETE_RECORDS
+from ottla.server.handlers.delete_topics import DELETE_TOPICS
+from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
+from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
+from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
+from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from ottla.server.handlers.fetch import FETCH
+from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
+from ottla.server.handlers.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from ottla.server.handlers.init_producer_id import INIT_PRODUCER_ID
+from ottla.server.handlers.list_config_resources import LIST_CONFIG_RESOURCES
+from ottla.server.handlers.list_offsets import LIST_OFFSETS
+from ottla.server.handlers.metadata import METADATA
+from ottla.server.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from ottla.server.handlers.produce import PRODUCE
+from ottla.server.handlers.update_features import UPDATE_FEATURES
+
+BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    FIND_COORDINATOR,
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DELETE_RECORDS,
+    INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    CREATE_PARTITIONS,
+    INCREMENTAL_ALTER_CONFIGS,
+    UPDATE_FEATURES,
+    DESCRIBE_CLUSTER,
+    LIST_CONFIG_RESOURCES,
+    DESCRIBE_TOPIC_PARTITIONS,
+)
+"""What a broker listener serves."""

@@ -1,0 +1,135 @@
+"""What handlers work with: the broker's parts, wired once in `server.broker` and handed to every handler."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock, Rng
+from ottla.common.disk import Disk
+from ottla.controller.driver import Controller
+from ottla.metadata.image import NO_LEADER, MetadataImage
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.replica.fetch_session import FetchSessionCache, TopicKey
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.purgatory import Purgatory
+from ottla.server.failures import Failures
+from ottla.server.producer_id_source import ProducerIdSource
+from ottla.server.statistics import BrokerStatistics
+
+
+class ReachableBroker(NamedTuple):
+    """A broker as clients of one listener are told of it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+class BrokerContext:
+    """The parts of one running broker. Handlers read it; only `server.broker` writes."""
+
+    __slots__ = (
+        "_brokers_on",
+        "_brokers_on_image",
+        "clock",
+        "cluster_id",
+        "config",
+        "controller",
+        "disk",
+        "failures",
+        "fetch_max_bytes",
+        "node_id",
+        "producer_ids",
+        "publisher",
+        "purgatory",
+        "replicas",
+        "rng",
+        "sessions",
+        "statistics",
+    )
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        cluster_id: str,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        publisher: MetadataPublisher,
+        controller: Controller,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        sessions: FetchSessionCache,
+        producer_ids: ProducerIdSource,
+        statistics: BrokerStatistics,
+        failures: Failures,
+    ) -> None:
+        self.node_id = config.node_id
+        self.cluster_id = cluster_id
+        self.disk = disk
+        self.clock = clock
+        self.rng = rng
+        self.publisher = publisher
+        self.controller = controller
+        self.replicas = replicas
+        self.purgatory = purgatory
+        self.sessions = sessions
+        self.producer_ids = producer_ids
+        self.statistics = statistics
+        self.failures = failures
+        self._brokers_on: dict[tuple[str, bool], list[ReachableBroker]] = {}
+        self._brokers_on_image: MetadataImage | None = None
+        self.use_config(config)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Take over settings, at the start and when a dynamic one changed."""
+        self.config = config
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata."""
+        return self.publisher.image
+
+    @property
+    def internal_topics(self) -> frozenset[str]:
+        return INTERNAL_TOPICS
+
+    def brokers_on(self, listener_name: str, *, include_fenced: bool = False) -> list[ReachableBroker]:
+        """Brokers that have an address on a listener, by id; remembered as long as the brokers are the same."""
+        image = self.publisher.image
+        if self._brokers_on_image is None or self._brokers_on_image.brokers is not image.brokers:
+            self._brokers_on.clear()
+            self._brokers_on_image = image
+        found = self._brokers_on.get((listener_name, include_fenced))
+        if found is None:
+            found = []
+            for broker_id in sorted(image.brokers):
+                broker = image.brokers[broker_id]
+                endpoint = broker.endpoint(listener_name)
+                if endpoint is not None and (include_fenced or not broker.fenced):
+                    found.append(ReachableBroker(broker_id, endpoint.host, endpoint.port, broker.rack, broker.fenced))
+            self._brokers_on[(listener_name, include_fenced)] = found
+        return found
+
+    def alive_brokers(self) -> frozenset[int]:
+        """Ids of the brokers that are not fenced."""
+        return frozenset(broker.broker_id for broker in self.publisher.image.brokers.values() if not broker.fenced)
+
+    def controller_id(self) -> int:
+        """The broker that admin clients are sent to: any live one serves; here it is this one."""
+        return self.node_id
+
+    def current_leader(self, topic: TopicKey, index: int) -> tuple[int, int] | None:
+        """(leader id, leader epoch) as the metadata has it, for answers to a client that asked the wrong broker."""
+        image = self.publisher.image
+        known = image.topic(topic) if isinstance(topic, str) else image.topic_by_id(topic)
+        partition = None if known is None else known.partitions.get(index)
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        return partition.leader, partition.leader_epoch

@@ -1,0 +1,220 @@
+"""From a frame to a handler and back: header, version check, errors contained, latency counted.
+
+Invariants: nothing but ProtocolError leaves `handle`, and that closes the connection, and InvariantError, which ends
+the broker; every accepted request is answered exactly once, unless it is a produce with acks=0 or its connection
+closed; an API or version that is not in the table is never handed to a handler.
+
+Left out: what requests mean (`server.handlers`), and the order of requests of one connection, which the connection
+keeps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from ottla.common.channel import Channel, Part
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.protocol.codec import read_message
+from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.registry import API, ApiKey, ApiSpec
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.context import BrokerContext
+from ottla.server.request import Request
+from ottla.server.statistics import ApiStatistics
+
+_KEY_AND_VERSION = struct.Struct(">hh")
+_KEY_VERSION_CORRELATION = struct.Struct(">hhi")
+
+Serve = Callable[[BrokerContext, Request, bytearray, int, int], "list[Part] | None"]
+Handle = Callable[[BrokerContext, Request, Any], "object | None"]
+ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
+
+
+class HotApi(NamedTuple):
+    """An API with a hand-written codec: the handler parses and encodes by itself."""
+
+    key: ApiKey
+    serve: Serve
+
+
+class DeclaredApi(NamedTuple):
+    """An API whose messages are declared: the handler gets the request message and returns the response message.
+
+    `handle` returns None when it parked the request. `error_response` makes the response for a request that failed as a
+    whole; None when the response has no place for it, then the connection closes.
+    """
+
+    key: ApiKey
+    handle: Handle
+    error_response: ErrorResponse
+
+
+class _Entry:
+    """One row of the table, with its counters."""
+
+    __slots__ = ("declared", "highest", "lowest", "name", "serve", "spec", "statistics")
+
+    def __init__(self, api: HotApi | DeclaredApi, statistics: ApiStatistics) -> None:
+        self.spec = API[api.key]
+        self.name = statistics.name
+        self.lowest = self.spec.min_version
+        self.highest = self.spec.max_version
+        self.statistics = statistics
+        self.serve = api.serve if isinstance(api, HotApi) else None
+        self.declared = api if isinstance(api, DeclaredApi) else None
+
+
+class RequestDispatcher:
+    """Implements `ottla.common.channel.Dispatcher` for one broker."""
+
+    __slots__ = ("_context", "_entries", "_parked", "_stopped")
+
+    def __init__(self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi]) -> None:
+        self._context = context
+        self._entries: dict[int, _Entry] = {}
+        for api in apis:
+            statistics = context.statistics.add_api(api.key, API[api.key].name)
+            self._entries[api.key] = _Entry(api, statistics)
+        self._parked: dict[int, DelayedOperation] = {}
+        self._stopped = False
+
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """Serve one request; see `ottla.common.channel.Dispatcher`."""
+        if end - start < _KEY_VERSION_CORRELATION.size:
+            raise ProtocolError(f"a request of {end - start} bytes has no header")
+        api_key, api_version = _KEY_AND_VERSION.unpack_from(buffer, start)
+        entry = self._entries.get(api_key)
+        if entry is None:
+            raise ProtocolError(f"API key {api_key} is not known here")
+        if self._stopped:
+            raise ProtocolError("the broker is stopping")
+        if not entry.lowest <= api_version <= entry.highest:
+            return self._unsupported_version(entry, buffer, start)
+        started_s = self._context.clock.monotonic()
+        header = parse_request_header(buffer, start, end)
+        request = Request(self, channel, api_key, api_version, header.correlation_id, header.client_id, started_s)
+        entry.statistics.requests.value += 1
+        try:
+            if entry.serve is not None:
+                parts = entry.serve(self._context, request, buffer, header.body_start, end)
+            else:
+                parts = self._serve_declared(entry, request, buffer, header.body_start, end)
+        except ProtocolError:
+            self._context.statistics.protocol_errors.value += 1
+            raise
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.failures(entry.name, error)
+            raise ProtocolError(f"{entry.name} v{api_version} failed inside the broker") from None
+        if parts is not None:
+            entry.statistics.latency_ms.observe((self._context.clock.monotonic() - started_s) * 1000)
+        return parts
+
+    def connection_closed(self, channel: Channel) -> None:
+        """Forget what is parked for a connection that is gone."""
+        operation = self._parked.pop(channel.id, None)
+        if operation is not None:
+            self._context.purgatory.cancel(operation)
+
+    def stop(self) -> None:
+        """Refuse what comes from now on; what is parked is still answered."""
+        self._stopped = True
+
+    def apis(self) -> list[ApiSpec]:
+        """Everything that is served, by key."""
+        return [self._entries[key].spec for key in sorted(self._entries)]
+
+    # --- for Request -----------------------------------------------------------------------------------------------
+
+    def parked(self, request: Request, operation: DelayedOperation) -> None:
+        """Remember which operation to cancel when the connection of `request` closes."""
+        self._parked[request.channel.id] = operation
+
+    def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
+        """Finish a parked request of a declared API."""
+        if request.channel.closed:
+            return
+        entry = self._entries[request.api_key]
+        try:
+            parts = self._build(entry, request, build)
+        except ProtocolError as error:
+            request.channel.close(str(error))
+            return
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.failures(entry.name, error)
+            request.channel.close(f"{entry.name} failed inside the broker")
+            return
+        self.finish_parked(request, parts)
+
+    def finish_parked(self, request: Request, parts: list[Part]) -> None:
+        """Send the response of a parked request."""
+        self._parked.pop(request.channel.id, None)
+        elapsed_s = self._context.clock.monotonic() - request.started_s
+        self._entries[request.api_key].statistics.latency_ms.observe(elapsed_s * 1000)
+        request.channel.respond(parts)
+
+    def count_error(self, request: Request, error_code: int) -> None:
+        """Note an error code in an answer."""
+        self._entries[request.api_key].statistics.failed(error_code)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _serve_declared(
+        self, entry: _Entry, request: Request, buffer: bytearray, body_start: int, end: int
+    ) -> list[Part] | None:
+        api = entry.declared
+        if api is None:
+            raise InvariantError(f"{entry.name} has no handler")
+        message: Any
+        message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end)
+        request.fail = lambda code, text: api.error_response(message, code, text)
+        parked = False
+
+        def build() -> object:
+            nonlocal parked
+            response = api.handle(self._context, request, message)
+            parked = response is None
+            return response
+
+        parts = self._build(entry, request, build)
+        return None if parked else parts
+
+    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part]:
+        """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""
+        try:
+            response = build()
+            if response is None:
+                return []
+        except KafkaError as error:
+            response = self._failed(request, error.code, error.message)
+        except (ProtocolError, InvariantError):
+            raise
+        except Exception as error:
+            self._context.failures(entry.name, error)
+            response = self._failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        if response is None:
+            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+        return [encode_response(request.api_key, request.api_version, request.correlation_id, response)]
+
+    def _failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
+        self.count_error(request, code)
+        return None if request.fail is None else request.fail(code, text)
+
+    def _unsupported_version(self, entry: _Entry, buffer: bytearray, start: int) -> list[Part]:
+        """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
+        api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(buffer, start)
+        if api_key != ApiKey.API_VERSIONS:
+            raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")
+        entry.statistics.requests.value += 1
+        entry.statistics.failed(ErrorCode.UNSUPPORTED_VERSION)
+        response = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(api_key=api_key, min_version=entry.lowest, max_version=entry.highest)],
+        )
+        return [encode_response(api_key, 0, correlation_id, response)]

@@ -1,0 +1,114 @@
+"""DescribeTopicPartitions (75): version 0 (KIP-966). Topics in pages of partitions, with eligible leader replicas.
+
+Topics are walked by name; the cursor names the first partition of the next page. No topic is created here.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.image import NO_LEADER, PartitionImage
+from ottla.metadata.topic_names import INTERNAL_TOPICS, validate_topic_name
+from ottla.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.authorized import TOPIC_OPERATIONS
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+
+def handle(
+    context: BrokerContext, request: Request, message: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page from the cursor on; the broker's `max.request.partition.size.limit` bounds it too."""
+    cursor = message.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid.")
+    limit = context.config.get_int("max.request.partition.size.limit")
+    limit = max(1, min(limit, message.response_partition_limit))
+    ask_all = not message.topics
+    names = sorted(context.image.topics if ask_all else {topic.name for topic in message.topics})
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        first = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            if name == cursor.topic_name:
+                first = cursor.partition_index
+        if limit <= 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        taken, following = _append_topic(context, response, name, first, limit)
+        limit -= taken
+        if following is not None:
+            response.next_cursor = Cursor(topic_name=name, partition_index=following)
+            break
+    for described in response.topics:
+        if described.error_code:
+            request.count_error(described.error_code)
+    return response
+
+
+def _append_topic(
+    context: BrokerContext, response: DescribeTopicPartitionsResponse, name: str, first: int, limit: int
+) -> tuple[int, int | None]:
+    """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
+    topic = context.image.topic(name)
+    if topic is None:
+        response.topics.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=_why_missing(name)))
+        return 0, None
+    alive = context.alive_brokers()
+    indexes = [index for index in topic.partitions if index >= first]
+    response.topics.append(
+        DescribeTopicPartitionsResponseTopic(
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=TOPIC_OPERATIONS,
+            partitions=[_partition(index, topic.partitions[index], alive) for index in indexes[:limit]],
+        )
+    )
+    following = indexes[limit] if len(indexes) > limit else None
+    return min(len(indexes), limit), following
+
+
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _partition(
+    index: int, partition: PartitionImage, alive: frozenset[int]
+) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=[broker_id for broker_id in partition.replicas if broker_id not in alive],
+    )
+
+
+def error_response(
+    message: DescribeTopicPartitionsRequest, code: ErrorCode, text: str
+) -> DescribeTopicPartitionsResponse:
+    """The same error for every topic that was named."""
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in message.topics]
+    )
+
+
+DESCRIBE_TOPIC_PARTITIONS = DeclaredApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle, error_response)

@@ -1,0 +1,284 @@
+"""Fetch (1): versions 4 to 18, long poll, sessions (KIP-227), topic ids from 13 on (KIP-516).
+
+A request is answered at once when it finds `min_bytes`, an error, or may not wait; else it parks under the watches of
+its partitions and reads again when they changed. The first batch is returned even when it is larger than all limits,
+so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here.
+
+The replica id of a follower is refused: this cluster has no other replicas, and nobody may move a high watermark by
+claiming to be one (CVE-2018-1288).
+"""
+
+from __future__ import annotations
+
+from ottla.common.channel import Part
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.protocol.fetch import (
+    TOPIC_ID_FROM,
+    FetchPartitionResult,
+    ParsedFetchRequest,
+    encode_fetch_response,
+    parse_fetch,
+)
+from ottla.protocol.primitives import NodeEndpoint, Topic
+from ottla.protocol.registry import ApiKey
+from ottla.replica.fetch_session import FetchContext, SessionPartition
+from ottla.replica.partition import READ_COMMITTED, Partition
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import HotApi
+from ottla.server.request import Request
+
+FIRST_VERSION_WITH_ENDPOINTS = 16
+_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Rows = list[tuple[SessionPartition, FetchPartitionResult]]
+
+
+class ReadRound:
+    """One pass over the partitions of a fetch: what was read, and whether it must be answered at once."""
+
+    __slots__ = ("byte_count", "rows", "urgent")
+
+    def __init__(self) -> None:
+        self.rows: Rows = []
+        self.byte_count = 0
+        self.urgent = False
+
+    def release(self) -> None:
+        """Give the regions back that will not be sent."""
+        for _, result in self.rows:
+            if result.records is not None and not isinstance(result.records, bytes):
+                result.records.release()
+        self.rows.clear()
+
+
+class Fetch:
+    """A fetch request with its session, ready to be read as often as needed."""
+
+    __slots__ = ("_context", "_message", "_request", "_session")
+
+    def __init__(
+        self, context: BrokerContext, request: Request, message: ParsedFetchRequest, session: FetchContext
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._message = message
+        self._session = session
+
+    @property
+    def partitions(self) -> list[SessionPartition]:
+        """What is asked for."""
+        return self._session.partitions
+
+    def read(self) -> ReadRound:
+        """Read all partitions in order, within the limits of request and partitions."""
+        done = ReadRound()
+        rows = done.rows
+        incremental = self._session.incremental
+        isolation_level = self._message.isolation_level
+        aborted: tuple[tuple[int, int], ...] | None = () if isolation_level == READ_COMMITTED else None
+        left = min(self._message.max_bytes, self._context.fetch_max_bytes)
+        find = self._context.replicas.find
+        for asked in self._session.partitions:
+            try:
+                partition = find(asked.topic, asked.index)
+                partition.check_leader(asked.current_leader_epoch)
+                high_watermark = partition.high_watermark
+                log_start_offset = partition.log.log_start_offset
+                diverging = None
+                region = None
+                if asked.last_fetched_epoch >= 0:
+                    diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
+                if diverging is not None:
+                    done.urgent = True
+                elif asked.fetch_offset != high_watermark:
+                    limit = max(0, asked.max_bytes if asked.max_bytes < left else left)
+                    region = partition.read(asked.fetch_offset, limit, done.byte_count == 0, isolation_level).records
+                    if region is not None:
+                        done.byte_count += region.length
+                        left -= region.length
+                if (
+                    region is None
+                    and diverging is None
+                    and incremental
+                    and not asked.moved(high_watermark, log_start_offset)
+                ):
+                    continue
+                rows.append(
+                    (
+                        asked,
+                        FetchPartitionResult(
+                            asked.index,
+                            0,
+                            high_watermark,
+                            partition.last_stable_offset,
+                            log_start_offset,
+                            region,
+                            aborted,
+                            -1,
+                            diverging,
+                        ),
+                    )
+                )
+            except Exception as error:
+                done.urgent = True
+                rows.append((asked, self._failed(asked, error)))
+        return done
+
+    def _failed(self, asked: SessionPartition, error: Exception) -> FetchPartitionResult:
+        """The answer for a partition that could not be read; a defect is reported and answered, never raised."""
+        if isinstance(error, KafkaError):
+            code = error.code
+        elif isinstance(error, InvariantError):
+            raise error
+        elif isinstance(error, OSError):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            self._context.failures.complain("Fetch", f"partition {asked.index} can't be read: {error}")
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._context.failures("Fetch", error)
+        self._request.count_error(code)
+        leader = self._context.current_leader(asked.topic, asked.index) if code in _LEADER_ERRORS else None
+        return FetchPartitionResult(asked.index, code, current_leader=leader)
+
+    def finished(self, done: ReadRound) -> bool:
+        """Whether `done` must be answered, as far as bytes and errors go."""
+        return done.urgent or done.byte_count >= self._message.min_bytes or not self._session.partitions
+
+    def encode(self, done: ReadRound) -> list[Part]:
+        """The response; what was sent is noted in the session."""
+        session = self._session
+        topics: list[tuple[Topic, list[FetchPartitionResult]]] = []
+        last_topic: Topic | None = None
+        served: list[SessionPartition] = []
+        leaders: dict[int, None] = {}
+        for asked, result in done.rows:
+            has_records = result.records is not None
+            news = asked.accept(result.error_code, result.high_watermark, result.log_start_offset, has_records)
+            self._count(asked, result)
+            if has_records:
+                served.append(asked)
+            elif session.incremental and not news and result.diverging_epoch is None:
+                continue
+            if result.current_leader is not None:
+                leaders[result.current_leader[0]] = None
+            if asked.topic != last_topic:
+                topics.append((asked.topic, []))
+                last_topic = asked.topic
+            topics[-1][1].append(result)
+        if session.session is not None and served and len(session.partitions) > 1:
+            session.session.move_to_end(served)
+        endpoints: list[NodeEndpoint] = []
+        if leaders and self._request.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
+            endpoints = [
+                NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+                for broker in self._context.brokers_on(self._request.channel.listener_name)
+                if broker.node_id in leaders
+            ]
+        return encode_fetch_response(
+            self._request.api_version, self._request.correlation_id, 0, 0, session.session_id, topics, endpoints
+        )
+
+    def _count(self, asked: SessionPartition, result: FetchPartitionResult) -> None:
+        context = self._context
+        topic = (
+            context.image.topic(asked.topic) if isinstance(asked.topic, str) else context.image.topic_by_id(asked.topic)
+        )
+        size = 0 if result.records is None or isinstance(result.records, bytes) else result.records.length
+        totals = [context.statistics.all_topics]
+        if topic is not None:
+            totals.append(context.statistics.topic(topic.name))
+        for statistics in totals:
+            statistics.fetches.value += 1
+            statistics.bytes_out.value += size
+            if result.error_code != 0:
+                statistics.failed_fetches.value += 1
+
+    def park(self, done: ReadRound) -> None:
+        """Wait for more, at most the time that the request allows."""
+        context = self._context
+        partitions = [context.replicas.find(asked.topic, asked.index) for asked in self._session.partitions]
+        operation = DelayedFetch(self, self._request)
+        if self._message.min_bytes > 1:
+            operation.await_bytes(partitions, self._message.min_bytes - done.byte_count)
+        done.release()
+        watches = [partition.fetch_watch for partition in partitions]
+        context.purgatory.park(operation, watches, self._message.max_wait_ms / 1000)
+        self._request.dispatcher.parked(self._request, operation)
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that waits for records."""
+
+    __slots__ = ("_fetch", "_goal", "_partitions", "_request")
+
+    def __init__(self, fetch: Fetch, request: Request) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._request = request
+        self._partitions: list[Partition] = []
+        self._goal = 0
+
+    def await_bytes(self, partitions: list[Partition], missing: int) -> None:
+        """Read again only after `missing` more bytes were appended to `partitions`: an estimate, since nothing but
+        the read itself knows, and cheaper than it.
+        """
+        self._partitions = partitions
+        self._goal = missing + sum(partition.appended_bytes for partition in partitions)
+
+    def try_complete(self, force: bool) -> bool:
+        """Read again and answer when there is enough."""
+        if not force and sum(partition.appended_bytes for partition in self._partitions) < self._goal:
+            return False
+        done = self._fetch.read()
+        if not force and not self._fetch.finished(done):
+            done.release()
+            return False
+        self._request.respond_parts(self._fetch.encode(done))
+        return True
+
+    def expire(self) -> None:
+        """The longest wait is over: answer with what there is."""
+        self._request.respond_parts(self._fetch.encode(self._fetch.read()))
+
+    def fail(self, error: Exception) -> None:
+        """A defect: the session can't go on either."""
+        self._request.channel.close("Fetch failed inside the broker")
+
+
+def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
+    """Answer a fetch, or park it; see the module."""
+    message = parse_fetch(request.api_version, buffer, body_start, end)
+    if message.replica_id >= 0:
+        return _refuse(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    try:
+        session = context.sessions.open(
+            message.session_id,
+            message.session_epoch,
+            message.topics,
+            message.forgotten,
+            uses_topic_ids=request.api_version >= TOPIC_ID_FROM,
+            privileged=False,
+            now_s=request.started_s,
+        )
+    except KafkaError as error:
+        request.count_error(error.code)
+        return encode_fetch_response(request.api_version, request.correlation_id, 0, error.code, 0, [])
+    fetch = Fetch(context, request, message, session)
+    done = fetch.read()
+    if message.max_wait_ms <= 0 or fetch.finished(done):
+        return fetch.encode(done)
+    fetch.park(done)
+    return None
+
+
+def _refuse(request: Request, message: ParsedFetchRequest, code: ErrorCode) -> list[Part]:
+    request.count_error(code)
+    topics = [
+        (topic, [FetchPartitionResult(asked.partition, code) for asked in partitions])
+        for topic, partitions in message.topics
+    ]
+    return encode_fetch_response(request.api_version, request.correlation_id, 0, 0, 0, topics)
+
+
+FETCH = HotApi(ApiKey.FETCH, serve)

@@ -1,0 +1,59 @@
+"""ListConfigResources (74): versions 0 and 1 (KIP-1142). Names of everything that has settings.
+
+Version 0 was ListClientMetricsResources and lists only those; there are none here.
+"""
+
+from __future__ import annotations
+
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+_LISTED = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
+
+def handle(
+    context: BrokerContext, request: Request, message: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """List the resources of the types asked for, of all types when none is named."""
+    types: list[int] = list(message.resource_types)
+    if request.api_version == 0:
+        types = [ConfigResourceType.CLIENT_METRICS]
+    unknown = [number for number in types if number not in _LISTED]
+    if unknown:
+        request.count_error(ErrorCode.UNSUPPORTED_VERSION)
+        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, "")
+    wanted = types or _LISTED
+    resources: list[ConfigResource] = []
+    if ConfigResourceType.TOPIC in wanted:
+        resources += [
+            ConfigResource(resource_name=name, resource_type=ConfigResourceType.TOPIC) for name in context.image.topics
+        ]
+    for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        if kind in wanted:
+            resources += [
+                ConfigResource(resource_name=str(broker_id), resource_type=kind) for broker_id in context.image.brokers
+            ]
+    return ListConfigResourcesResponse(config_resources=resources)
+
+
+def error_response(message: ListConfigResourcesRequest, code: ErrorCode, text: str) -> ListConfigResourcesResponse:
+    """The bare error."""
+    return ListConfigResourcesResponse(error_code=code)
+
+
+LIST_CONFIG_RESOURCES = DeclaredApi(ApiKey.LIST_CONFIG_RESOURCES, handle, error_response)

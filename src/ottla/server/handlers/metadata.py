@@ -1,0 +1,170 @@
+"""Metadata (3): versions 0 to 13. Brokers, topics, partitions and their leaders; creates topics on demand.
+
+Version notes: 0 asks for all topics by an empty list, from 1 on by a null one; 4 says whether topics may be created;
+10 and later carry topic ids, 12 can ask by id. A topic that may be created is created before the answer, so that the
+client needs no second round; the channel parks until then.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import ZERO_UUID
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.topics import handle_create_topics
+from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.topic_names import INTERNAL_TOPICS, validate_topic_name
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+FIRST_VERSION_WITH_NULL_FOR_ALL = 1
+FIRST_VERSION_BY_TOPIC_ID = 12
+FIRST_VERSION_WITH_AUTO_CREATION_FLAG = 4
+BROKER_DEFAULT = -1
+
+MAX_CREATED_AT_ONCE = 1000
+"""Topics that one request may create; what is beyond is answered as unknown, and the client asks again."""
+
+
+def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse | None:
+    """Describe what is asked for; see the module."""
+    missing = _creatable(context, request, message)
+    if not missing:
+        return _describe(context, request, message, {})
+
+    def create(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateTopicsResponse]:
+        topics = [
+            CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
+            for name in missing
+            if name not in image.topics
+        ]
+        return handle_create_topics(image, CreateTopicsRequest(topics=topics), controller)
+
+    def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
+        # What failed is shown as such; a topic that somebody else made meanwhile is found in the image.
+        problems: dict[str, ErrorCode] = {}
+        if isinstance(error, KafkaError):
+            problems = dict.fromkeys(missing, error.code)
+        elif error is None and response is not None:
+            problems = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
+        request.answer(lambda: _describe(context, request, message, problems))
+
+    context.controller.submit(create, created)
+    return None
+
+
+def _creatable(context: BrokerContext, request: Request, message: MetadataRequest) -> list[str]:
+    """Names that are to be created."""
+    if not message.topics or not context.config.get_bool("auto.create.topics.enable"):
+        return []
+    if request.api_version >= FIRST_VERSION_WITH_AUTO_CREATION_FLAG and not message.allow_auto_topic_creation:
+        return []
+    topics = context.image.topics
+    names = dict.fromkeys(topic.name for topic in message.topics if topic.name and topic.topic_id == ZERO_UUID)
+    return [name for name in names if name not in topics and _is_valid(name)][:MAX_CREATED_AT_ONCE]
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        validate_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
+def _describe(
+    context: BrokerContext, request: Request, message: MetadataRequest, problems: dict[str, ErrorCode]
+) -> MetadataResponse:
+    image = context.image
+    listener = request.channel.listener_name
+    operations = TOPIC_OPERATIONS if message.include_topic_authorized_operations else NOT_REQUESTED
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in context.brokers_on(listener)
+        ],
+        cluster_id=context.cluster_id,
+        controller_id=context.controller_id(),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_REQUESTED
+        ),
+    )
+    ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
+    if ask_all:
+        response.topics = [_topic(context, topic, operations) for topic in image.topics.values()]
+        return response
+    for asked in message.topics or []:
+        found = _find(image, request, asked)
+        if isinstance(found, ErrorCode):
+            code = problems.get(asked.name or "", found)
+            request.count_error(code)
+            response.topics.append(_unknown(asked, code, request.api_version))
+        else:
+            response.topics.append(_topic(context, found, operations))
+    return response
+
+
+def _find(image: MetadataImage, request: Request, asked: MetadataRequestTopic) -> TopicImage | ErrorCode:
+    if asked.topic_id != ZERO_UUID:
+        if request.api_version < FIRST_VERSION_BY_TOPIC_ID:
+            return ErrorCode.INVALID_REQUEST
+        return image.topic_by_id(asked.topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
+    if asked.name is None:
+        return (
+            ErrorCode.INVALID_REQUEST if request.api_version < FIRST_VERSION_BY_TOPIC_ID else ErrorCode.UNKNOWN_TOPIC_ID
+        )
+    if not _is_valid(asked.name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return image.topic(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _unknown(asked: MetadataRequestTopic, code: ErrorCode, api_version: int) -> MetadataResponseTopic:
+    name = asked.name
+    if name is None and api_version < FIRST_VERSION_BY_TOPIC_ID:
+        name = ""
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=asked.topic_id, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _topic(context: BrokerContext, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    alive = context.alive_brokers()
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[broker_id for broker_id in partition.replicas if broker_id not in alive],
+            )
+            for index, partition in topic.partitions.items()
+        ],
+    )
+
+
+def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> MetadataResponse:
+    """The same error for every topic that was named, and at the top from version 13 on."""
+    return MetadataResponse(
+        error_code=code, topics=[_unknown(asked, code, FIRST_VERSION_BY_TOPIC_ID - 1) for asked in message.topics or []]
+    )
+
+
+METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response)

@@ -1,0 +1,59 @@
+"""OffsetForLeaderEpoch (23): versions 2 to 4. Where an epoch ended, so that a client or follower finds a truncation."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+
+def handle(
+    context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Answer each partition by itself."""
+    topics = []
+    for topic in message.topics:
+        answers = []
+        for asked in topic.partitions:
+            try:
+                answers.append(_find(context, topic.topic, asked))
+            except KafkaError as error:
+                request.count_error(error.code)
+                answers.append(_failed(asked, error.code))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _find(context: BrokerContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = context.replicas.find(topic, asked.partition)
+    partition.check_leader(asked.current_leader_epoch)
+    found = partition.epoch_end_offset(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=found.leader_epoch, end_offset=found.end_offset)
+
+
+def _failed(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(partition=asked.partition, error_code=code, leader_epoch=-1, end_offset=-1)
+
+
+def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: str) -> OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_failed(asked, code) for asked in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+OFFSET_FOR_LEADER_EPOCH = DeclaredApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, handle, error_response)

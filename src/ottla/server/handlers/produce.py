@@ -1,0 +1,250 @@
+"""Produce (0): versions 3 to 13, advertised from 0 on (KAFKA-18659); older layouts close the connection.
+
+The life of a produce (architecture.md): this handler walks the partitions of the request, `replica.partition` appends
+the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
+acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
+only while acks=all waits for replicas, or while an append that reached `flush.messages` waits for its fsync.
+
+Left out: transactions. A transactional batch is refused with INVALID_TXN_STATE, since no transaction can be open.
+"""
+
+from __future__ import annotations
+
+from ottla.common.channel import Part
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.protocol.primitives import NodeEndpoint, Topic
+from ottla.protocol.produce import (
+    ParsedProduceRequest,
+    ProducePartitionResult,
+    encode_produce_response,
+    encode_single_produce_response,
+    parse_produce,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.replica.partition import Partition
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import HotApi
+from ottla.server.request import Request
+from ottla.storage.log import AppendResult
+
+ACKS_ALL = -1
+VALID_ACKS = (ACKS_ALL, 0, 1)
+
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_CURRENT_LEADER = 10
+
+_BATCH_HEADER_SIZE = 61
+_ATTRIBUTES_LOW_BYTE = 22
+_CODEC_MASK = 0x07
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+
+Results = list[tuple[Topic, list[ProducePartitionResult]]]
+
+
+class _Append:
+    """One partition of a request that was appended and may still have to wait."""
+
+    __slots__ = ("partition", "position", "result", "row")
+
+    def __init__(self, partition: Partition, result: AppendResult, row: int, position: int) -> None:
+        self.partition = partition
+        self.result = result
+        self.row = row
+        self.position = position
+
+
+def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
+    """Append all partitions of a request in order; see the module."""
+    produce = parse_produce(request.api_version, buffer, body_start, end)
+    acks_all = produce.acks == ACKS_ALL
+    waiting: list[_Append] = []
+    results: Results = []
+    failure = ErrorCode.NONE
+    for row, (topic, partitions) in enumerate(produce.topics):
+        answers: list[ProducePartitionResult] = []
+        results.append((topic, answers))
+        for position, (index, start, stop) in enumerate(partitions):
+            try:
+                partition = context.replicas.find(topic, index)
+                if produce.acks not in VALID_ACKS:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                _check_batch_allowed(request.api_version, produce, buffer, start, stop)
+                result = partition.append_records(buffer, start, stop, acks_all)
+            except Exception as error:
+                answer = _failed(context, request, topic, index, stop - start, error)
+                failure = ErrorCode(answer.error_code)
+                answers.append(answer)
+                continue
+            answers.append(
+                ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
+            )
+            _count(context, partition.topic, result, stop - start)
+            if (acks_all or result.needs_flush) and not partition.acknowledged(result, acks_all):
+                waiting.append(_Append(partition, result, row, position))
+    if produce.acks == 0:
+        if failure != ErrorCode.NONE:
+            raise ProtocolError(f"a produce with acks=0 failed with {failure.name}")
+        return []
+    if waiting:
+        _park(context, request, produce, results, waiting)
+        return None
+    return [_encode(context, request, results)]
+
+
+def _check_batch_allowed(
+    api_version: int, produce: ParsedProduceRequest, buffer: bytearray, start: int, stop: int
+) -> None:
+    """What depends on the request around a batch; the batch itself is storage's to check."""
+    if stop - start < _BATCH_HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one record batch for each partition")
+    attributes = buffer[start + _ATTRIBUTES_LOW_BYTE]
+    if attributes & _TRANSACTIONAL or produce.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker yet")
+    if attributes & _CODEC_MASK == _ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not know zstd (KIP-110)"
+        )
+
+
+def _count(context: BrokerContext, topic: str, result: AppendResult, size: int) -> None:
+    for statistics in (context.statistics.all_topics, context.statistics.topic(topic)):
+        statistics.produces.value += 1
+        if not result.duplicate:
+            statistics.bytes_in.value += size
+            statistics.messages_in.value += result.last_offset - result.base_offset + 1
+
+
+def _failed(
+    context: BrokerContext, request: Request, topic: Topic, index: int, size: int, error: Exception
+) -> ProducePartitionResult:
+    """The answer for a partition that could not be appended; a defect is reported and answered, never raised."""
+    message: str | None = None
+    if isinstance(error, KafkaError):
+        code = error.code
+        message = error.message or None
+    elif isinstance(error, InvariantError):
+        raise error
+    elif isinstance(error, OSError):
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        context.failures.complain(f"append to {_name(context, topic)}-{index}", str(error))
+    else:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        context.failures("Produce", error)
+    request.count_error(code)
+    name = _name(context, topic)
+    totals = [context.statistics.all_topics]
+    if context.image.topic(name) is not None:
+        totals.append(context.statistics.topic(name))
+    for statistics in totals:
+        statistics.produces.value += 1
+        statistics.failed_produces.value += 1
+        if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+            statistics.bytes_rejected.value += size
+    leader = context.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+    return ProducePartitionResult(index, code, error_message=message, current_leader=leader)
+
+
+def _name(context: BrokerContext, topic: Topic) -> str:
+    if isinstance(topic, str):
+        return topic
+    known = context.image.topic_by_id(topic)
+    return "" if known is None else known.name
+
+
+def _encode(context: BrokerContext, request: Request, results: Results) -> bytes:
+    if len(results) == 1 and len(results[0][1]) == 1:
+        topic, (result,) = results[0]
+        if result.error_code == 0:
+            return encode_single_produce_response(
+                request.api_version,
+                request.correlation_id,
+                topic,
+                result[0],
+                result.base_offset,
+                result.log_append_time_ms,
+                result.log_start_offset,
+            )
+    endpoints: list[NodeEndpoint] = []
+    if request.api_version >= FIRST_VERSION_WITH_CURRENT_LEADER:
+        leaders = {
+            answer.current_leader[0]: None for _, answers in results for answer in answers if answer.current_leader
+        }
+        endpoints = [
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in context.brokers_on(request.channel.listener_name)
+            if broker.node_id in leaders
+        ]
+    return encode_produce_response(request.api_version, request.correlation_id, results, node_endpoints=endpoints)
+
+
+def _park(
+    context: BrokerContext,
+    request: Request,
+    produce: ParsedProduceRequest,
+    results: Results,
+    waiting: list[_Append],
+) -> None:
+    operation = DelayedProduce(context, request, results, waiting, produce.acks == ACKS_ALL)
+    watches = {append.partition.produce_watch: None for append in waiting}
+    context.purgatory.park(operation, watches, max(0, produce.timeout_ms) / 1000)
+    request.dispatcher.parked(request, operation)
+
+
+class DelayedProduce(DelayedOperation):
+    """An appended request whose acknowledgement is not due yet."""
+
+    __slots__ = ("_acks_all", "_context", "_request", "_results", "_waiting")
+
+    def __init__(
+        self, context: BrokerContext, request: Request, results: Results, waiting: list[_Append], acks_all: bool
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._request = request
+        self._results = results
+        self._waiting = waiting
+        self._acks_all = acks_all
+
+    def try_complete(self, force: bool) -> bool:
+        """Answer once every partition is acknowledged or can't be any more."""
+        still: list[_Append] = []
+        for append in self._waiting:
+            partition = append.partition
+            if partition.acknowledged(append.result, self._acks_all):
+                if self._acks_all and len(partition.state.isr) < partition.log.config.min_insync_replicas:
+                    self._fail_one(append, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            elif partition.offline:
+                self._fail_one(append, ErrorCode.KAFKA_STORAGE_ERROR)
+            elif not partition.is_leader:
+                self._fail_one(append, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                still.append(append)
+        self._waiting = still
+        if still:
+            return False
+        self._answer()
+        return True
+
+    def expire(self) -> None:
+        """The producer's timeout is over; what was appended stays."""
+        if not self.try_complete(False):
+            for append in self._waiting:
+                self._fail_one(append, ErrorCode.REQUEST_TIMED_OUT)
+            self._answer()
+
+    def fail(self, error: Exception) -> None:
+        """A defect: the producer can't be told more than a closed connection does."""
+        self._request.channel.close("Produce failed inside the broker")
+
+    def _fail_one(self, append: _Append, code: ErrorCode) -> None:
+        self._request.count_error(code)
+        answers = self._results[append.row][1]
+        answers[append.position] = ProducePartitionResult(answers[append.position][0], code)
+
+    def _answer(self) -> None:
+        self._request.respond_parts([_encode(self._context, self._request, self._results)])
+
+
+PRODUCE = HotApi(ApiKey.PRODUCE, serve)

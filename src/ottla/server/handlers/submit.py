@@ -1,0 +1,43 @@
+"""How a request that changes metadata waits: its channel parks until the quorum driver has committed the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.errors import ErrorCode, InvariantError
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage
+from ottla.server.context import BrokerContext
+from ottla.server.request import Request
+
+Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
+
+
+def submit(context: BrokerContext, request: Request, operation: Operation) -> None:
+    """Run `operation` in the controller's order and answer with its response once its records are committed."""
+
+    def done(response: object | None, error: BaseException | None) -> None:
+        request.answer(lambda: _outcome(request, response, error))
+
+    context.controller.submit(operation, done)
+
+
+def _outcome(request: Request, response: Any, error: BaseException | None) -> object:
+    if error is not None:
+        raise error
+    if response is None:
+        raise InvariantError("a committed operation has no response")
+    count_errors(request, response)
+    return response
+
+
+def count_errors(request: Request, response: Any) -> None:
+    """Note the error codes of an admin response: its own, and those of the list it carries."""
+    code = getattr(response, "error_code", ErrorCode.NONE)
+    if code:
+        request.count_error(code)
+    for name in ("topics", "responses", "results"):
+        for item in getattr(response, name, ()):
+            if item.error_code:
+                request.count_error(item.error_code)

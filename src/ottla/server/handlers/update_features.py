@@ -1,0 +1,28 @@
+"""UpdateFeatures (57): versions 0 to 2. Changes finalized levels, all or none (KIP-584)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.controller.features import handle_update_features
+from ottla.protocol.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.submit import submit
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: UpdateFeaturesRequest) -> None:
+    """Hand the request to the controller; the channel parks until the change is committed."""
+    submit(context, request, lambda image, controller: handle_update_features(image, message, request.api_version))
+
+
+def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -> UpdateFeaturesResponse:
+    """The error as a whole."""
+    return UpdateFeaturesResponse(error_code=code, error_message=text)
+
+
+UPDATE_FEATURES = DeclaredApi(ApiKey.UPDATE_FEATURES, handle, error_response)

@@ -1,0 +1,105 @@
+"""The broker's own numbers under Kafka's dashboard names; hot paths add to `Counter.value` and nothing else.
+
+Series of all topics together carry the label `topic=""`, which for Prometheus is the same as no label, as Apache
+Kafka's exporters show them. A topic's series go with the topic.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.metrics.registry import Counter, MetricsRegistry
+
+TOPIC_METRICS = (
+    ("messages_in", "messagesin", "Records appended by producers."),
+    ("bytes_in", "bytesin", "Bytes of record batches appended by producers."),
+    ("bytes_out", "bytesout", "Bytes of record batches sent to consumers."),
+    ("bytes_rejected", "bytesrejected", "Bytes of record batches refused for their size."),
+    ("produces", "totalproducerequests", "Produce requests, counted per partition."),
+    ("failed_produces", "failedproducerequests", "Produce requests that failed, counted per partition."),
+    ("fetches", "totalfetchrequests", "Fetch requests, counted per partition."),
+    ("failed_fetches", "failedfetchrequests", "Fetch requests that failed, counted per partition."),
+)
+"""(attribute of TopicStatistics, Kafka's name of the metric, help)."""
+
+
+class TopicStatistics:
+    """What went in and out of one topic, or of all of them."""
+
+    __slots__ = tuple(attribute for attribute, _, _ in TOPIC_METRICS)
+
+    messages_in: Counter
+    bytes_in: Counter
+    bytes_out: Counter
+    bytes_rejected: Counter
+    produces: Counter
+    failed_produces: Counter
+    fetches: Counter
+    failed_fetches: Counter
+
+    def __init__(self, registry: MetricsRegistry, topic: str) -> None:
+        for attribute, name, text in TOPIC_METRICS:
+            setattr(self, attribute, registry.counter(_topic_metric(name), text, {"topic": topic}))
+
+
+class ApiStatistics:
+    """Requests of one API: how many, which errors, how long they took including the time they were parked."""
+
+    __slots__ = ("_registry", "errors", "latency_ms", "name", "requests")
+
+    def __init__(self, registry: MetricsRegistry, name: str) -> None:
+        self.name = name
+        self._registry = registry
+        labels = {"request": name}
+        self.requests = registry.counter("kafka_network_requestmetrics_requests_total", "Requests received.", labels)
+        self.latency_ms = registry.histogram(
+            "kafka_network_requestmetrics_totaltimems", "Time to the response, parked time included, in ms.", labels
+        )
+        self.errors: dict[int, Counter] = {}
+
+    def failed(self, error_code: int) -> None:
+        """Note one error code in an answer."""
+        counter = self.errors.get(error_code)
+        if counter is None:
+            counter = self.errors[error_code] = self._registry.counter(
+                "kafka_network_requestmetrics_errors_total",
+                "Error codes in responses.",
+                {"request": self.name, "error": ErrorCode(error_code).name},
+            )
+        counter.value += 1
+
+
+class BrokerStatistics:
+    """Everything that is counted, for one broker."""
+
+    __slots__ = ("_registry", "_topics", "all_topics", "apis", "protocol_errors")
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._registry = registry
+        self.all_topics = TopicStatistics(registry, "")
+        self._topics: dict[str, TopicStatistics] = {}
+        self.apis: dict[int, ApiStatistics] = {}
+        self.protocol_errors = registry.counter(
+            "ottla_server_protocol_errors_total", "Requests that could not be answered and closed their connection."
+        )
+
+    def add_api(self, api_key: int, name: str) -> ApiStatistics:
+        """Start counting an API."""
+        found = self.apis[api_key] = ApiStatistics(self._registry, name)
+        return found
+
+    def topic(self, name: str) -> TopicStatistics:
+        """The counters of a topic that exists; made on first use, dropped with the topic."""
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = TopicStatistics(self._registry, name)
+        return found
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is deleted."""
+        if self._topics.pop(name, None) is not None:
+            for _, metric, _ in TOPIC_METRICS:
+                self._registry.remove(_topic_metric(metric), {"topic": name})
+
+
+def _topic_metric(name: str) -> str:
+    return f"kafka_server_brokertopicmetrics_{name}_total"
