@@ -123,9 +123,17 @@ class Controller:
         node_id = self._static_config.node_id
         self.submit(lambda image, _: handle_allocate_producer_ids(image, node_id), done)
 
-    def close(self) -> None:
-        """Flush and close the metadata log; blocks. Raises KafkaError."""
-        self._quorum.close()
+    def stop(self, done: Callable[[BaseException | None], None]) -> None:
+        """Close the metadata log once everything submitted is committed; later submissions fail."""
+
+        def drained(error: BaseException | None) -> None:
+            try:
+                self._quorum.close()
+            except KafkaError as failure:
+                error = error or failure
+            done(error)
+
+        self._quorum.submit([], drained)
 
     def _new_uuid(self) -> Uuid:
         """A random id that is not reserved and does not look like an option on a command line."""

@@ -112,7 +112,7 @@ class QuorumDriver:
         self._voters: tuple[Voter, ...] = ()
         self._pending: deque[_Pending] = deque()
         self._draining = False
-        self._failure: BaseException | None = None
+        self._failure: KafkaError | None = None
         self._bytes_since_snapshot = 0
         self._last_timestamp_ms = 0
         self._snapshot_running = False
@@ -254,7 +254,7 @@ class QuorumDriver:
         `latest`: InvariantError otherwise, with nothing changed. `done` may be called before this returns.
         """
         if self._failure is not None:
-            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {self._failure}"))
+            done(self._failure)
             return
         published = None
         if records:
@@ -320,12 +320,12 @@ class QuorumDriver:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None:
             return
-        self._failure = error
+        self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {error}")
         _LOGGER.error("the metadata log in %s failed: %s", self.log.directory, error)
         waiting = list(self._pending)
         self._pending.clear()
         for pending in waiting:
-            pending.done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {error}"))
+            pending.done(self._failure)
         self._on_failure(error)
 
     # -- snapshots -------------------------------------------------------------------------------------------------
@@ -365,17 +365,20 @@ class QuorumDriver:
         records: Iterator[ApiMessageAndVersion],
         covered_bytes: int,
     ) -> None:
+        if self._failure is not None:
+            return
         piece = list(islice(records, _SNAPSHOT_STEP))
         builder.add(piece)
         if len(piece) == _SNAPSHOT_STEP:
             self._scheduler.call_soon(self._snapshot_step, snapshot, builder, records, covered_bytes)
             return
         data = builder.finish()
+        log = self.log
 
         def written(_: None, error: BaseException | None) -> None:
             self._snapshot_written(snapshot, covered_bytes, error)
 
-        self._pool.submit(lambda: self.log.write_snapshot(snapshot, data), written)
+        self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
 
     def _snapshot_written(self, snapshot: SnapshotId, covered_bytes: int, error: BaseException | None) -> None:
         """A snapshot that failed costs nothing but a longer log: it is tried again after as much as was due before."""
@@ -395,7 +398,10 @@ class QuorumDriver:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Flush and close; blocks. Submissions that still wait hear of it. Raises KafkaError when the disk refuses."""
+        """Flush and close; blocks. Not while a flush is under way, so call it when a submission was answered.
+
+        Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError when the disk refuses.
+        """
         if self._snapshot_timer is not None:
             self._snapshot_timer.cancel()
         log, self._log = self._log, None
@@ -403,6 +409,6 @@ class QuorumDriver:
         waiting = list(self._pending)
         self._pending.clear()
         for pending in waiting:
-            pending.done(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping"))
+            pending.done(self._failure)
         if log is not None:
             log.close()

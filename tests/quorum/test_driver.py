@@ -1,0 +1,349 @@
+"""The metadata log over starts, crashes, snapshots and failures of the disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any
+
+import pytest
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion, decode_record, versioned
+from ottla.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.quorum.driver import QuorumDriver
+from ottla.quorum.metadata_log import MetadataLogConfig
+from ottla.quorum.snapshot_file import read_snapshot
+from ottla.record.batch import iter_batches
+from ottla.record.control import ControlRecordType, control_record_type
+
+DIRECTORY_ID = b"D" * 16
+
+
+def topic_records(name: str, topic_id: bytes | None = None) -> list[ApiMessageAndVersion]:
+    topic_id = topic_id or name.encode().ljust(16, b"-")
+    partition = PartitionRecord(
+        partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0
+    )
+    return [versioned(TopicRecord(name=name, topic_id=topic_id)), versioned(partition)]
+
+
+def submit(driver: QuorumDriver, records: list[ApiMessageAndVersion]) -> list[BaseException | None]:
+    outcome: list[BaseException | None] = []
+    driver.submit(records, outcome.append)
+    return outcome
+
+
+def content(image: MetadataImage) -> tuple[Any, ...]:
+    return (image.topics, image.configs, image.brokers, image.features, image.next_producer_id)
+
+
+def test_new_directory_gets_kafkas_files(setup: Any) -> None:
+    driver = setup.driver()
+    assert driver.start([Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1)])
+    driver.close()
+    names = {path.name for path in setup.directory.iterdir()}
+    assert {
+        "00000000000000000000.log",
+        "00000000000000000000-0000000000.checkpoint",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+        "quorum-state",
+    } <= names
+    assert json.loads((setup.directory / "quorum-state").read_text()) == {
+        "leaderId": 1,
+        "leaderEpoch": 1,
+        "votedId": 1,
+        "votedDirectoryId": uuid_to_string(DIRECTORY_ID),
+        "data_version": 1,
+    }
+    snapshot = read_snapshot((setup.directory / "00000000000000000000-0000000000.checkpoint").read_bytes())
+    assert [voter.voter_id for voter in snapshot.voters] == [1]
+    batch = next(iter(iter_batches((setup.directory / "00000000000000000000.log").read_bytes())))
+    assert batch.is_control
+    assert batch.partition_leader_epoch == 1
+    assert [control_record_type(record) for record in batch.records()] == [
+        ControlRecordType.LEADER_CHANGE,
+        ControlRecordType.KRAFT_VERSION,
+        ControlRecordType.KRAFT_VOTERS,
+    ]
+
+
+def test_what_was_committed_is_there_after_a_restart_and_a_crash(setup: Any) -> None:
+    driver = setup.started()
+    for index in range(5):
+        assert submit(driver, topic_records(f"t{index}")) == [None]
+    image = driver.latest
+    assert setup.publisher.image == image
+    driver.close()
+    for expected_epoch in (2, 3, 4):
+        driver = setup.started()  # from 3 on after a crash: the one before was not closed
+        assert driver.leader_epoch == expected_epoch
+        assert content(driver.latest) == content(image)
+        assert driver.latest.offset == driver.next_offset - 1
+
+
+def test_records_in_the_file_are_those_submitted(setup: Any) -> None:
+    driver = setup.started()
+    records = [*topic_records("t"), versioned(ConfigRecord(resource_type=2, resource_name="t", name="a", value="b"))]
+    submit(driver, records)
+    data = (setup.directory / "00000000000000000000.log").read_bytes()
+    batches = list(iter_batches(data))
+    assert len(batches) == 2
+    assert [decode_record(record.value or b"") for record in batches[1].records()] == records
+    assert all(batch.crc_matches() for batch in batches)
+
+
+def test_published_only_once_on_disk_and_in_order(setup: Any) -> None:
+    driver = setup.started()
+    setup.pool.immediate = False
+    seen: list[tuple[str, int]] = []
+    setup.publisher.register(lambda image, changes: seen.append(("image", len(image.topics))))
+    for index in range(4):
+        driver.submit(topic_records(f"t{index}"), lambda error, index=index: seen.append(("done", index)))
+    driver.submit([], lambda error: seen.append(("barrier", 0)))
+    assert len(driver.latest.topics) == 4
+    assert setup.publisher.image is EMPTY_IMAGE
+    assert seen == []
+    setup.pool.run()
+    assert seen == [step for index in range(4) for step in (("image", index + 1), ("done", index))] + [("barrier", 0)]
+    assert setup.pool.runs == 2, "the first submission has a sync of its own, the others share the second"
+
+
+def test_answer_may_submit_again(setup: Any) -> None:
+    driver = setup.started()
+    order: list[str] = []
+
+    def again(error: BaseException | None) -> None:
+        order.append("first")
+        driver.submit(topic_records("b"), lambda error: order.append("second"))
+
+    driver.submit(topic_records("a"), again)
+    assert order == ["first", "second"]
+
+
+def test_record_that_does_not_fit_changes_nothing(setup: Any) -> None:
+    driver = setup.started()
+    before = driver.next_offset
+    with pytest.raises(InvariantError):
+        submit(driver, [*topic_records("t"), versioned(RemoveTopicRecord(topic_id=b"?" * 16))])
+    assert driver.next_offset == before
+    assert driver.latest.topics == {}
+    assert submit(driver, topic_records("t")) == [None]
+
+
+@pytest.mark.parametrize("cut", [1, 30, 100])
+def test_torn_tail_is_cut(setup: Any, cut: int) -> None:
+    driver = setup.started()
+    submit(driver, topic_records("kept"))
+    path = setup.directory / "00000000000000000000.log"
+    size = path.stat().st_size
+    submit(driver, topic_records("torn"))
+    data = path.read_bytes()
+    path.write_bytes(data[: min(len(data) - 1, size + cut)])
+    driver = setup.started()
+    assert list(driver.latest.topics) == ["kept"]
+    assert submit(driver, topic_records("torn")) == [None]
+    assert list(setup.started().latest.topics) == ["kept", "torn"]
+
+
+def test_epoch_rises_even_if_the_log_is_lost(setup: Any) -> None:
+    setup.started().close()
+    setup.started().close()
+    for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
+        (setup.directory / name).unlink()
+    assert setup.started().leader_epoch == 3
+
+
+def run_snapshot(setup: Any, driver: QuorumDriver) -> None:
+    assert driver.take_snapshot()
+    setup.scheduler.run_soon()
+
+
+def snapshot_names(setup: Any) -> list[str]:
+    return sorted(path.name for path in setup.directory.iterdir() if path.suffix == ".checkpoint")
+
+
+def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
+    driver = setup.started()
+    for index in range(450):
+        submit(driver, topic_records(f"t{index}"))
+        setup.scheduler.run_soon()
+    image = driver.latest
+    assert len(snapshot_names(setup)) == 1
+    logs = sorted(path.name for path in setup.directory.iterdir() if path.suffix == ".log")
+    assert logs[0] != "00000000000000000000.log"
+    driver.close()
+    driver = setup.started()
+    assert content(driver.latest) == content(image)
+    assert [voter.voter_id for voter in driver.voters] == [1]
+
+
+def test_snapshot_while_requests_go_on_holds_the_image_it_began_with(setup: Any) -> None:
+    driver = setup.started()
+    for index in range(300):
+        submit(driver, topic_records(f"t{index}"))
+    end = driver.latest.offset + 1
+    assert driver.take_snapshot()
+    assert not driver.take_snapshot(), "one at a time"
+    submit(driver, topic_records("later"))
+    setup.scheduler.run_soon()
+    name = snapshot_names(setup)[-1]
+    assert name == f"{end:020d}-{1:010d}.checkpoint"
+    snapshot = read_snapshot((setup.directory / name).read_bytes())
+    assert len([record for record in snapshot.records if isinstance(record.message, TopicRecord)]) == 300
+    assert "later" in setup.started().latest.topics
+
+
+def test_snapshot_by_time_only_with_something_new(setup: Any) -> None:
+    setup.config = MetadataLogConfig(snapshot_interval_ms=1000)
+    driver = setup.started()
+    submit(driver, topic_records("t"))
+    assert [timer[0] for timer in setup.scheduler.later] == [1.0]
+    setup.scheduler.run_timers()
+    assert len(snapshot_names(setup)) == 2
+    setup.scheduler.run_timers()
+    assert len(snapshot_names(setup)) == 2
+    driver.close()
+    assert all(timer[3].cancelled for timer in setup.scheduler.later)
+
+
+@pytest.mark.parametrize("position", [20, 200, -5])
+def test_damaged_snapshot_is_refused_by_name(setup: Any, position: int) -> None:
+    driver = setup.started()
+    submit(driver, topic_records("t"))
+    run_snapshot(setup, driver)
+    path = setup.directory / snapshot_names(setup)[-1]
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x40
+    path.write_bytes(data)
+    with pytest.raises(OperatorError, match="checkpoint"):
+        setup.started()
+
+
+def test_missing_snapshot_is_refused(setup: Any) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0)
+    driver = setup.started()
+    for index in range(3):
+        submit(driver, topic_records(f"t{index}"))
+    driver.close()
+    for name in snapshot_names(setup):
+        (setup.directory / name).unlink()
+    with pytest.raises(OperatorError, match="no snapshot covers"):
+        setup.started()
+
+
+@pytest.mark.parametrize(("node_id", "directory_id"), [(2, b"D" * 16), (1, b"E" * 16)])
+def test_log_of_another_voter_is_refused(setup: Any, node_id: int, directory_id: bytes) -> None:
+    setup.started().close()
+    with pytest.raises(OperatorError, match="other voters"):
+        setup.driver(node_id, directory_id).start([])
+
+
+def test_new_address_of_the_voter_is_noted(setup: Any) -> None:
+    setup.started().close()
+    driver = setup.driver()
+    driver.start([Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9999)])
+    driver.close()
+    driver = setup.driver()
+    driver.start([Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9999)])
+    batches = list(iter_batches((setup.directory / "00000000000000000000.log").read_bytes()))
+    assert [batch.records_count for batch in batches] == [3, 3, 1]
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"leaderEpoch":-4,"leaderId":1,"votedId":1,"data_version":1}'])
+def test_damaged_quorum_state_is_refused(setup: Any, data: bytes) -> None:
+    setup.started().close()
+    (setup.directory / "quorum-state").write_bytes(data)
+    with pytest.raises(OperatorError, match="quorum-state"):
+        setup.started()
+
+
+class FailingDisk:
+    """The real disk until a call is told to fail."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+        self.append_error: OSError | None = None
+        self.sync_error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, **options: Any) -> Any:
+        return FailingFile(self, self._disk.open(path, **options))
+
+
+class FailingFile:
+    def __init__(self, disk: FailingDisk, file: Any) -> None:
+        self._failing = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def append(self, buffers: Any) -> int:
+        if self._failing.append_error is not None:
+            raise self._failing.append_error
+        return int(self._file.append(buffers))
+
+    def fsync(self) -> None:
+        if self._failing.sync_error is not None:
+            raise self._failing.sync_error
+        self._file.fsync()
+
+
+def test_full_disk_fails_the_request_and_nothing_else(setup: Any) -> None:
+    setup.disk = FailingDisk(setup.disk)
+    driver = setup.started()
+    setup.disk.append_error = OSError(errno.ENOSPC, "No space left on device")
+    (error,) = submit(driver, topic_records("t"))
+    assert isinstance(error, KafkaError)
+    assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert driver.latest.topics == {}
+    setup.disk.append_error = None
+    assert submit(driver, topic_records("t")) == [None]
+    assert not setup.failures
+    assert list(setup.started().latest.topics) == ["t"]
+
+
+def test_failed_sync_ends_the_driver(setup: Any) -> None:
+    setup.disk = FailingDisk(setup.disk)
+    driver = setup.started()
+    setup.disk.sync_error = OSError(errno.EIO, "Input/output error")
+    (error,) = submit(driver, topic_records("t"))
+    assert isinstance(error, KafkaError)
+    assert setup.publisher.image is EMPTY_IMAGE
+    assert len(setup.failures) == 1
+    setup.disk.sync_error = None
+    (error,) = submit(driver, topic_records("u"))
+    assert isinstance(error, KafkaError)
+    assert len(setup.failures) == 1
+
+
+def test_stop_answers_those_who_wait(setup: Any) -> None:
+    driver = setup.started()
+    setup.pool.immediate = False
+    outcome = submit(driver, topic_records("t"))
+    setup.pool.run()
+    late = submit(driver, [])
+    driver.close()
+    assert outcome == late == [None]
+    (error,) = submit(driver, topic_records("u"))
+    assert isinstance(error, KafkaError)
+    assert error.code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_stop_in_the_answer_of_the_last_submission(setup: Any) -> None:
+    driver = setup.started()
+    setup.pool.immediate = False
+    outcome: list[BaseException | None] = []
+    driver.submit(topic_records("t"), outcome.append)
+    driver.submit([], lambda error: driver.close())
+    setup.pool.run()
+    assert outcome == [None]
+    assert list(setup.started().latest.topics) == ["t"]
