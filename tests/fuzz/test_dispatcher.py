@@ -1,0 +1,135 @@
+"""A third of the inputs go through the dispatcher into real handlers on a real disk; the broker must come out whole.
+
+In process, so that every unexpected exception is counted at the place where the dispatcher contains it, and so that
+the many requests cost no socket. What stays visible to the operator (log, process memory) is for `test_sockets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+
+from ottla.common.errors import ProtocolError
+from ottla.protocol.codec import read_message
+from ottla.protocol.header import parse_request_header
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.registry import API, ApiKey
+from ottla.record.builder import RecordData, build_batch
+
+from .broker_in_memory import MemoryBroker, memory_broker
+from .generator import COMPACTED_TOPIC, INPUTS, SEED, TOPIC, TOPIC_PARTITIONS, Generator
+from .memory import resident_bytes
+
+SHARE = INPUTS * 37 // 100
+BREATHE_EVERY = 50
+MAX_GROWTH_BYTES = 300_000_000
+MAX_SECONDS_FOR_ONE = 2.0
+MAX_NEW_PARTITIONS = 50
+
+
+async def create_topic(broker: MemoryBroker, name: str, partitions: int, **configs: str) -> bytes:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+    response = await broker.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+    assert response.topics[0].error_code == 0, response
+    return response.topics[0].topic_id
+
+
+async def round_trip(broker: MemoryBroker, name: str) -> None:
+    """A new topic takes a record and gives it back."""
+    await create_topic(broker, name, 1)
+    batch = bytes(build_batch([RecordData(1_700_000_000_000, b"key", b"value")]))
+    topic = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
+    produced = await broker.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]))
+    assert produced.responses[0].partition_responses[0].error_code == 0
+    wanted = FetchTopic(topic=name, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])
+    fetched = await broker.ask(ApiKey.FETCH, 12, FetchRequest(min_bytes=1, topics=[wanted]))
+    records = bytes(fetched.responses[0].partitions[0].records)
+    assert records[61:] == batch[61:]
+
+
+def costs_too_much(frame: bytes) -> bool:
+    """A request that makes thousands of partitions is not hostile, only slow; the harness leaves it to other tests."""
+    try:
+        parsed = parse_request_header(frame, 0, len(frame))
+        if parsed.api_key not in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS):
+            return False
+        spec = API[parsed.api_key]
+        if not spec.supports(parsed.api_version):
+            return False
+        message, _ = read_message(spec.request, parsed.api_version, frame, parsed.body_start, len(frame))
+    except ProtocolError:
+        return False
+    if message.validate_only:
+        return False
+    counts = [topic.num_partitions if parsed.api_key == ApiKey.CREATE_TOPICS else topic.count for topic in message.topics]
+    return sum(count for count in counts if MAX_NEW_PARTITIONS < count <= 10_000) > 0
+
+
+async def fuzz(broker: MemoryBroker, generator: Generator, replay: str) -> int:
+    """Send the share; returns how many requests were answered."""
+    answered = 0
+    channel = broker.channel()
+    waiting: list = []
+    for number, (kind, frame) in enumerate(itertools.islice(generator.requests(), SHARE)):
+        if costs_too_much(frame):
+            continue
+        if channel.closed or channel.parked:
+            if channel.parked:
+                waiting.append(channel)
+            channel = broker.channel()
+        channel.answers.clear()
+        where = f"{replay}, input {number} ({kind}): {frame.hex()}"
+        begin = time.process_time()
+        try:
+            broker.send(channel, frame)
+        except Exception as error:
+            raise AssertionError(where) from error
+        spent = time.process_time() - begin
+        assert spent < MAX_SECONDS_FOR_ONE, f"{spent:.1f} s for {where}"
+        answered += bool(channel.answers)
+        assert broker.defects == 0, where
+        if len(waiting) > 100:
+            # Half of those that wait are left by their clients, the others are answered in time or at the stop.
+            for parked in waiting[::2]:
+                broker.hang_up(parked)
+            waiting = [parked for parked in waiting[1::2] if parked.parked][-50:]
+        if number % BREATHE_EVERY == 0:
+            await asyncio.sleep(0)
+            assert broker.defects == 0, f"between inputs, before {where}"
+    for parked in waiting:
+        broker.hang_up(parked)
+    return answered
+
+
+def test_no_request_harms_the_broker(tmp_path, fuzz_seed, caplog):
+    async def scenario() -> int:
+        async with memory_broker(tmp_path / "data", auto_create_topics_enable="false") as broker:
+            topic_id = await create_topic(broker, TOPIC, TOPIC_PARTITIONS)
+            await create_topic(broker, COMPACTED_TOPIC, TOPIC_PARTITIONS, cleanup_policy="compact")
+            await round_trip(broker, "before")
+            answered = await fuzz(broker, Generator(SEED, "dispatcher", (topic_id,)), fuzz_seed)
+            assert (await broker.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))).topics
+            await round_trip(broker, "after")
+            named = [MetadataRequestTopic(name="after")]
+            assert not (await broker.ask(ApiKey.METADATA, 12, MetadataRequest(topics=named))).topics[0].error_code
+            assert broker.defects == 0, fuzz_seed
+            return answered
+
+    with caplog.at_level(logging.WARNING):
+        before = resident_bytes()
+        answered = asyncio.run(scenario())
+        grown = resident_bytes() - before
+    assert grown < MAX_GROWTH_BYTES, f"{grown / 1e6:.0f} MB more; {fuzz_seed}"
+    tracebacks = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert not tracebacks, fuzz_seed
+    assert 0.15 < answered / SHARE < 0.9, fuzz_seed
