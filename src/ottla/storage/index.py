@@ -51,7 +51,7 @@ class SparseIndex:
     def create(self) -> None:
         """Make an empty file, cutting what may be there."""
         self._descriptor.create()
-        self.truncate(0)
+        self._descriptor.file().truncate(0)
 
     def open(self) -> None:
         """Take up the file as it is. Raises FileNotFoundError, IndexCorruption."""

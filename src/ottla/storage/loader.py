@@ -197,6 +197,8 @@ def _recover(loading: _Loading) -> None:
         segment = loading.segments[number]
         walk = _recover_segment(loading, segment)
         if not walk.defect:
+            walk.defect = _gap_after(loading, number, walk.next_offset)
+        if not walk.defect:
             continue
         _LOGGER.warning(
             "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
@@ -206,13 +208,29 @@ def _recover(loading: _Loading) -> None:
             walk.next_offset,
             walk.defect,
         )
-        segment.log_descriptor.file().truncate(walk.end)
-        segment.size_bytes = walk.end
         _drop_segments(loading, number + 1)
+        file = segment.log_descriptor.file()
+        file.truncate(walk.end)
+        file.fsync()
+        segment.size_bytes = walk.end
         break
 
 
+def _gap_after(loading: _Loading, number: int, next_offset: int) -> str:
+    """Whether a whole tail is missing: the file is shorter than what was written before the next segment began.
+
+    Compaction leaves such gaps on purpose.
+    """
+    if loading.options.config.compacted or number + 1 >= len(loading.segments):
+        return ""
+    following = loading.segments[number + 1].base_offset
+    return "" if next_offset >= following else f"offsets {next_offset} to {following - 1} are missing"
+
+
 def _drop_segments(loading: _Loading, first: int) -> None:
+    """Remove segments at the end, durably, before the log is cut or grows where they were."""
+    if first >= len(loading.segments):
+        return
     disk = loading.folder.disk
     for segment in loading.segments[first:]:
         _LOGGER.warning("%s: dropped, since the log ends before it", segment.path)
@@ -220,6 +238,7 @@ def _drop_segments(loading: _Loading, first: int) -> None:
         segment.close()
         for path in paths:
             disk.unlink(path)
+    disk.fsync_dir(loading.folder.path)
     del loading.segments[first:]
 
 

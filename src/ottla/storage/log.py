@@ -578,20 +578,23 @@ class Log:
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
-    def prepare_flush(self) -> FlushTask | None:
+    def prepare_flush(self, *, closing: bool = False) -> FlushTask | None:
         """What makes everything up to the log end durable; None when it is. Its `run` blocks, `finish` must follow.
+
+        `closing` includes the indexes of the active segment, which the start after a clean stop trusts.
 
         Raises OSError, and InvariantError while another flush of this log is under way.
         """
         if self._flush_in_flight:
             raise InvariantError(f"two flushes of {self.name} at once")
-        if self.recovery_point >= self.log_end_offset and not self._unsynced_paths and not self.epochs.dirty:
+        owed = self.recovery_point < self.log_end_offset or self._unsynced_paths or self.epochs.dirty
+        if not owed and not closing:
             return None
         number = self.segment_number(self.recovery_point)
         descriptors = []
         for segment in self.segments[number:]:
             descriptors.append(segment.log_descriptor)
-            if segment is not self.segments[-1]:
+            if closing or segment is not self.segments[-1]:
                 # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
                 segment.write_indexes()
                 descriptors += [segment.offset_index.descriptor, segment.time_index.descriptor]
@@ -627,10 +630,10 @@ class Log:
         if isinstance(error, OSError):
             self._events.log_failed(self, error, "a flush")
 
-    def flush(self) -> None:
+    def flush(self, *, closing: bool = False) -> None:
         """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
-            task = self.prepare_flush()
+            task = self.prepare_flush(closing=closing)
             if task is None:
                 return
             try:
@@ -728,7 +731,10 @@ class Log:
             return True
         try:
             number = self.segment_number(offset)
-            self.remove_segments(self.segments[number + 1 :], 0)
+            if number + 1 < len(self.segments):
+                # First the later segments, durably: a power failure in between must not leave a gap before them.
+                self.remove_segments(self.segments[number + 1 :], 0)
+                self.disk.fsync_dir(self.directory)
             segment = self.segments[-1]
             outline = segment.find_offset(offset)
             segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
@@ -754,6 +760,7 @@ class Log:
                 paths = segment.mark_deleted()
                 segment.close()
                 self._events.unlink_later(paths, 0)
+            self.disk.fsync_dir(self.directory)
             segment = Segment.create(self._folder, offset, self._clock.time_ms(), self._config.index_interval_bytes)
             self.segments, self._base_offsets = [segment], [offset]
             self.log_start_offset = offset
@@ -798,7 +805,7 @@ class Log:
             if clean and self._changed and not self._failed:
                 self.segments[-1].become_inactive()
                 self._write_snapshot()
-                self.flush()
+                self.flush(closing=True)
                 self._changed = False
         except OSError as error:
             raise self._storage_error(error, "closing") from error

@@ -11,7 +11,8 @@ Invariants:
 - A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
   KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.
 
-Left out: several directories, and moving logs between them.
+Left out: several directories, and moving logs between them; the metadata log, which lies in the same directory and is
+opened by the quorum before the topics are known.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class LogManager:
             self._removals.append((self._clock.time_ms(), self._join(name)))
             return
         key = names.parse_partition_dir(name)
-        if key is None or not self._disk.is_dir(self._join(name)):
+        if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
             return
         options = LoadOptions(
             config=config_of(key[0]) if config_of is not None else self.default_config,

@@ -26,6 +26,9 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
+METADATA_TOPIC = "__cluster_metadata"
+"""Its one partition's directory is the quorum's."""
+
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"

@@ -175,6 +175,8 @@ class Segment:
                 raise IndexCorruption(f"{index.path} points beyond the end of its segment")
             time_index.open()
         except (FileNotFoundError, IndexCorruption):
+            index.close()
+            time_index.close()
             self.rebuild_indexes()
             return
         self._index = index
@@ -298,14 +300,19 @@ class Segment:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def truncate_to_position(self, position: int, offset: int) -> None:
-        """Cut the data at `position`, which starts the batch that holds `offset`, and the indexes with it."""
+        """Cut the data at `position`, which starts the batch that holds `offset`, and the indexes with it.
+
+        Durable on return: batches that came back after a power failure would stand where others were written since.
+        """
         index, time_index = self.offset_index, self.time_index
         held = self._log.pins > 0
         if position < self.size_bytes:
             self.lowest_cut = min(self.lowest_cut, position) if self.truncation_count and held else position
             self.truncation_count += 1
-            self._log.file().truncate(position)
+            file = self._log.file()
+            file.truncate(position)
             self.size_bytes = position
+            file.fsync()
         self._reserve_at = max(_RESERVE_FROM, position)
         index.truncate_to_offset(offset)
         time_index.truncate_to_offset(offset)
@@ -318,6 +325,7 @@ class Segment:
 
     def begin_rebuild(self) -> None:
         """Empty both indexes; the caller walks the segment and notes each batch again."""
+        self._close_indexes()
         self._index = OffsetIndex(self._folder, self.base_offset)
         self._index.create()
         self._time_index = TimeIndex(self._folder, self.base_offset)
@@ -352,6 +360,9 @@ class Segment:
     def close(self) -> None:
         """Let go of the files; the data file stays open for regions that are held."""
         self._log.close()
+        self._close_indexes()
+
+    def _close_indexes(self) -> None:
         if self._index is not None:
             self._index.close()
         if self._time_index is not None:
