@@ -26,7 +26,7 @@ def check(received, sent, offsets):
 def test_every_client_reads_what_one_produced(ottla_broker, families, producer, make_records, topic, codec):
     servers = ottla_broker.bootstrap_servers
     producer.create_topic(servers, topic, 2, {"retention.ms": "-1"})
-    records = make_records()
+    records = make_records(producer)
     offsets = producer.produce(servers, topic, 1, records, codec)
     assert offsets == list(range(len(records)))
     with Cluster(servers) as cluster:
@@ -44,7 +44,7 @@ def test_every_client_reads_what_one_produced(ottla_broker, families, producer, 
 def test_offsets_by_timestamp(ottla_broker, family, producer, make_records, topic):
     servers = ottla_broker.bootstrap_servers
     producer.create_topic(servers, topic, 1, {"retention.ms": "-1"})
-    records = make_records()
+    records = make_records(producer)
     for start in range(0, len(records), 40):
         producer.produce(servers, topic, 0, records[start : start + 40], "lz4" if start % 80 else "none")
     for index in (0, 1, 39, 40, 77, len(records) - 1):
@@ -60,11 +60,10 @@ def test_offsets_by_timestamp(ottla_broker, family, producer, make_records, topi
 def test_clients_append_to_one_partition_in_turns(ottla_broker, families, make_records, topic):
     servers = ottla_broker.bootstrap_servers
     families["confluent-kafka"].create_topic(servers, topic, 1, {})
-    records = make_records()
     sent = []
     for turn, codec in enumerate(CODECS):
         for family in families.values():
-            part = records[turn * 10 : turn * 10 + 10]
+            part = make_records(family)[turn * 10 : turn * 10 + 10]
             assert family.produce(servers, topic, 0, part, codec)[0] == len(sent)
             sent += part
     for family in families.values():
@@ -73,7 +72,7 @@ def test_clients_append_to_one_partition_in_turns(ottla_broker, families, make_r
 
 def test_topics_are_created_by_producing(ottla_broker, family, make_records, topic):
     servers = ottla_broker.bootstrap_servers
-    assert family.produce(servers, topic, 0, make_records()[:3], "none") == [0, 1, 2]
+    assert family.produce(servers, topic, 0, make_records(family)[:3], "none") == [0, 1, 2]
 
 
 class Tap:
@@ -122,12 +121,12 @@ def tap():
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_are_stored_as_they_were_sent(ottla_broker_factory, tap, producer, make_records, topic, codec):
     """Byte equality (P5): all but base offset and leader epoch, which the broker assigns."""
-    broker = ottla_broker_factory(configs={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}"})
-    listener_host, _, listener_port = broker.ready["listeners"]["PLAINTEXT"].rpartition(":")
-    tap.target = (listener_host, int(listener_port))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        tap.target = free.getsockname()
+    ottla_broker_factory(port=tap.target[1], configs={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}"})
     servers = f"127.0.0.1:{tap.port}"
     producer.create_topic(servers, topic, 1, {})
-    records = make_records()
+    records = make_records(producer)
     producer.produce(servers, topic, 0, records, codec)
     with Cluster(servers) as cluster:
         fetched = cluster.fetch(topic, 0, 0).records

@@ -110,6 +110,8 @@ def alter(
         raise click.UsageError("nothing to alter: give --set, --delete, --append or --subtract")
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
+        if resource_type is ResourceType.TOPIC:
+            cluster.topic(name)
         cluster.alter_configs(resource_type, resource_name, changes, validate_only=dry_run)
     click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
 

@@ -184,6 +184,7 @@ def alter(
     ]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete_config]
     with open_cluster(bootstrap_server) as cluster:
+        cluster.topic(name)
         if changes:
             cluster.alter_configs(ResourceType.TOPIC, name, changes)
         if partitions is not None:
