@@ -211,7 +211,7 @@ class ConfigKey:
             )
         try:
             value = _parse(self.type, text)
-            problem = self.validator.problem(value) if self.validator else None
+            problem = self.validator.problem(value) if self.validator is not None else None
         except ValueError as error:
             problem = str(error)
         if problem is not None:
@@ -288,7 +288,7 @@ def markdown(table: Mapping[str, ConfigKey]) -> str:
         if key.internal:
             continue
         default = "null" if key.default is None else render(key.default) or '""'
-        valid = key.validator.describe() if key.validator else ""
+        valid = key.validator.describe() if key.validator is not None else ""
         cells = (f"`{name}`", key.type.name.lower(), default, valid, key.update_mode.value, key.doc)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -1,0 +1,192 @@
+"""`server.properties` as operators write it: what is taken, what is warned of, what refuses to start."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.broker_configs import BrokerConfig, validate_dynamic
+from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+
+KAFKAS_OWN_EXAMPLE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "log.dirs": "/tmp/kraft-combined-logs",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+}
+
+
+def test_the_example_that_kafka_ships_starts() -> None:
+    config, warnings = BrokerConfig.parse(KAFKAS_OWN_EXAMPLE)
+    assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
+    assert config.log_dir == "/tmp/kraft-combined-logs"
+    inert = {name for name in KAFKAS_OWN_EXAMPLE if name in INERT_CONFIGS}
+    assert len(warnings) == len(inert) + 1
+    assert all(any(warning.startswith(f"{name} ") for warning in warnings) for name in inert)
+
+
+def test_nothing_is_a_config_too() -> None:
+    config, warnings = BrokerConfig.parse({})
+    assert warnings == []
+    assert config.node_id == 1
+    assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
+    assert config.log_dir == "./ottla-data"
+    assert config.get_int("socket.request.max.bytes") == 104857600
+    assert config.get_bool("auto.create.topics.enable") is True
+    assert config.rack is None
+
+
+def test_unknown_and_inert_settings_warn_once_each() -> None:
+    _, warnings = BrokerConfig.parse(
+        {"num.io.threads": "4", "my.setting": "x", "listener.name.plaintext.max.connections": "3"}
+    )
+    assert [warning.split(" ")[0] for warning in warnings] == [
+        "num.io.threads",
+        "my.setting",
+        "listener.name.plaintext.max.connections",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"num.partitions": "0"}, "num.partitions"),
+        ({"num.partitions": "many"}, "num.partitions"),
+        ({"node.id": "-1"}, "node.id"),
+        ({"node.id": "1", "broker.id": "2"}, "broker.id"),
+        ({"log.dirs": "/a,/b"}, "log.dirs"),
+        ({"log.dirs": "", "log.dir": ""}, "log.dirs"),
+        ({"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"listeners": "9092"}, "listeners"),
+        ({"listeners": ""}, "listeners"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "listeners"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "listeners"),
+        ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "listener.security.protocol.map"),
+        ({"listeners": "A://h:1,B://h:1", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}, "listeners"),
+        ({"listeners": "SSL://h:1"}, "SSL"),
+        ({"listeners": "X://h:1", "listener.security.protocol.map": "X:SASL_PLAINTEXT"}, "SASL_PLAINTEXT"),
+        ({"listener.security.protocol.map": "X:ROT13"}, "listener.security.protocol.map"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
+        (
+            {"advertised.listeners": "X://h:1", "listener.security.protocol.map": "X:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
+            "advertised.listeners",
+        ),
+        ({"process.roles": "broker"}, "process.roles"),
+        ({"process.roles": "cook"}, "process.roles"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1"}, "controller.quorum.voters"),
+        ({"inter.broker.listener.name": "INTERNAL"}, "inter.broker.listener.name"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer"),
+        ({"super.users": "User:a"}, "super.users"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
+        ({"ssl.keystore.location": "/k"}, "ssl.keystore.location"),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, "listener.name.x.ssl.keystore.location"),
+        ({"listener.name.x.plain.sasl.jaas.config": "m"}, "listener.name.x.plain.sasl.jaas.config"),
+        ({"allow.everyone.if.no.acl.found": "false"}, "allow.everyone.if.no.acl.found"),
+        ({"delegation.token.secret.key": "s"}, "delegation.token.secret.key"),
+    ],
+)
+def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> None:
+    with pytest.raises(OperatorError) as caught:
+        BrokerConfig.parse(properties)
+    assert named in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_secret_is_not_repeated() -> None:
+    with pytest.raises(OperatorError) as caught:
+        BrokerConfig.parse({"ssl.key.password": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_security_setting_that_asks_for_nothing_is_fine() -> None:
+    properties = {name: value for name, value in SECURITY_CONFIGS.items() if value is not None}
+    assert BrokerConfig.parse(properties)[1] == []
+
+
+def test_tables_do_not_overlap() -> None:
+    names = [*BROKER_CONFIGS, *INERT_CONFIGS, *SECURITY_CONFIGS]
+    assert len(names) == len(set(names))
+
+
+def test_listeners_of_all_shapes() -> None:
+    config, _ = BrokerConfig.parse(
+        {
+            "listeners": "plaintext://[::1]:0, Outside://0.0.0.0:19092",
+            "advertised.listeners": "OUTSIDE://kafka.example.org:443",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        }
+    )
+    assert config.listeners == (
+        Endpoint("PLAINTEXT", "PLAINTEXT", "::1", 0),
+        Endpoint("OUTSIDE", "PLAINTEXT", "0.0.0.0", 19092),
+    )
+    bound = [config.listeners[0]._replace(port=4711), config.listeners[1]]
+    assert config.advertise(bound, "box") == [
+        Endpoint("PLAINTEXT", "PLAINTEXT", "::1", 4711),
+        Endpoint("OUTSIDE", "PLAINTEXT", "kafka.example.org", 443),
+    ]
+
+
+def test_wildcard_is_advertised_as_the_host() -> None:
+    config, _ = BrokerConfig.parse({"listeners": "PLAINTEXT://:0"})
+    bound = [config.listeners[0]._replace(port=4711)]
+    assert config.advertise(bound, "box")[0].address == "box:4711"
+
+
+def test_broker_id_is_node_id() -> None:
+    config, _ = BrokerConfig.parse({"broker.id": "7"})
+    assert config.node_id == 7
+    assert config.get_int("node.id") == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"node.id": "2"}, "Cannot update these configs dynamically: [node.id]"),
+        ({"num.io.threads": "2"}, "Cannot update these configs dynamically"),
+        ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
+    ],
+)
+def test_dynamic_update_that_can_not_be(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        validate_dynamic(overrides)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+    assert message in caught.value.message
+
+
+def test_accessors_refuse_the_wrong_type() -> None:
+    config, _ = BrokerConfig.parse({})
+    with pytest.raises(TypeError):
+        config.get_int("listeners")
+    with pytest.raises(TypeError):
+        config.get_bool("node.id")
+    with pytest.raises(TypeError):
+        config.get_str("node.id")
+    with pytest.raises(TypeError):
+        config.get_list("node.id")
+    with pytest.raises(KeyError):
+        config.get("no.such.setting")
