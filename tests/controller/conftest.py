@@ -1,0 +1,68 @@
+"""An image with one registered broker, and a way to apply what a handler returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import pytest
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.endpoint import Endpoint
+from ottla.controller.cluster import register_broker
+from ottla.controller.features import bootstrap_records
+from ottla.controller.result import ControllerContext
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
+
+ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
+
+Apply = Callable[[MetadataImage, Sequence[ApiMessageAndVersion]], MetadataImage]
+MakeContext = Callable[..., ControllerContext]
+
+
+def _apply(image: MetadataImage, records: Sequence[ApiMessageAndVersion]) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for record in records:
+        # What a handler returns has to survive its way through the log.
+        delta.replay(decode_record(encode_record(record)).message)
+    return delta.apply(image.offset + len(records), 1)[0]
+
+
+@pytest.fixture
+def apply() -> Apply:
+    return _apply
+
+
+def with_brokers(broker_ids: Sequence[int]) -> MetadataImage:
+    records = bootstrap_records()
+    for broker_id in broker_ids:
+        directory_id = bytes([broker_id]) * 16
+        records.append(register_broker(broker_id, b"I" * 16, len(records), ENDPOINTS, None, directory_id))
+    return _apply(EMPTY_IMAGE, records)
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    return with_brokers([1])
+
+
+@pytest.fixture
+def three_brokers() -> MetadataImage:
+    return with_brokers([1, 2, 3])
+
+
+@pytest.fixture
+def make_context() -> MakeContext:
+    def make(**properties: str) -> ControllerContext:
+        numbers = count(1)
+        config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
+        return ControllerContext(config, bytes([1]) * 16, lambda: next(numbers).to_bytes(16, "big"))
+
+    return make
+
+
+@pytest.fixture
+def context(make_context: MakeContext) -> ControllerContext:
+    return make_context()

@@ -1,0 +1,215 @@
+"""Registration, leader epochs, features, producer ids, and the controller over several lives of a broker."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.app.disk import RealDisk
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.driver import Controller, metadata_log_config
+from ottla.controller.features import handle_update_features
+from ottla.controller.producer_ids import ProducerIdBlock, handle_allocate_producer_ids
+from ottla.controller.topics import handle_create_topics, handle_delete_topics
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.quorum.driver import QuorumDriver
+
+ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
+
+
+def update(image: MetadataImage, feature: str, level: int, version: int = 2, **options: Any) -> Any:
+    key = FeatureUpdateKey(feature=feature, max_version_level=level, **options)
+    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=[key]), version)
+
+
+def test_metadata_version_is_final(image: MetadataImage) -> None:
+    assert image.features == {"metadata.version": 25}
+    result = update(image, "metadata.version", 25)
+    assert (result.records, result.response.error_code) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "options", "message"),
+    [
+        ("metadata.version", 26, {}, "Local controller only supports versions 25-25"),
+        ("metadata.version", 24, {"upgrade_type": 3}, "Local controller only supports versions 25-25"),
+        ("metadata.version", -1, {}, "A feature version cannot be less than 0."),
+        ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
+        ("transaction.version", 2, {}, "Local controller does not support this feature."),
+    ],
+)
+def test_feature_update_refused(
+    image: MetadataImage, feature: str, level: int, options: dict[str, int], message: str
+) -> None:
+    result = update(image, feature, level, **options)
+    assert result.records == []
+    assert result.response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert message in result.response.error_message
+    assert result.response.results == []
+    old = update(image, feature, level, version=1, **options)
+    assert old.response.results[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:
+    assert handle_allocate_producer_ids(image, 1).response == ProducerIdBlock(0, 1000)
+    with pytest.raises(KafkaError):
+        handle_allocate_producer_ids(image, 2)
+
+
+class Life:
+    """One life of a broker's controller on a data directory."""
+
+    def __init__(self, data_dir: Path, **properties: str) -> None:
+        config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
+        self.publisher = MetadataPublisher()
+        self.published: list[tuple[MetadataImage, Any]] = []
+        self.publisher.register(lambda image, changes: self.published.append((image, changes)))
+        seed = random.Random()
+
+        class Rng:
+            def random_bytes(self, count: int) -> bytes:
+                return seed.randbytes(count)
+
+            def randrange(self, stop: int) -> int:
+                return seed.randrange(stop)
+
+        class Clock:
+            def time_ms(self) -> int:
+                return 1_700_000_000_000
+
+            def monotonic(self) -> float:
+                return 0.0
+
+        class Now:
+            """Runs blocking work and scheduled callbacks at once; timers never."""
+
+            def submit(self, work: Any, done: Any) -> None:
+                try:
+                    result = work()
+                except OSError as error:
+                    done(None, error)
+                else:
+                    done(result, None)
+
+            def call_soon(self, callback: Any, *args: Any) -> Any:
+                callback(*args)
+
+            def call_later(self, delay: float, callback: Any, *args: Any) -> Any:
+                class Handle:
+                    def cancel(self) -> None:
+                        return
+
+                return Handle()
+
+        rng = Rng()
+        quorum = QuorumDriver(
+            disk=RealDisk(),
+            clock=Clock(),
+            rng=rng,
+            scheduler=Now(),
+            pool=Now(),
+            data_dir=str(data_dir),
+            node_id=config.node_id,
+            directory_id=b"D" * 16,
+            config=metadata_log_config(config),
+            publisher=self.publisher,
+            on_failure=lambda error: None,
+        )
+        self.controller = Controller(quorum=quorum, config=config, directory_id=b"D" * 16, rng=rng)
+        outcome: list[BaseException | None] = []
+        self.controller.start(ENDPOINTS, outcome.append)
+        assert outcome == [None]
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.publisher.image
+
+    def run(self, operation: Any) -> Any:
+        outcome: list[Any] = []
+        self.controller.submit(operation, lambda response, error: outcome.append((response, error)))
+        ((response, error),) = outcome
+        if error is not None:
+            raise error
+        return response
+
+    def create(self, *names: str, partitions: int = 1) -> Any:
+        wanted = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+        request = CreateTopicsRequest(topics=wanted)
+        return self.run(lambda image, context: handle_create_topics(image, request, context))
+
+    def producer_ids(self) -> ProducerIdBlock:
+        outcome: list[Any] = []
+        self.controller.allocate_producer_ids(lambda block, error: outcome.append(block))
+        return outcome[0]
+
+    def stop(self) -> None:
+        outcome: list[BaseException | None] = []
+        self.controller.stop(outcome.append)
+        assert outcome == [None]
+
+
+def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    assert [len(changes.created_topics) for _, changes in life.published] == [0]
+    life.create("t", partitions=3)
+    first = life.image
+    assert first.brokers[1].active
+    assert first.brokers[1].endpoints == tuple(ENDPOINTS)
+    incarnations = {first.brokers[1].incarnation_id}
+    broker_epochs = [first.brokers[1].broker_epoch]
+    for number in (1, 2, 3):
+        if number == 2:
+            life.stop()  # the others end as crashes do
+        life = Life(tmp_path)
+        image, changes = life.published[0]
+        assert len(life.published) == 1, "what is published first has the new epochs already"
+        assert [(topic.name, index) for topic, index in changes.changed_partitions] == [("t", i) for i in range(3)]
+        assert {part.leader_epoch for part in image.topics["t"].partitions.values()} == {number}
+        assert image.topics["t"].topic_id == first.topics["t"].topic_id
+        incarnations.add(image.brokers[1].incarnation_id)
+        broker_epochs.append(image.brokers[1].broker_epoch)
+        assert life.controller.broker_epoch == broker_epochs[-1]
+    assert len(incarnations) == 4
+    assert broker_epochs == sorted(set(broker_epochs))
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    seen: list[ProducerIdBlock] = []
+    for _ in range(3):
+        life = Life(tmp_path)
+        seen += [life.producer_ids(), life.producer_ids()]
+    assert [block.first for block in seen] == [number * 1000 for number in range(6)]
+    assert {block.end - block.first for block in seen} == {1000}
+
+
+def test_requests_see_each_other_and_refusals_are_answered(tmp_path: Path) -> None:
+    life = Life(tmp_path, delete_topic_enable="false")
+    assert life.create("t").topics[0].error_code == 0
+    assert life.create("t").topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    request = DeleteTopicsRequest(topic_names=["t"])
+    with pytest.raises(KafkaError) as caught:
+        life.run(lambda image, context: handle_delete_topics(image, request, context))
+    assert caught.value.code == ErrorCode.TOPIC_DELETION_DISABLED
+    life.stop()
+    with pytest.raises(KafkaError) as caught:
+        life.create("late")
+    assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_many_partitions_survive(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.create("a", partitions=9000)
+    life.create("b", partitions=3000)
+    life = Life(tmp_path)
+    assert life.image.partition_count() == 12000
+    assert {part.leader_epoch for topic in life.image.topics.values() for part in topic.partitions.values()} == {1}
+    assert life.image.next_producer_id == EMPTY_IMAGE.next_producer_id

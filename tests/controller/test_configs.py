@@ -1,0 +1,179 @@
+"""Altering and describing settings of topics and brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.controller.configs import (
+    handle_alter_configs,
+    handle_describe_configs,
+    handle_incremental_alter_configs,
+)
+from ottla.controller.result import ControllerContext
+from ottla.controller.topics import handle_create_topics
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+Change = tuple[str, int, str | None]
+
+
+@pytest.fixture
+def with_topic(image: MetadataImage, context: ControllerContext, apply: Any) -> MetadataImage:
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    return apply(image, handle_create_topics(image, CreateTopicsRequest(topics=[wanted]), context).records)
+
+
+def incremental(
+    image: MetadataImage, context: ControllerContext, kind: int, name: str, *changes: Change, validate: bool = False
+) -> Any:
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            incremental_alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate)
+    return handle_incremental_alter_configs(image, request, context)
+
+
+def test_set_append_subtract_delete(with_topic: MetadataImage, context: ControllerContext, apply: Any) -> None:
+    image = with_topic
+    steps: list[tuple[Change, dict[str, str]]] = [
+        (("retention.ms", SET, "5"), {"retention.ms": "5"}),
+        (("cleanup.policy", APPEND, "compact"), {"retention.ms": "5", "cleanup.policy": "delete,compact"}),
+        (("cleanup.policy", APPEND, "compact"), {"retention.ms": "5", "cleanup.policy": "delete,compact"}),
+        (("cleanup.policy", SUBTRACT, "delete"), {"retention.ms": "5", "cleanup.policy": "compact"}),
+        (("retention.ms", DELETE, None), {"cleanup.policy": "compact"}),
+        (("segment.ms", DELETE, None), {"cleanup.policy": "compact"}),
+    ]
+    for change, expected in steps:
+        result = incremental(image, context, TOPIC, "t", change)
+        assert result.response.responses[0].error_code == 0
+        image = apply(image, result.records)
+        assert image.topic_configs("t") == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "code", "message"),
+    [
+        (TOPIC, "nope", [("retention.ms", SET, "5")], 3, "The topic 'nope' does not exist."),
+        (TOPIC, "", [("retention.ms", SET, "5")], 42, "Default topic resources are not allowed."),
+        (TOPIC, "a/b", [("retention.ms", SET, "5")], 17, "Topic name is invalid"),
+        (TOPIC, "t", [("retention.ms", SET, "x")], 40, "Not a number of type LONG"),
+        (TOPIC, "t", [("what", SET, "x")], 40, "Unknown topic config name: what"),
+        (TOPIC, "t", [("retention.ms", SET, None)], 42, "Null value not supported for : retention.ms"),
+        (TOPIC, "t", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42, "duplicate config keys"),
+        (TOPIC, "t", [("retention.ms", APPEND, "1")], 40, "Can't APPEND to key retention.ms because its type is not"),
+        (TOPIC, "t", [("retention.ms", 9, "1")], 42, "Unknown operations type 9"),
+        (BROKER, "2", [("log.retention.ms", SET, "1")], 42, "Unexpected broker id, expected 1, but received 2"),
+        (BROKER, "x", [("log.retention.ms", SET, "1")], 42, "Node id must be an integer, but it is: x"),
+        (BROKER, "1", [("log.dirs", SET, "/x")], 42, "Cannot update these configs dynamically: [log.dirs]"),
+        (BROKER, "", [("log.retention.ms", SET, "x")], 42, "Not a number of type LONG"),
+        (16, "x", [("a", SET, "b")], 42, "Unknown resource type 16"),
+    ],
+)
+def test_refused(
+    with_topic: MetadataImage,
+    context: ControllerContext,
+    kind: int,
+    name: str,
+    changes: list[Change],
+    code: int,
+    message: str,
+) -> None:
+    result = incremental(with_topic, context, kind, name, *changes)
+    assert result.records == []
+    answer = result.response.responses[0]
+    assert answer.error_code == code
+    assert message in answer.error_message
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+
+
+def test_validation_only(with_topic: MetadataImage, context: ControllerContext) -> None:
+    result = incremental(with_topic, context, TOPIC, "t", ("retention.ms", SET, "5"), validate=True)
+    assert (result.records, result.response.responses[0].error_code) == ([], 0)
+
+
+def test_resource_named_twice(with_topic: MetadataImage, context: ControllerContext) -> None:
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource, resource])
+    result = handle_incremental_alter_configs(with_topic, request, context)
+    assert [item.error_code for item in result.response.responses] == [42, 42]
+
+
+def test_broker_settings_are_layers(with_topic: MetadataImage, context: ControllerContext, apply: Any) -> None:
+    image = apply(with_topic, incremental(with_topic, context, BROKER, "", ("log.retention.ms", SET, "10")).records)
+    image = apply(image, incremental(image, context, BROKER, "1", ("log.retention.ms", SET, "20")).records)
+    assert image.default_broker_configs() == {"log.retention.ms": "10"}
+    assert image.broker_configs(1) == {"log.retention.ms": "20"}
+    config = context.config.with_dynamic(image.default_broker_configs(), image.broker_configs(1))
+    assert config.topic_defaults["retention.ms"] == 20
+
+
+def test_legacy_alter_replaces_all(with_topic: MetadataImage, context: ControllerContext, apply: Any) -> None:
+    changes: list[Change] = [("retention.ms", SET, "5"), ("segment.ms", SET, "6")]
+    image = apply(with_topic, incremental(with_topic, context, TOPIC, "t", *changes).records)
+
+    def alter(**configs: str | None) -> Any:
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name="t",
+            configs=[
+                alter_configs.AlterableConfig(name=name.replace("_", "."), value=value)
+                for name, value in configs.items()
+            ],
+        )
+        return handle_alter_configs(image, alter_configs.AlterConfigsRequest(resources=[resource]), context)
+
+    result = alter(segment_ms="6", flush_ms="7")
+    assert apply(image, result.records).topic_configs("t") == {"segment.ms": "6", "flush.ms": "7"}
+    assert len(result.records) == 2
+    assert alter(segment_ms=None).response.responses[0].error_code == 42
+    assert alter(segment_ms="0").response.responses[0].error_code == 40
+
+
+def describe(image: MetadataImage, context: ControllerContext, kind: int, name: str, **options: Any) -> Any:
+    keys = options.pop("keys", None)
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], **options)
+    (result,) = handle_describe_configs(image, request, context).results
+    return result
+
+
+def test_description(with_topic: MetadataImage, context: ControllerContext, apply: Any) -> None:
+    image = apply(with_topic, incremental(with_topic, context, TOPIC, "t", ("retention.ms", SET, "5")).records)
+    result = describe(image, context, TOPIC, "t", include_synonyms=True, include_documentation=True)
+    configs = {config.name: config for config in result.configs}
+    retention = configs["retention.ms"]
+    assert (retention.value, retention.config_source, retention.config_type, retention.read_only) == ("5", 1, 5, False)
+    assert [(item.name, item.source) for item in retention.synonyms] == [
+        ("retention.ms", 1),
+        ("log.retention.hours", 5),
+    ]
+    assert retention.documentation
+    assert len(configs) == 33
+    terse = describe(image, context, TOPIC, "t", keys=["segment.ms", "nonsense"])
+    assert [(config.name, config.synonyms, config.documentation) for config in terse.configs] == [
+        ("segment.ms", [], None)
+    ]
+    broker = describe(image, context, BROKER, "1")
+    assert {"node.id", "log.retention.ms"} <= {config.name for config in broker.configs}
+    assert describe(image, context, BROKER, "").configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"), [(TOPIC, "nope", 3), (TOPIC, "", 17), (BROKER, "2", 42), (BROKER, "x", 42), (8, "1", 42)]
+)
+def test_description_refused(
+    with_topic: MetadataImage, context: ControllerContext, kind: int, name: str, code: int
+) -> None:
+    assert describe(with_topic, context, kind, name).error_code == code
