@@ -186,7 +186,8 @@ class Machine:
         assert log.log_end_offset == self.end
         visible = [batch for batch in self.batches if batch[1] >= self.start]
         assert self.fakes.read_log(log) == visible
-        assert log.log_start_offset <= log.recovery_point <= log.log_end_offset
+        assert log.log_start_offset <= log.log_end_offset
+        assert log.recovery_point <= log.log_end_offset
         with pytest.raises(KafkaError) as failure:
             log.read(self.end + 1, 100, max_offset=self.end)
         assert failure.value.code == ErrorCode.OFFSET_OUT_OF_RANGE

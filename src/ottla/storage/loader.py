@@ -104,7 +104,7 @@ def load_log(
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
     loading.segments[-1].load_timestamps()
-    recovery_point = end_offset if trusted else max(min(options.recovery_point, end_offset), start_offset)
+    recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
     producers = load_producers(
         folder,
         loading.segments,

@@ -5,7 +5,9 @@ only `FlushTask.run` and region reads run in pool threads.
 
 Invariants:
 - Segments are sorted by base offset; the last is the active one and the only one that grows.
-- log_start_offset <= recovery_point <= log_end_offset, and high_watermark <= log_end_offset where replication set it.
+- log_start_offset <= log_end_offset, recovery_point <= log_end_offset, and high_watermark <= log_end_offset where
+  replication set it. The recovery point may be below the start: deleted records are synced too, else a power failure
+  could take the offsets back.
 - After any OSError file and memory agree, as before the call; where that can't be reached (a torn append that can't be
   cut off, a failed sync) the log refuses every further append with KAFKA_STORAGE_ERROR.
 - Offsets are given once: nothing rewrites a batch of an epoch (architecture.md 6).
@@ -669,7 +671,6 @@ class Log:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        self.recovery_point = max(self.recovery_point, offset)
         self.epochs.truncate_from_start(offset)
         self._changed = True
         return True

@@ -1,0 +1,130 @@
+"""Reading a partition's files without a broker: batches with their positions, indexes, checks of one against the other.
+
+The only module of storage that tools may import. It gets open binary streams and bytes from its caller, never changes
+anything, and trusts nothing: the first byte that can't be right ends a segment with `SegmentDamage`.
+
+Left out: rendering (the CLI's), repair (the broker does that at start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import BinaryIO
+
+from ottla.common.errors import OttlaError
+from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, MIN_BATCH_LENGTH, BatchView
+from ottla.storage import names
+from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
+
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
+
+
+class SegmentDamage(OttlaError):
+    """A segment holds no valid batch at `position`."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"position {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A whole batch and where it lies in its file; the CRC is checked by `batch.crc_matches()`."""
+
+    position: int
+    batch: BatchView
+
+
+def base_offset_of(file_name: str) -> int | None:
+    """The base offset in the name of a segment, index or snapshot file; None for other names."""
+    for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX):
+        offset = names.parse_offset(file_name, suffix)
+        if offset is not None:
+            return offset
+    return None
+
+
+def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None = None) -> Iterator[StoredBatch]:
+    """The batches of a segment or snapshot file from `position` on, which starts one, while they begin before
+    `max_bytes`. Raises SegmentDamage at the first byte that is no whole batch of format v2, OSError."""
+    size = stream.seek(0, 2)
+    stop = size if max_bytes is None else min(size, position + max_bytes)
+    while position < stop:
+        stream.seek(position)
+        head = stream.read(HEADER_SIZE)
+        if len(head) < HEADER_SIZE:
+            raise SegmentDamage(position, f"{len(head)} bytes are no batch header")
+        header = BATCH_HEADER.unpack(head)
+        if header[3] != MAGIC_V2:
+            raise SegmentDamage(position, f"message format {header[3]} is not v2")
+        if header[1] < MIN_BATCH_LENGTH:
+            raise SegmentDamage(position, f"a batch length of {header[1]} is impossible")
+        length = header[1] + LOG_OVERHEAD
+        if length > size - position:
+            raise SegmentDamage(position, f"a batch of {length} bytes is cut short after {size - position}")
+        yield StoredBatch(position, BatchView(head + stream.read(length - HEADER_SIZE)))
+        position += length
+
+
+def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
+    return [(base_offset + relative, position) for relative, position in _entries(_OFFSET_ENTRY, data, 0)]
+
+
+def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
+    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(_TIME_ENTRY, data, 1)]
+
+
+def _entries(entry: Struct, data: bytes, offset_field: int) -> Iterator[tuple[int, int]]:
+    for number in range(len(data) // entry.size):
+        first, second = entry.unpack_from(data, number * entry.size)
+        if number and (first, second)[offset_field] == 0:
+            return
+        yield first, second
+
+
+def check_indexes(
+    batches: Iterable[StoredBatch], offset_index: list[tuple[int, int]], time_index: list[tuple[int, int]]
+) -> list[str]:
+    """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right.
+
+    The rules are those of Apache Kafka's kafka-dump-log: an offset entry names a batch by its last offset and position, a
+    time entry holds the largest timestamp of the batch that ends at its offset, and both rise.
+    """
+    at_position: dict[int, int] = {}
+    timestamps: dict[int, int] = {}
+    for stored in batches:
+        at_position[stored.position] = stored.batch.last_offset
+        timestamps[stored.batch.last_offset] = stored.batch.max_timestamp
+    problems = []
+    previous = -1
+    for offset, position in offset_index:
+        if at_position.get(position) != offset:
+            found = at_position.get(position)
+            problems.append(f"index entry {offset} -> {position}: the batch there ends at {found}")
+        if offset <= previous:
+            problems.append(f"index entry {offset} -> {position}: not after offset {previous}")
+        previous = offset
+    previous = -1
+    for timestamp, offset in time_index:
+        if timestamps.get(offset) != timestamp:
+            problems.append(
+                f"time index entry {timestamp} -> {offset}: the batch that ends there has {timestamps.get(offset)}"
+            )
+        if timestamp <= previous:
+            problems.append(f"time index entry {timestamp} -> {offset}: not after timestamp {previous}")
+        previous = timestamp
+    return problems
+
+
+def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
+    """Producer id -> state in a `.snapshot` file; raises SegmentDamage."""
+    try:
+        return decode_snapshot(data)
+    except SnapshotCorruption as error:
+        raise SegmentDamage(0, str(error)) from error
