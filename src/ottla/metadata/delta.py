@@ -11,9 +11,9 @@ holds them is refused at the read, rather than rewritten without them by the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
@@ -46,6 +46,8 @@ from ottla.protocol.messages.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+
+T = TypeVar("T")
 
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_STATE_CHANGE = -1
@@ -216,26 +218,22 @@ class MetadataDelta:
         """Every change raises the partition epoch; naming a leader, the same one too, raises the leader epoch."""
         topic_id = bytes(record.topic_id)
         old = self._get_partition(topic_id, record.partition_id)
-        changed = replace(old, partition_epoch=old.partition_epoch + 1)
-        if record.leader != NO_LEADER_CHANGE:
-            changed = replace(changed, leader=record.leader, leader_epoch=old.leader_epoch + 1)
-        if record.leader_recovery_state != NO_RECOVERY_STATE_CHANGE:
-            changed = replace(changed, leader_recovery_state=record.leader_recovery_state)
-        updates: dict[str, Any] = {}
-        for name in (
-            "isr",
-            "replicas",
-            "removing_replicas",
-            "adding_replicas",
-            "eligible_leader_replicas",
-            "last_known_elr",
-        ):
-            value = getattr(record, name)
-            if value is not None:
-                updates[name] = tuple(value)
-        if record.directories is not None:
-            updates["directories"] = tuple(bytes(item) for item in record.directories)
-        self._put_partition(topic_id, record.partition_id, replace(changed, **updates))
+        names_leader = record.leader != NO_LEADER_CHANGE
+        keeps_recovery_state = record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
+        changed = PartitionImage(
+            replicas=_changed(record.replicas, old.replicas),
+            isr=_changed(record.isr, old.isr),
+            leader=record.leader if names_leader else old.leader,
+            leader_epoch=old.leader_epoch + 1 if names_leader else old.leader_epoch,
+            partition_epoch=old.partition_epoch + 1,
+            removing_replicas=_changed(record.removing_replicas, old.removing_replicas),
+            adding_replicas=_changed(record.adding_replicas, old.adding_replicas),
+            leader_recovery_state=old.leader_recovery_state if keeps_recovery_state else record.leader_recovery_state,
+            directories=_changed(record.directories, old.directories),
+            eligible_leader_replicas=_changed(record.eligible_leader_replicas, old.eligible_leader_replicas),
+            last_known_elr=_changed(record.last_known_elr, old.last_known_elr),
+        )
+        self._put_partition(topic_id, record.partition_id, changed)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> None:
         topic_id = bytes(record.topic_id)
@@ -326,6 +324,10 @@ class MetadataDelta:
 
     def replay_nothing(self, record: object) -> None:
         """Records without state here: no-ops, controller registrations, transaction bounds (the log groups those)."""
+
+
+def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
+    return old if value is None else tuple(value)
 
 
 def _security_protocol(number: int) -> str:

@@ -42,6 +42,9 @@ _LOGGER = logging.getLogger(__name__)
 _SNAPSHOT_STEP = 200
 """Records of a snapshot that are encoded before the loop gets its turn: well under a millisecond each few dozen."""
 
+_SNAPSHOT_AT_START_BYTES = 1024 * 1024
+"""Each start adds a record for each partition: with many of them, a few starts would make the next ones slow."""
+
 SubmitDone = Callable[[BaseException | None], None]
 
 
@@ -272,7 +275,13 @@ class QuorumDriver:
         """
         for records in batches:
             self._append_records(records)
-        self._enqueue((self.latest, all_changes(self.latest)), done)
+
+        def started(error: BaseException | None) -> None:
+            done(error)
+            if self._bytes_since_snapshot >= _SNAPSHOT_AT_START_BYTES:
+                self.take_snapshot()
+
+        self._enqueue((self.latest, all_changes(self.latest)), started)
 
     def _append_records(self, records: Sequence[ApiMessageAndVersion]) -> tuple[MetadataImage, MetadataChanges]:
         delta = MetadataDelta(self.latest)
