@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,7 +28,13 @@ class Killer(Observer):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
-        self.reach("before landing")
+        if self.step == "while landing" and counters is not None:
+            threading.Thread(target=self.die_after_one_task, args=(counters,), daemon=True).start()
+
+    def die_after_one_task(self, counters: Counters) -> None:
+        while not counters.tasks.value:
+            time.sleep(0.001)
+        self.reach("while landing")
 
     def landed(self, rows: Sequence[Landed]) -> None:
         self.reach("before commit")
@@ -35,8 +43,10 @@ class Killer(Observer):
         self.reach("after commit")
 
 
+SETTINGS = PlanSettings(max_bytes_per_task=4_000)
+"""Many tasks, so that some are done and some are not when it dies while they run."""
+
+
 if __name__ == "__main__":
     step, bootstrap_servers, topic, table = sys.argv[1:]
-    load(
-        [topic], DeltaTarget(table), bootstrap_servers, partial(open_session, "local[2]"), PlanSettings(), Killer(step)
-    )
+    load([topic], DeltaTarget(table), bootstrap_servers, partial(open_session, "local[2]"), SETTINGS, Killer(step))

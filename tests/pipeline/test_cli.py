@@ -12,12 +12,12 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline import cli  # noqa: E402
-from ottla.pipeline.load import LoadSummary  # noqa: E402
-from ottla.pipeline.plan import LoadPlan, OffsetRange  # noqa: E402
-from ottla.pipeline.progress import ProgressLine, progress_text  # noqa: E402
-from ottla.pipeline.query import view_name  # noqa: E402
-from ottla.pipeline.tables.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline import cli
+from ottla.pipeline.load import LoadSummary
+from ottla.pipeline.plan import LoadPlan, OffsetRange
+from ottla.pipeline.progress import ProgressLine, progress_text
+from ottla.pipeline.query import view_name
+from ottla.pipeline.tables.delta import DeltaTarget
 
 
 @pytest.mark.parametrize("command", ["load", "sql", "demo"])

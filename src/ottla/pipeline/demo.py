@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,8 @@ TOPIC = "page-views"
 PARTITIONS = 6
 TOP_PAGES = 10
 MAX_DAYS = 7
+PIPE_WIDTH = 120
+"""Columns of the tables where no terminal tells its own."""
 DELIVERY_TIMEOUT_S = 60.0
 QUEUE_POLL_EVERY = 1_000
 
@@ -68,7 +71,8 @@ class Step:
 
 def run_demo(input_path: Path | None, events: int, directory: Path | None, master: str) -> None:
     """Run all steps and print what they give. Raises OttlaError when one fails."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=width)
     home = _home(directory)
     data_dir, table_dir = home / "broker", home / "page_views"
     steps: list[Step] = []
@@ -161,9 +165,8 @@ def _produce(bootstrap_servers: str, lines: Iterable[bytes]) -> Step:
     if failures or left:
         reason = failures[0] if failures else f"not delivered within {DELIVERY_TIMEOUT_S:.0f} s"
         raise OttlaError(f"{len(failures) + left} of {count} records were not delivered: {reason}")
-    return Step(
-        "produce (confluent-kafka, zstd)", time.monotonic() - started, count, size_bytes, "values, uncompressed"
-    )
+    seconds = time.monotonic() - started
+    return Step("produce", seconds, count, size_bytes, "confluent-kafka, zstd; MB of values")
 
 
 def _load_and_ask(
@@ -179,7 +182,7 @@ def _load_and_ask(
         console.print(f"Loaded {first.rows:,} rows into {target.path}, version {first.version}")
         second = _load(bootstrap_servers, target, spark)
         steps.append(_load_step("load 2", second))
-        with _timed(steps, "SQL: pages, hours, rows"):
+        with _timed(steps, "SQL", "three queries"):
             register_tables(spark, [target])
             pages = run_sql(spark, PAGES_SQL).to_pylist()
             hours = run_sql(spark, HOURS_SQL).to_pylist()
@@ -197,15 +200,19 @@ def _load(bootstrap_servers: str, target: DeltaTarget, spark: Any) -> LoadSummar
 
 def _load_step(name: str, summary: LoadSummary) -> Step:
     seconds = summary.plan_s + summary.land_s + summary.commit_s
-    what = f"{megabytes(summary.fetched_bytes)} fetched, {summary.files} files" if summary.files else "nothing new"
-    return Step(f"{name} (PySpark)", seconds, summary.rows, summary.body_bytes if summary.files else -1, what)
+    what = (
+        f"PySpark; {megabytes(summary.fetched_bytes)} fetched, {summary.files} files"
+        if summary.files
+        else "nothing new"
+    )
+    return Step(name, seconds, summary.rows, summary.body_bytes if summary.files else -1, what)
 
 
 @contextmanager
-def _timed(steps: list[Step], name: str) -> Iterator[None]:
+def _timed(steps: list[Step], name: str, what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
-    steps.append(Step(name, time.monotonic() - started))
+    steps.append(Step(name, time.monotonic() - started, what=what))
 
 
 def megabytes(size_bytes: int) -> str:
