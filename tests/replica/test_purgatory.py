@@ -129,6 +129,15 @@ def test_force_reaches_the_operation_once(fixture: Fixture) -> None:
     assert waiter.events == ["forced"]
 
 
+def test_force_does_not_wait_for_the_next_comer(fixture: Fixture) -> None:
+    watch, waiter = Watch(), Waiter()
+    fixture.purgatory.touch(watch, force=True)
+    fixture.purgatory.park(waiter, [watch], 1.0)
+    fixture.purgatory.touch(watch)
+    fixture.loop.turn()
+    assert waiter.events == ["tried"]
+
+
 def test_expiry_answers_once_and_forgets(fixture: Fixture) -> None:
     watch, waiter = Watch(), Waiter()
     fixture.purgatory.park(waiter, [watch], 1.0)

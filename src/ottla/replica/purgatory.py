@@ -85,9 +85,11 @@ class Purgatory:
 
     def touch(self, watch: Watch, *, force: bool = False) -> None:
         """Something changed for those who wait at `watch`; they are tried at the end of this turn of the loop."""
+        if not watch.waiters:
+            return
         if force:
             watch.force = True
-        if watch.touched or not watch.waiters:
+        if watch.touched:
             return
         watch.touched = True
         self._touched.append(watch)

@@ -1,0 +1,36 @@
+"""Fixtures: a real broker without sockets, and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .harness import Connection, Server
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def make(**settings: str) -> Server:
+        server = Server(tmp_path / str(len(servers)), **settings)
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        if not server.loop.is_closed():
+            server.stop()
+            server.loop.close()
+
+
+@pytest.fixture
+def server(make_server: Callable[..., Server]) -> Server:
+    return make_server()
+
+
+@pytest.fixture
+def client(server: Server) -> Connection:
+    return server.connect()

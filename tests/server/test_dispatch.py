@@ -1,0 +1,166 @@
+"""Framing rules, versions, errors that are contained: what the dispatcher promises whatever the handler does."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
+from ottla.protocol.header import decode_response
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.registry import API, ApiKey
+
+from .harness import Connection, Server, fetch_request, produce_request
+
+
+def test_api_versions_lists_what_is_served(client: Connection) -> None:
+    for version in range(5):
+        response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
+        assert response.error_code == 0
+        listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert listed.keys() == API.keys()
+        assert listed[ApiKey.PRODUCE] == (0, 13)
+        assert listed[ApiKey.FETCH] == (4, 18)
+    assert [(f.name, f.max_version_level) for f in response.finalized_features] == [("metadata.version", 25)]
+    assert response.finalized_features_epoch >= 0
+    assert response.supported_features
+
+
+def test_api_versions_refuses_nonsense_as_client_software(client: Connection) -> None:
+    response = client.ask(ApiVersionsRequest(client_software_name="-bad-", client_software_version="1"), 3)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Connection) -> None:
+    assert client.send_bytes(struct.pack(">hhih", 18, 99, 7, -1) + b"\0" * 3)
+    data = client.channel.answers.pop()
+    correlation_id, response = decode_response(18, 0, data[4:])
+    assert correlation_id == 7
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0\0\0",
+        struct.pack(">hhih", 999, 0, 1, -1),
+        struct.pack(">hhih", -1, 0, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, 99, 1, -1),
+        struct.pack(">hhih", ApiKey.PRODUCE, 2, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, 30000),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1),
+        struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, 2**31 - 1),
+    ],
+)
+def test_what_can_not_be_answered_closes_the_connection(server: Server, frame: bytes) -> None:
+    client = server.connect()
+    client.send_bytes(frame)
+    assert client.channel.closed
+    assert not client.channel.answers
+    assert server.connect().ask(MetadataRequest(topics=None), 12).brokers
+
+
+def test_a_defect_in_a_handler_is_answered_counted_and_logged_once(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(type(server.broker.context), "brokers_on", broken)
+    with caplog.at_level(logging.ERROR, "ottla.server"):
+        for _ in range(3):
+            response = client.ask(DescribeClusterRequest(), 1)
+            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert client.ask(MetadataRequest(topics=None), 13).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [record.message.count("planted") for record in caplog.records] == [1, 1]
+    assert server.broker.context.failures.count == 6
+    errors = server.counter(
+        "kafka_network_requestmetrics_errors_total", request="DescribeCluster", error="UNKNOWN_SERVER_ERROR"
+    )
+    assert errors == 3
+
+
+def test_a_defect_in_one_partition_spares_the_others(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("t", 2)
+    broken = server.broker.context.replicas.find("t", 0)
+    monkeypatch.setattr(broken.log, "_clock", None)
+    assert client.produce("t", b"x", partition=0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert client.produce("t", b"x", partition=1).error_code == 0
+
+
+def test_a_broken_invariant_leaves_the_dispatcher(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise InvariantError("planted")
+
+    monkeypatch.setattr(type(server.broker.context), "brokers_on", broken)
+    with pytest.raises(InvariantError):
+        client.send(DescribeClusterRequest(), 1)
+
+
+def test_a_stopping_broker_answers_what_is_parked_and_refuses_the_rest(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client, late = server.connect(), server.connect()
+    client.create_topic("t")
+    assert not client.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
+    server.stop()
+    assert client.answer().error_code == 0
+    late.send(MetadataRequest(topics=None), 12)
+    assert late.channel.closed
+    server.loop.close()
+
+
+def test_nothing_stays_behind_when_a_parked_client_leaves(server: Server, client: Connection) -> None:
+    client.create_topic("t")
+    assert not client.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
+    context = server.broker.context
+    assert len(context.purgatory) == 1
+    client.disconnect()
+    assert len(context.purgatory) == 0
+    other = server.connect()
+    assert other.produce("t", b"x").error_code == 0
+    server.turn()
+    assert not client.channel.answers
+
+
+def test_requests_and_latency_are_counted(server: Server, client: Connection) -> None:
+    client.create_topic("t")
+    client.produce("t", b"abc", b"def")
+    client.ask(fetch_request(("t", 0, 0)), 12)
+    assert server.counter("kafka_network_requestmetrics_requests_total", request="Produce") == 1
+    for topic in ("t", ""):
+        assert server.counter("kafka_server_brokertopicmetrics_messagesin_total", topic=topic) == 2
+        size = server.counter("kafka_server_brokertopicmetrics_bytesin_total", topic=topic)
+        assert size > 61
+        assert server.counter("kafka_server_brokertopicmetrics_bytesout_total", topic=topic) == size
+    histogram = server.registry.histogram(
+        "kafka_network_requestmetrics_totaltimems", "", {"request": "Produce"}
+    )
+    assert histogram.total == 1
+
+
+def test_the_receive_buffer_is_untouched_outside_the_frame(server: Server, client: Connection) -> None:
+    client.create_topic("t")
+    from ottla.protocol.header import encode_request
+
+    frame = encode_request(ApiKey.PRODUCE, 12, 1, "c", produce_request("t", b"x"))[4:]
+    buffer = bytearray(b"\xaa" * 10 + frame + b"\xbb" * 10)
+    assert server.broker.dispatcher.handle(client.channel, buffer, 10, 10 + len(frame)) is not None
+    assert buffer[:10] == b"\xaa" * 10
+    assert buffer[10 + len(frame) :] == b"\xbb" * 10
+
+
+def test_protocol_errors_are_protocol_errors(server: Server, client: Connection) -> None:
+    with pytest.raises(ProtocolError):
+        server.broker.dispatcher.handle(client.channel, bytearray(b"\0\x03\0\x0c"), 0, 4)

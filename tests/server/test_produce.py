@@ -1,0 +1,195 @@
+"""Produce as a conversation: acknowledgements, offsets, idempotence, limits, refusals."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.record.batch import iter_batches
+
+from .harness import Connection, Server, batch_of, fetch_request, fetched, produce_request
+
+
+def records_of(client: Connection, topic: str, offset: int = 0) -> bytes:
+    partition = fetched(client.ask(fetch_request((topic, 0, offset)), 12))[(topic, 0)]
+    assert partition.error_code == 0
+    return bytes(partition.records)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_every_version_appends(client: Connection, version: int, acks: int) -> None:
+    client.create_topic("t")
+    for turn in range(2):
+        answer = client.produce("t", b"a", b"b", acks=acks, version=version)
+        assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, turn * 2, -1)
+
+
+def test_topics_by_id(client: Connection) -> None:
+    topic_id = client.create_topic("t")
+    assert client.produce(topic_id, b"a").base_offset == 0
+    assert client.produce(b"\x07" * 16, b"a").error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_bytes_come_back_as_they_were_sent(client: Connection) -> None:
+    client.create_topic("t")
+    sent = [batch_of(b"x" * 10, b"y", compression=codec, key=b"k") for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
+    for data in sent:
+        assert client.ask(produce_request("t", records=data), 9).responses[0].partition_responses[0].error_code == 0
+    got = records_of(client, "t")
+    assert len(got) == sum(map(len, sent))
+    position = 0
+    for number, data in enumerate(sent):
+        stored = got[position : position + len(data)]
+        # Base offset and leader epoch are the broker's; everything under the CRC is the client's.
+        assert stored[8:12] + stored[16:] == data[8:12] + data[16:]
+        assert struct.unpack_from(">q", stored)[0] == number * 2
+        position += len(data)
+
+
+def test_many_partitions_in_one_request_are_answered_one_by_one(client: Connection) -> None:
+    client.create_topic("t", 2)
+    row = TopicProduceData(
+        name="t",
+        partition_data=[
+            PartitionProduceData(index=0, records=batch_of(b"x")),
+            PartitionProduceData(index=5, records=batch_of(b"x")),
+            PartitionProduceData(index=1, records=batch_of(b"x")),
+        ],
+    )
+    unknown = TopicProduceData(name="nope", partition_data=[PartitionProduceData(index=0, records=batch_of(b"x"))])
+    response = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row, unknown]), 9)
+    codes = [[part.error_code for part in topic.partition_responses] for topic in response.responses]
+    assert codes == [[0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]]
+
+
+def test_acks_0_has_no_answer_and_an_error_closes(server: Server, client: Connection) -> None:
+    client.create_topic("t")
+    assert client.send(produce_request("t", b"a", acks=0), 9)
+    assert client.channel.answers.pop() == b""
+    client.send(produce_request("nope", b"a", acks=0), 9)
+    assert client.channel.closed
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in (client.channel.close_reason or "")
+    assert server.connect().produce("t", b"b").base_offset == 1
+
+
+def test_other_acks_are_refused_and_append_nothing(client: Connection) -> None:
+    client.create_topic("t")
+    assert client.produce("t", b"a", acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert client.produce("t", b"a").base_offset == 0
+
+
+def test_too_few_in_sync_replicas_for_acks_all(client: Connection) -> None:
+    client.create_topic("t", min_insync_replicas="2")
+    assert client.produce("t", b"a", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert client.produce("t", b"a", acks=1).base_offset == 0
+
+
+def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Connection) -> None:
+    client.create_topic("t")
+    ids = {"producer_id": 7, "producer_epoch": 0}
+    assert client.produce("t", b"a", b"b", base_sequence=0, **ids).base_offset == 0
+    assert client.produce("t", b"c", base_sequence=2, **ids).base_offset == 2
+    again = client.produce("t", b"a", b"b", base_sequence=0, **ids)
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert client.produce("t", b"x", base_sequence=9, **ids).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce("t", b"d", base_sequence=3, **ids).base_offset == 3
+
+
+def test_too_large_a_batch(server: Server, client: Connection) -> None:
+    client.create_topic("t", max_message_bytes="200")
+    answer = client.produce("t", b"x" * 300)
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "200" in (answer.error_message or "")
+    assert server.counter("kafka_server_brokertopicmetrics_bytesrejected_total", topic="t") > 300
+    assert client.produce("t", b"x" * 100).error_code == 0
+
+
+@pytest.mark.parametrize("position", [20, 30, 62])
+def test_a_flipped_byte_is_corrupt(client: Connection, position: int) -> None:
+    client.create_topic("t")
+    data = bytearray(batch_of(b"hello"))
+    data[position] ^= 1
+    answer = client.ask(produce_request("t", records=bytes(data)), 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert client.produce("t", b"a").base_offset == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 60, batch_of(b"a") + batch_of(b"b")])
+def test_exactly_one_batch(client: Connection, data: bytes) -> None:
+    client.create_topic("t")
+    answer = client.ask(produce_request("t", records=data), 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
+def test_clients_write_no_control_and_no_transactional_batches(client: Connection) -> None:
+    client.create_topic("t")
+    assert client.produce("t", b"a", is_control=True).error_code == ErrorCode.INVALID_RECORD
+    transactional = client.produce("t", b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert transactional.error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_zstd_needs_version_7(client: Connection) -> None:
+    client.create_topic("t")
+    old = client.produce("t", b"a", compression="zstd", version=6)
+    assert old.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert client.produce("t", b"a", compression="zstd", version=7).error_code == 0
+
+
+def test_log_append_time_is_told_and_stored(client: Connection) -> None:
+    client.create_topic("t", message_timestamp_type="LogAppendTime")
+    answer = client.produce("t", b"a", timestamp=5)
+    assert answer.log_append_time_ms > 1_700_000_000_000
+    (batch,) = iter_batches(records_of(client, "t"))
+    assert batch.max_timestamp == answer.log_append_time_ms
+    assert batch.crc_matches()
+
+
+def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server, client: Connection) -> None:
+    client.create_topic("t", flush_messages="2")
+    log = server.broker.context.replicas.find("t", 0).log
+    assert client.send(produce_request("t", b"a", acks=1), 9), "one record: nothing to wait for"
+    assert client.answer().responses[0].partition_responses[0].base_offset == 0
+    for acks in (1, -1):
+        parked = not client.send(produce_request("t", b"a", b"b", acks=acks), 9)
+        assert parked
+        answer = client.answer().responses[0].partition_responses[0]
+        assert answer.error_code == 0
+        assert log.recovery_point > answer.base_offset + 1
+
+
+def test_consumers_see_nothing_that_still_waits_for_the_disk(server: Server, client: Connection) -> None:
+    client.create_topic("t", flush_messages="1")
+    reader = server.connect()
+    assert not client.send(produce_request("t", b"a"), 9)
+    partition = fetched(reader.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)]
+    assert (partition.high_watermark, bytes(partition.records)) == (0, b"")
+    client.answer()
+    assert fetched(reader.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)].high_watermark == 1
+
+
+def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    topic_id = client.create_topic("t", retention_ms="123456789")
+    # A producer expires by the time of its records, so they are of today.
+    ids = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
+    client.produce("t", b"a", base_sequence=0, **ids)
+    before = server.broker.context.replicas.find("t", 0).leader_epoch
+    cluster_id = server.broker.cluster_id
+    server.restart()
+    client = server.connect()
+    partition = server.broker.context.replicas.find(topic_id, 0)
+    assert server.broker.cluster_id == cluster_id
+    assert partition.leader_epoch > before
+    assert partition.log.config.retention_ms == 123456789
+    assert partition.high_watermark == 1
+    assert client.produce("t", b"a", base_sequence=0, **ids).base_offset == 0, "still known as a duplicate"
+    assert client.produce("t", b"b", base_sequence=1, **ids).base_offset == 1
+    epochs = [batch.partition_leader_epoch for batch in iter_batches(records_of(client, "t"))]
+    assert epochs == [before, partition.leader_epoch]
