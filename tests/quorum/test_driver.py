@@ -347,3 +347,17 @@ def test_stop_in_the_answer_of_the_last_submission(setup: Any) -> None:
     setup.pool.run()
     assert outcome == [None]
     assert list(setup.started().latest.topics) == ["t"]
+
+
+def test_listener_that_raises_ends_the_driver_and_leaves_nobody_waiting(setup: Any) -> None:
+    driver = setup.started()
+
+    def broken(image: MetadataImage, changes: object) -> None:
+        raise RuntimeError("a bug")
+
+    setup.publisher.register(broken)
+    outcome: list[BaseException | None] = []
+    with pytest.raises(RuntimeError):
+        driver.submit(topic_records("t"), outcome.append)
+    assert [getattr(error, "code", None) for error in outcome] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert len(setup.failures) == 1

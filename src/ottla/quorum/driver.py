@@ -8,6 +8,7 @@ Invariants:
 - Callers hear of submissions in the order in which they were made, after the image with them was published.
 - Nothing is appended in an epoch before `quorum-state` names it durably.
 - A failed sync ends the driver: what is on disk is unknown, so every later submission fails and `on_failure` is told.
+  So does a listener that raises, since then the broker's parts disagree about the cluster.
 - Batches are synced together while one sync runs (`storage.flush`): the queue of waiting submissions is as long as the
   requests that wait for them, each of which holds back its connection.
 """
@@ -320,7 +321,13 @@ class QuorumDriver:
             while self._pending and self._pending[0].end_offset <= self.high_watermark:
                 pending = self._pending.popleft()
                 if pending.published is not None:
-                    self._publisher.publish(*pending.published)
+                    try:
+                        self._publisher.publish(*pending.published)
+                    except Exception as error:
+                        # Some parts of the broker follow this image and some don't: no further change may build on it.
+                        self._pending.appendleft(pending)
+                        self._fail(error)
+                        raise
                 pending.done(None)
         finally:
             self._draining = False
