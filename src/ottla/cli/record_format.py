@@ -25,7 +25,7 @@ FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
     "partition": lambda record: b"%d" % record.partition,
     "offset": lambda record: b"%d" % record.offset,
     "timestamp": lambda record: None if record.timestamp_ms is None else b"%d" % record.timestamp_ms,
-    "time": lambda record: None if record.timestamp_ms is None else _time_text(record.timestamp_ms).encode(),
+    "time": lambda record: None if record.timestamp_ms is None else format_time(record.timestamp_ms).encode(),
     "key": lambda record: record.key,
     "value": lambda record: record.value,
     "headers": lambda record: b",".join(
@@ -104,7 +104,8 @@ def unescape(text: str) -> str:
         raise OperatorError(f"{text!r} has a broken backslash escape") from error
 
 
-def _time_text(timestamp_ms: int) -> str:
+def format_time(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC, or the number where the calendar does not reach."""
     try:
         return (
             datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,314 @@
+"""`ottla log`: what the files of a partition hold, and whether they agree. Reads files; no broker is asked.
+
+A broker may run meanwhile: index entries that it has only in memory are no problem, since the index files then only end
+earlier; the last batch of a segment that is just being written may be shown as cut short.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from ottla.cli.command import Group
+from ottla.cli.record_format import format_time, json_bytes
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.record.batch import LOG_APPEND_TIME, BatchView, Record
+from ottla.record.control import control_record_type
+from ottla.storage.reader import (
+    SegmentDamage,
+    StoredBatch,
+    base_offset_of,
+    check_indexes,
+    iter_segment,
+    read_offset_index,
+    read_producer_snapshot,
+    read_time_index,
+)
+
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+LOG_SUFFIX = ".log"
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+SHOWN_BYTES = 200
+"""How much of a key or value the text form shows; JSON shows all."""
+
+
+@click.group(cls=Group)
+def log() -> None:
+    """Look into segment files."""
+
+
+@log.command(
+    examples=(
+        "ottla log dump ottla-data/clicks-0/00000000000000000000.log",
+        "ottla log dump ottla-data/clicks-0/*.log --records",
+        "ottla log dump ottla-data/clicks-0/00000000000000000000.log --json | jq 'select(.type == \"batch\") | .size'",
+        "ottla log dump ottla-data/clicks-0/00000000000000000000.index",
+    )
+)
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--records", is_flag=True, help="Show each record of each batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
+    """Show the batches of segment files (.log, .checkpoint), or the entries of an .index, .timeindex or .snapshot.
+
+    CRCs are checked, and the indexes beside a .log are compared with it. The exit code is 1 when anything is wrong.
+    """
+    problem_count = 0
+    for path in files:
+        if len(files) > 1 and not as_json:
+            click.echo(f"{path}:")
+        if path.suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            _dump_index(path, as_json)
+        elif path.suffix == SNAPSHOT_SUFFIX:
+            _dump_producers(path, as_json)
+        else:
+            problem_count += _SegmentDump(path, records, as_json).run()
+    if problem_count:
+        what = "problem was" if problem_count == 1 else "problems were"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{problem_count} {what} found")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file, opened for reading; what the operating system has against it becomes a sentence."""
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise OperatorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _read(path: Path) -> bytes:
+    with _opened(path) as stream:
+        return stream.read()
+
+
+def _base_offset(path: Path) -> int:
+    offset = base_offset_of(path.name)
+    if offset is None:
+        raise OperatorError(f"{path} is not named by an offset of 20 digits, so its entries mean nothing")
+    return offset
+
+
+def _dump_index(path: Path, as_json: bool) -> None:
+    base_offset = _base_offset(path)
+    if path.suffix == INDEX_SUFFIX:
+        for offset, position in read_offset_index(_read(path), base_offset):
+            if as_json:
+                click.echo(json.dumps({"type": "offset_index_entry", "offset": offset, "position": position}))
+            else:
+                click.echo(f"offset {offset}  position {position}")
+        return
+    for timestamp, offset in read_time_index(_read(path), base_offset):
+        if as_json:
+            click.echo(json.dumps({"type": "time_index_entry", "timestamp": timestamp, "offset": offset}))
+        else:
+            click.echo(f"timestamp {timestamp}  {format_time(timestamp)}  offset {offset}")
+
+
+def _dump_producers(path: Path, as_json: bool) -> None:
+    try:
+        producers = read_producer_snapshot(_read(path))
+    except SegmentDamage as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error.reason}") from error
+    for producer_id, entry in sorted(producers.items()):
+        document = {
+            "producer_id": producer_id,
+            "producer_epoch": entry.producer_epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": entry.current_txn_first_offset,
+        }
+        if as_json:
+            click.echo(json.dumps({"type": "producer", **document}))
+        else:
+            click.echo("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items()))
+
+
+@dataclass
+class _SegmentDump:
+    """One pass over one segment and its indexes."""
+
+    path: Path
+    show_records: bool
+    as_json: bool
+    batch_count: int = field(default=0, init=False)
+    record_count: int = field(default=0, init=False)
+    valid_bytes: int = field(default=0, init=False)
+    problem_count: int = field(default=0, init=False)
+
+    def run(self) -> int:
+        """Print everything; returns how many problems there were."""
+        offset_index, time_index = self._indexes()
+        with _opened(self.path) as stream:
+            shown = self._show_batches(stream)
+            if self.path.suffix == LOG_SUFFIX:
+                index_problems = check_indexes(shown, offset_index, time_index)
+                self._problems(None, index_problems)
+            else:
+                for _ in shown:
+                    pass
+            self._show_summary(stream.seek(0, 2), len(offset_index), len(time_index))
+        return self.problem_count
+
+    def _indexes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The entries of both indexes beside the segment; none where there is no file."""
+        base_offset = base_offset_of(self.path.name)
+        if base_offset is None or self.path.suffix != LOG_SUFFIX:
+            return [], []
+        index, time_index = self.path.with_suffix(INDEX_SUFFIX), self.path.with_suffix(TIME_INDEX_SUFFIX)
+        return (
+            read_offset_index(_read(index), base_offset) if index.exists() else [],
+            read_time_index(_read(time_index), base_offset) if time_index.exists() else [],
+        )
+
+    def _show_batches(self, stream: BinaryIO) -> Iterator[StoredBatch]:
+        """Show each batch and pass it on, up to the first byte that is no batch."""
+        next_offset = 0
+        try:
+            for stored in iter_segment(stream):
+                self._show_batch(stored.position, stored.batch, next_offset)
+                next_offset = stored.batch.next_offset
+                yield stored
+        except SegmentDamage as damage:
+            self._problems(damage.position, [damage.reason])
+
+    def _show_batch(self, position: int, batch: BatchView, next_offset: int) -> None:
+        crc_valid = batch.crc_matches()
+        self.batch_count += 1
+        self.record_count += batch.records_count
+        self.valid_bytes = position + batch.size_bytes
+        click.echo(
+            json.dumps(_batch_document(position, batch, crc_valid))
+            if self.as_json
+            else _batch_text(position, batch, crc_valid)
+        )
+        if not crc_valid:
+            computed = batch.compute_crc()
+            self._problems(position, [f"the CRC is {computed}, the batch says {batch.crc}"])
+        if batch.base_offset < next_offset:
+            self._problems(position, [f"offset {batch.base_offset} comes after offset {next_offset - 1}"])
+        if self.show_records:
+            try:
+                for record in batch.records():
+                    self._show_record(record, batch)
+            except KafkaError as error:
+                self._problems(position, [f"the records can't be read: {error.message}"])
+
+    def _show_record(self, record: Record, batch: BatchView) -> None:
+        control = control_record_type(record).name if batch.is_control else None
+        if self.as_json:
+            document: dict[str, object] = {
+                "type": "record",
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                **json_bytes("key", record.key),
+                **json_bytes("value", record.value),
+                "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
+            }
+            click.echo(json.dumps(document | ({"control": control} if control else {}), ensure_ascii=False))
+            return
+        if control is not None:
+            click.echo(f"  {record.offset}  {format_time(record.timestamp)}  control {control}")
+            return
+        headers = "".join(f"  {name}={_shown(value)}" for name, value in record.headers)
+        click.echo(
+            f"  {record.offset}  {format_time(record.timestamp)}  key {_shown(record.key)}  "
+            f"value {_shown(record.value)}{headers}"
+        )
+
+    def _problems(self, position: int | None, problems: list[str]) -> None:
+        for problem in problems:
+            self.problem_count += 1
+            if self.as_json:
+                click.echo(json.dumps({"type": "problem", "position": position, "problem": problem}))
+            else:
+                where = "" if position is None else f" at position {position}"
+                click.echo(f"  PROBLEM{where}: {problem}")
+
+    def _show_summary(self, file_bytes: int, offset_entry_count: int, time_entry_count: int) -> None:
+        if self.as_json:
+            document = {
+                "type": "summary",
+                "file": str(self.path),
+                "batches": self.batch_count,
+                "records": self.record_count,
+                "valid_bytes": self.valid_bytes,
+                "file_bytes": file_bytes,
+                "offset_index_entries": offset_entry_count,
+                "time_index_entries": time_entry_count,
+                "problems": self.problem_count,
+            }
+            click.echo(json.dumps(document))
+            return
+        text = f"{self.batch_count:,} batches, {self.record_count:,} records, {self.valid_bytes:,} bytes"
+        if self.valid_bytes != file_bytes:
+            text += f" of {file_bytes:,}"
+        if self.path.suffix == LOG_SUFFIX:
+            text += f"; {offset_entry_count:,} offset and {time_entry_count:,} time index entries compared"
+        click.echo(text)
+
+
+def _batch_document(position: int, batch: BatchView, crc_valid: bool) -> dict[str, object]:
+    return {
+        "type": "batch",
+        "position": position,
+        "size": batch.size_bytes,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.records_count,
+        "leader_epoch": batch.partition_leader_epoch,
+        "compression": batch.compression,
+        "crc": batch.crc,
+        "crc_valid": crc_valid,
+        "timestamp_type": TIMESTAMP_TYPES[batch.timestamp_type],
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "delete_horizon_ms": batch.delete_horizon_ms,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "last_sequence": batch.last_sequence,
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+    }
+
+
+def _batch_text(position: int, batch: BatchView, crc_valid: bool) -> str:
+    parts = [
+        f"position {position}",
+        f"offsets {batch.base_offset} to {batch.last_offset}",
+        f"count {batch.records_count}",
+        f"size {batch.size_bytes}",
+        batch.compression,
+        f"crc {batch.crc} {'ok' if crc_valid else 'WRONG'}",
+        f"leader epoch {batch.partition_leader_epoch}",
+        f"{'appended' if batch.timestamp_type == LOG_APPEND_TIME else 'created'} {format_time(batch.max_timestamp)}",
+    ]
+    if batch.producer_id >= 0:
+        sequences = f"{batch.base_sequence} to {batch.last_sequence}"
+        parts.append(f"producer {batch.producer_id} epoch {batch.producer_epoch} sequences {sequences}")
+    if batch.is_transactional:
+        parts.append("transactional")
+    if batch.is_control:
+        parts.append("control")
+    return "  ".join(parts)
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
+    shown = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return f"{shown}... ({len(data):,} bytes)" if len(data) > SHOWN_BYTES else shown
