@@ -16,7 +16,7 @@ from ottla.protocol.registry import API, ApiKey
 from .generator import INPUTS, SEED, Generator
 from .memory import high_water_bytes
 
-SHARE = INPUTS * 6 // 10
+SHARE = INPUTS // 2
 MAX_GROWTH_BYTES = 120_000_000
 MAX_SECONDS_FOR_ONE = 1.0
 
