@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,21 @@ def test_a_corrupt_batch_leaves_no_file(
     row = land(cluster, tmp_path, 0, 200)
     assert row.error_kind == "corrupt"
     assert "'clicks' partition 0: the batch at offset 150" in row.error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    """The limit of file sizes stands in for the disk: the same system call fails."""
+    cluster = MemoryCluster()
+    cluster.create("clicks", 1)
+    cluster.partitions["clicks", 0].append_values([random.Random(1).randbytes(1_000_000)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            land(cluster, tmp_path, 0, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -267,7 +267,8 @@ class _FileWriter:
 
     def __exit__(self, *exception: object) -> None:
         if not self._finished and self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # a full disk fails again here
+                self._writer.close()
             self._path.unlink(missing_ok=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -282,7 +283,6 @@ class _FileWriter:
     def finish(self) -> DataFile | None:
         """Close and sync the file; None when there was no row."""
         self._write_group()
-        self._finished = True
         if self._writer is None:
             return None
         self._writer.close()
@@ -293,6 +293,7 @@ class _FileWriter:
             finally:
                 os.close(descriptor)
         status = self._path.stat()
+        self._finished = True
         return DataFile(
             self._relative,
             status.st_size,
