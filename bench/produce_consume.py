@@ -82,7 +82,7 @@ def consume(server: Server, topic: str, count: int) -> float:
     started = time.perf_counter()
     seen = 0
     while seen < count:
-        messages = consumer.consume(10_000, timeout=30)
+        messages = consumer.consume(min(10_000, count - seen), timeout=30)
         if not messages:
             raise SystemExit(f"only {seen} of {count} records came back")
         seen += sum(1 for message in messages if message.error() is None)
