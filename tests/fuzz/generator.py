@@ -1,4 +1,4 @@
-"""Hostile requests: valid ones of every API and version from the declarations, then changed in ways that have hurt brokers.
+"""Hostile requests: valid ones of every API and version, then changed in ways that have hurt brokers.
 
 `Generator(seed).requests()` gives the same requests for the same seed, for ever: (what it is, the request without its
 size prefix). Nothing here depends on what a broker answers, so a failure replays from the seed alone.

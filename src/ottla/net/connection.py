@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 SIZE_PREFIX = struct.Struct(">i")
 LARGE_FRAME_BYTES = RECEIVE_BYTES // 2
-"""From this size on, a frame is collected in the own buffer."""
+"""Once so much of a frame has arrived, and it is not complete, the rest is read into the own buffer."""
 INITIAL_OWN_BYTES = 256 * 1024
 """First size of the own buffer, if the frame is that large; it doubles as bytes arrive."""
 MAX_RETAINED_BYTES = 2 * 1024 * 1024
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         if have == 0:
             self._own_start = self._own_end = 0
         frame = self._frame_bytes(own, self._own_start, self._own_end)
-        if frame < LARGE_FRAME_BYTES and len(own) < RECEIVE_BYTES:
+        if min(frame, have) < LARGE_FRAME_BYTES and len(own) < RECEIVE_BYTES:
             shared[:have] = view[self._own_start : self._own_end]
             self._reading_own = False
             self._prefix = have
@@ -423,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
         have = end - start
         frame = self._frame_bytes(self._owner.receive_buffer, start, end)
         capacity = have
-        if frame >= LARGE_FRAME_BYTES:
+        if min(frame, have) >= LARGE_FRAME_BYTES:  # a length that was only announced costs nothing (CVE-2022-34917)
             capacity = max(have, RECEIVE_BYTES, min(frame, INITIAL_OWN_BYTES))
         self._own = bytearray(capacity)
         self._own_view = memoryview(self._own)

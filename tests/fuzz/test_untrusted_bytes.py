@@ -1,0 +1,476 @@
+"""The classes of protocol.md "Untrusted bytes" that concern a broker without authentication, one by one, over sockets.
+
+Published holes of other brokers: each is tried on a real process, which must refuse it, stay small, and go on serving.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import cramjam
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import ErrorCode
+from ottla.protocol.codec import write_message
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.registry import API, ApiKey
+from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.builder import RecordData, build_batch
+from ottla.testing import Broker
+
+from .generator import HUGE_VARINT, INT32_MAX, header, unsigned, with_crc
+from .memory import high_water_bytes, resident_bytes
+from .wire import Wire
+
+LIMIT = 104_857_600  # socket.request.max.bytes
+MEGABYTE = 1 << 20
+QUICK_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        with Cluster(running.bootstrap_servers) as cluster:
+            cluster.create_topic("plain", 1)
+            cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def unharmed(broker) -> Iterator[None]:
+    """Every test here leaves a broker that answers soon, and no traceback."""
+    yield
+    begin = time.monotonic()
+    with Wire(broker.port) as wire:
+        assert wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None)).topics
+    assert time.monotonic() - begin < QUICK_S
+    assert "Traceback" not in broker.logs()
+
+
+class Growth:
+    """The highest memory of the broker since the start of the block, in bytes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._pid = broker.pid
+        self._reset()
+        self._before = resident_bytes(self._pid)
+
+    def _reset(self) -> None:
+        """Begin the high-water mark anew (Linux: 5 into clear_refs); without the right to, it starts where it was."""
+        try:
+            with open(f"/proc/{self._pid}/clear_refs", "w") as file:
+                file.write("5")
+        except OSError:
+            return
+
+    @property
+    def bytes(self) -> int:
+        return high_water_bytes(self._pid) - self._before
+
+
+def refused(broker: Broker, request: bytes) -> None:
+    """The broker closes the connection on `request`, soon and without a word."""
+    begin = time.monotonic()
+    with Wire(broker.port) as wire:
+        wire.send(request)
+        assert wire.closed_by_broker()
+    assert time.monotonic() - begin < QUICK_S
+
+
+def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: object) -> int:
+    """The error code of a produce to partition 0."""
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
+    message = ProduceRequest(**{"acks": -1, "timeout_ms": 1000, **fields}, topic_data=[data])
+    return wire.ask(ApiKey.PRODUCE, version, message).responses[0].partition_responses[0].error_code
+
+
+# CVE-2022-34917: memory for a length that was only announced.
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), LIMIT + 1, INT32_MAX])
+def test_frame_sizes_outside_the_limit_close_at_once(broker, size):
+    with Wire(broker.port) as wire:
+        wire.send_raw(struct.pack(">i", size))
+        assert wire.closed_by_broker()
+
+
+def test_announced_frames_cost_only_what_has_arrived(broker):
+    growth = Growth(broker)
+    with ExitStack() as stack:
+        for _ in range(200):
+            wire = stack.enter_context(Wire(broker.port))
+            wire.send_raw(struct.pack(">i", LIMIT) + header(ApiKey.METADATA, 9))
+        with Wire(broker.port) as other:
+            assert other.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+        # A connection itself costs some kilobytes; were each announcement worth 256 KiB, this were 50 MB.
+        assert growth.bytes < 20 * MEGABYTE
+
+
+# CVE-2026-111115: tagged fields without end.
+
+
+@pytest.mark.parametrize("claimed", [1_000_000, INT32_MAX, (1 << 32) - 1])
+@pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA])
+def test_tag_flood_in_the_header(broker, api_key, claimed):
+    growth = Growth(broker)
+    version = API[api_key].max_version
+    refused(broker, header(api_key, version)[:-1] + unsigned(claimed) + b"\x63\0" * 1_000_000)
+    assert growth.bytes < 40 * MEGABYTE
+
+
+@pytest.mark.parametrize("api_key", [key for key in API if API[key].max_version >= API[key].flexible_from])
+def test_tag_flood_in_the_body(broker, api_key):
+    spec = API[api_key]
+    body = bytearray()
+    write_message(spec.request(), spec.max_version, body)
+    growth = Growth(broker)
+    flood = unsigned(1_000_000) + b"\x63\0" * 1_000_000
+    refused(broker, header(api_key, spec.max_version) + bytes(body[:-1]) + flood)
+    assert growth.bytes < 60 * MEGABYTE
+
+
+# CVE-2026-111108: arrays that are large in number only.
+
+
+@pytest.mark.parametrize("api_key", list(API))
+def test_counts_beyond_the_bytes(broker, api_key):
+    """Each position of a small request holds a count of billions in one of the two forms."""
+    spec = API[api_key]
+    growth = Growth(broker)
+    for version in {spec.min_version, spec.max_version}:
+        body = bytearray()
+        write_message(spec.request(), version, body)
+        lie = HUGE_VARINT if version >= spec.flexible_from else struct.pack(">i", INT32_MAX)
+        for position in range(len(body)):
+            with Wire(broker.port) as wire:
+                wire.send(header(api_key, version) + bytes(body[:position]) + lie + bytes(body[position:]))
+    assert growth.bytes < 40 * MEGABYTE
+
+
+def test_tiny_elements_of_a_large_frame(broker):
+    """The bytes are there, but objects for them would be hundreds of times as large."""
+    growth = Growth(broker)
+    count = 5_000_000
+    refused(broker, header(ApiKey.METADATA, 9) + unsigned(count + 1) + b"\1\0" * count + b"\1\0\0\0")
+    refused(broker, header(ApiKey.METADATA, 1) + struct.pack(">i", count) + b"\0\0" * count)
+    refused(broker, header(ApiKey.PRODUCE, 9) + b"\0\0\1\0\0\0\0" + b"\2\6plain" + unsigned(count) + bytes(6 * count))
+    assert growth.bytes < 120 * MEGABYTE  # one frame of 30 MB is collected in doubling steps
+
+
+def test_many_names_in_one_request_hold_the_loop_only_briefly(broker):
+    """As many elements as are allowed, in a frame of 4 MB: answered or refused, and others are served meanwhile."""
+    count = 200_000
+    growth = Growth(broker)
+    names = b"".join(b"\x0c%011d\0" % number for number in range(count))
+    with Wire(broker.port) as wire, Wire(broker.port) as other:
+        wire.send(header(ApiKey.DELETE_TOPICS, 5) + unsigned(count + 1) + names.replace(b"\0", b"") + bytes(5))
+        begin = time.monotonic()
+        assert other.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+        assert time.monotonic() - begin < 5
+        wire.receive()
+    assert growth.bytes < 400 * MEGABYTE
+
+
+# Decompression bombs, on the one path where the broker decompresses what a client sends.
+
+
+def zeros(codec: str, count: int) -> bytes:
+    """`count` zeros, compressed piece by piece."""
+    chunk = bytes(MEGABYTE)
+    if codec == "gzip":
+        packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+        return b"".join(packer.compress(chunk) for _ in range(count // MEGABYTE)) + packer.flush()
+    compressor = {"lz4": cramjam.lz4.Compressor, "zstd": cramjam.zstd.Compressor}[codec]()
+    for _ in range(count // MEGABYTE):
+        compressor.compress(chunk)
+    return bytes(compressor.finish())
+
+
+def compressed_batch(codec_id: int, payload: bytes, count: int) -> bytes:
+    """A batch whose header and CRC are right, whatever `payload` is."""
+    fields = (0, HEADER_SIZE - LOG_OVERHEAD + len(payload), -1, 2, 0, codec_id, count - 1, 0, 0, -1, -1, -1, count)
+    return bytes(with_crc(bytearray(BATCH_HEADER.pack(*fields) + payload)))
+
+
+@pytest.mark.parametrize(("codec", "codec_id"), [("gzip", 1), ("lz4", 3), ("zstd", 4)])
+def test_decompression_bomb(broker, codec, codec_id):
+    bomb = compressed_batch(codec_id, zeros(codec, 200 * MEGABYTE), 1)
+    assert len(bomb) < MEGABYTE  # so max.message.bytes doesn't keep it out
+    growth = Growth(broker)
+    with Wire(broker.port) as wire:
+        assert produce(wire, "compacted", bomb) == ErrorCode.MESSAGE_TOO_LARGE
+    assert growth.bytes < 300 * MEGABYTE  # 128 MiB of output at most, as much again for a codec's window
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\xff\xff\xff\xff\x0f" + bytes(20), b"\x82SNAPPY\0" + bytes(8) + b"\x7f\xff\xff\xff"]
+)
+def test_snappy_that_promises_gigabytes(broker, payload):
+    growth = Growth(broker)
+    with Wire(broker.port) as wire:
+        assert produce(wire, "compacted", compressed_batch(2, payload, 1)) == ErrorCode.CORRUPT_MESSAGE
+    assert growth.bytes < 20 * MEGABYTE
+
+
+def test_a_bomb_of_many_small_records(broker):
+    """Valid records by the million behind a small batch: what is kept for each must not add up."""
+    count = 2_000_000
+    pieces = []
+    for number in range(count):
+        zigzag = number << 1
+        delta = bytearray()
+        while zigzag > 127:
+            delta.append(zigzag & 0x7F | 0x80)
+            zigzag >>= 7
+        delta.append(zigzag)
+        pieces.append(b"%c\0\0%b\x0ekeykeyk\1\0" % ((12 + len(delta)) * 2, delta))
+    bomb = compressed_batch(4, bytes(cramjam.zstd.compress(b"".join(pieces), level=3)), count)
+    assert len(bomb) < MEGABYTE
+    growth = Growth(broker)
+    with Wire(broker.port) as wire:
+        assert produce(wire, "compacted", bomb) == ErrorCode.NONE
+    assert growth.bytes < 150 * MEGABYTE  # 34 MB of records, in a buffer that grew by doubling
+
+
+# CVE-2018-1288: a client plays a replica.
+
+
+def partition_state(broker: Broker) -> tuple:
+    """What a replica could move: end offset, high watermark, ISR and leader epoch of plain-0, and its bytes."""
+    with Cluster(broker.bootstrap_servers) as cluster:
+        fetched = cluster.fetch("plain", 0, 0, max_wait_ms=0)
+        offsets = cluster.list_offsets({("plain", 0): -1})
+        partition = cluster.topic("plain").partitions[0]
+        return (
+            offsets,
+            fetched.high_watermark,
+            fetched.log_start_offset,
+            bytes(fetched.records),
+            partition.isr,
+            partition.leader_epoch,
+        )
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_forged_replica_fetch_changes_nothing(broker, version):
+    with Wire(broker.port) as wire, Cluster(broker.bootstrap_servers) as cluster:
+        for _ in range(3):
+            assert produce(wire, "plain", bytes(build_batch([RecordData(1_700_000_000_000, b"k", b"v")]))) == 0
+        topic_id = cluster.topic("plain").topic_id
+        before = partition_state(broker)
+        for replica_id in (0, 1, 2, INT32_MAX):
+            for offset in (0, 2, 1 << 40):
+                asked = FetchPartition(
+                    partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, log_start_offset=1 << 30
+                )
+                if version >= 18:
+                    asked.high_watermark = 1 << 30
+                named = {"topic_id": topic_id} if version >= 13 else {"topic": "plain"}
+                played: dict[str, object] = {"replica_id": replica_id}
+                if version >= 15:
+                    played = {"replica_state": ReplicaState(replica_id=replica_id, replica_epoch=1)}
+                request = FetchRequest(topics=[FetchTopic(**named, partitions=[asked])], **played)
+                response = wire.ask(ApiKey.FETCH, version, request)
+                for topic in response.responses:
+                    assert all(partition.error_code != ErrorCode.NONE for partition in topic.partitions)
+                    assert not any(partition.records for partition in topic.partitions)
+        assert partition_state(broker) == before
+
+
+def test_forged_replica_in_other_requests(broker):
+    """ListOffsets and OffsetForLeaderEpoch carry a replica id as well: at most they answer as to a client."""
+    before = partition_state(broker)
+    with Wire(broker.port) as wire:
+        for replica_id in (0, 1, 7):
+            partition = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
+            topic = ListOffsetsTopic(name="plain", partitions=[partition])
+            wire.ask(ApiKey.LIST_OFFSETS, 5, ListOffsetsRequest(replica_id=replica_id, topics=[topic]))
+            epoch = OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=-1)
+            about = OffsetForLeaderTopic(topic="plain", partitions=[epoch])
+            request = OffsetForLeaderEpochRequest(replica_id=replica_id, topics=[about])
+            wire.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, request)
+    assert partition_state(broker) == before
+
+
+# Requests that this surface doesn't have.
+
+
+NOT_SERVED = {
+    "LeaderAndIsr": 4,
+    "StopReplica": 5,
+    "UpdateMetadata": 6,
+    "ControlledShutdown": 7,
+    "SaslHandshake": 17,
+    "SaslAuthenticate": 36,
+    "Vote": 52,
+    "BeginQuorumEpoch": 53,
+    "AlterPartition": 56,
+    "Envelope": 58,
+    "FetchSnapshot, which as an empty request killed a controller (CVE-2026-83525)": 59,
+    "BrokerRegistration": 62,
+    "BrokerHeartbeat": 63,
+    "UnregisterBroker": 64,
+    "AllocateProducerIds": 67,
+    "PushTelemetry, which decompressed bombs (CVE-2026-111073)": 72,
+    "AddRaftVoter": 80,
+    "nothing": 9999,
+    "a negative key": -5,
+}
+
+
+@pytest.mark.parametrize("name", NOT_SERVED)
+@pytest.mark.parametrize("body", [b"", bytes(8), b"\xff" * 64])
+def test_an_api_that_is_not_served_closes(broker, name, body):
+    refused(broker, header(NOT_SERVED[name], 0) + body)
+
+
+@pytest.mark.parametrize("api_key", [key for key in API if key != ApiKey.API_VERSIONS])
+@pytest.mark.parametrize("version", [-1, 99, 32767, -32768])
+def test_an_unsupported_version_closes(broker, api_key, version):
+    refused(broker, header(api_key, version) + bytes(40))
+
+
+@pytest.mark.parametrize("version", [-1, 5, 99, 32767])
+def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(broker, version):
+    with Wire(broker.port) as wire:
+        wire.send(struct.pack(">hhi", ApiKey.API_VERSIONS, version, 77) + b"\xff" * 9)
+        assert wire.receive() == struct.pack(">ihihhh", 77, 35, 1, 18, API[18].min_version, API[18].max_version)
+        assert wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+
+
+def test_a_transactional_batch_can_not_be_smuggled_in(broker):
+    """GHSA-47w3-66wq-cpxg: transactional rights are taken from the request, the batch says otherwise."""
+    before = partition_state(broker)
+    batch = bytes(
+        build_batch(
+            [RecordData(0, b"k", b"v")], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0
+        )
+    )
+    plain = bytes(build_batch([RecordData(0, b"k", b"v")]))
+    control = bytes(build_batch([RecordData(0, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True, producer_id=5))
+    with Wire(broker.port) as wire:
+        assert produce(wire, "plain", batch) == ErrorCode.INVALID_TXN_STATE
+        assert produce(wire, "plain", plain, transactional_id="forged") == ErrorCode.INVALID_TXN_STATE
+        assert produce(wire, "plain", control) == ErrorCode.INVALID_RECORD
+    assert partition_state(broker) == before
+
+
+# Peers that are slow, silent or gone.
+
+
+def test_slow_loris():
+    """Hundreds of connections that never finish a request: others are served, and the idle ones are closed in time."""
+    with Broker(configs={"connections.max.idle.ms": 2000}) as broker, ExitStack() as stack:
+        growth = Growth(broker)
+        begun = header(ApiKey.METADATA, 9)
+        slow = [stack.enter_context(Wire(broker.port)) for _ in range(300)]
+        whole = struct.pack(">i", 1 << 20) + begun
+        for number, wire in enumerate(slow):
+            wire.send_raw(whole[: number % len(whole)] if number < 200 else whole)
+        with Wire(broker.port) as other:
+            begin = time.monotonic()
+            assert other.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+            assert time.monotonic() - begin < QUICK_S
+        # Those that feed a byte now and then live on; those that don't are closed.
+        feeding = slow[200:]
+        deadline = time.monotonic() + 15
+        silent = slow[:200]
+        while silent and time.monotonic() < deadline:
+            for wire in feeding:
+                wire.send_raw(b"\0")
+            silent = [wire for wire in silent if not _has_ended(wire)]
+        assert not silent
+        assert not any(_has_ended(wire) for wire in feeding)
+        assert growth.bytes < 20 * MEGABYTE
+
+
+def _has_ended(wire: Wire) -> bool:
+    wire.socket.settimeout(0.001)
+    try:
+        return wire.closed_by_broker()
+    except TimeoutError:
+        return False
+
+
+def test_half_closed_peers_are_answered_and_let_go(broker):
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(broker.port)) for _ in range(50)]
+        for wire in wires:
+            wire.send(header(ApiKey.METADATA, 9) + b"\1\0\0\0\0")
+            wire.socket.shutdown(socket.SHUT_WR)
+        for wire in wires:
+            assert wire.receive() is not None
+            assert wire.closed_by_broker()
+
+
+def test_a_peer_that_never_reads_costs_a_bounded_amount(broker):
+    """Thousands of requests with large answers, none read: the broker stops serving that connection, not the others."""
+    growth = Growth(broker)
+    request = header(ApiKey.DESCRIBE_CONFIGS, 4) + b"\2\2\6plain\0\0\1\1\0"
+    framed = struct.pack(">i", len(request)) + request
+    with ExitStack() as stack:
+        for _ in range(20):
+            wire = stack.enter_context(Wire(broker.port))
+            wire.socket.setblocking(False)
+            try:
+                for _ in range(2000):
+                    wire.socket.send(framed)
+            except BlockingIOError:
+                pass
+        with Wire(broker.port) as other:
+            for _ in range(20):
+                assert other.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+        assert growth.bytes < 100 * MEGABYTE
+
+
+def test_resets_while_requests_are_parked(broker):
+    """Long polls whose clients vanish: nothing is answered into the void, nothing is kept."""
+    growth = Growth(broker)
+    asked = FetchPartition(partition=0, fetch_offset=_end(broker), partition_max_bytes=1 << 20)
+    body = bytearray()
+    request = FetchRequest(
+        max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="plain", partitions=[asked])], session_epoch=-1
+    )
+    write_message(request, 11, body)
+    for _ in range(5):
+        wires = [Wire(broker.port) for _ in range(100)]
+        for wire in wires:
+            wire.send(header(ApiKey.FETCH, 11) + bytes(body))
+        for wire in wires:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.socket.close()
+    with Wire(broker.port) as wire:  # an append wakes whoever still waits
+        assert produce(wire, "plain", bytes(build_batch([RecordData(1_700_000_000_000, b"k", b"v")]))) == 0
+    assert growth.bytes < 40 * MEGABYTE
+
+
+def _end(broker: Broker) -> int:
+    with Cluster(broker.bootstrap_servers) as cluster:
+        return cluster.list_offsets({("plain", 0): -1})["plain", 0].offset
+
+
+def test_random_bytes_at_full_speed(broker):
+    """A firehose that is no Kafka at all: TLS, HTTP, noise."""
+    rng = random.Random(11)
+    hello = bytes.fromhex("1603010200010001fc0303") + rng.randbytes(500)
+    for data in (hello, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-x\r\n", rng.randbytes(5000), b"\0" * 5000):
+        with Wire(broker.port) as wire:
+            wire.send_raw(data)
+            wire.socket.shutdown(socket.SHUT_WR)
+            while wire.receive() is not None:
+                continue
