@@ -358,8 +358,7 @@ def read_log(log, offset: int | None = None, end: int | None = None) -> list:
         result.records.release()
         batches = list(iter_batches(data))
         assert batches, "a read gave no whole batch"
-        for batch in batches:
-            found.append((batch.base_offset, batch.last_offset, batch.to_bytes()[16:]))
+        found += [(batch.base_offset, batch.last_offset, batch.to_bytes()[16:]) for batch in batches]
         position = batches[-1].next_offset
     return found
 

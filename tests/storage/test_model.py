@@ -158,7 +158,7 @@ class Machine:
         if not self.times:
             return
         number = choice % len(self.times)
-        base, last, _ = self.batches[number]
+        base = self.batches[number][0]
         if base < self.start:
             return
         found = self.log.lookup_timestamp(self.times[number])

@@ -193,6 +193,10 @@ class OffsetIndex(SparseIndex):
         self.truncate(self._search(0, offset - self.base_offset - 1) + 1)
 
 
+TIME_ENTRY_SIZE = 12
+"""Bytes of the larger kind of entry, which decides how many fit into `segment.index.bytes`."""
+
+
 class TimeIndex(SparseIndex):
     """timestamp -> an offset up to which no batch is newer."""
 

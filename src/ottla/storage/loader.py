@@ -175,6 +175,9 @@ def _load_epochs(loading: _Loading) -> None:
     except CheckpointCorruption as error:
         _LOGGER.warning("%s; the leader epochs are read from the log", error)
         loading.epochs_damaged = True
+    if not loading.options.clean and loading.epochs.latest_epoch < 0:
+        # Flushing writes the file before anything counts as durable, so there was no flush, or the file is lost.
+        loading.epochs_damaged = True
 
 
 def _clean_end(loading: _Loading) -> int | None:

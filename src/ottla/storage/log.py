@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from typing import Protocol
 
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
@@ -39,75 +38,21 @@ from ottla.storage.checkpoints import format_epochs, format_partition_metadata, 
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.flush import FlushDone, Flusher, FlushTask
-from ottla.storage.index import IndexCorruption
+from ottla.storage.index import TIME_ENTRY_SIZE
 from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.lookup import find_max_timestamp, find_timestamp
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SNAPSHOT_SUFFIX, offset_name
 from ottla.storage.producer_replay import reload_producers
 from ottla.storage.producer_state import ProducerState
+from ottla.storage.results import AppendResult, LogEvents, ReadResult
 from ottla.storage.retention import count_deletable
-from ottla.storage.segment import Outline, Segment, SegmentRegion, TornAppendError
+from ottla.storage.segment import Outline, Segment, TornAppendError
+
+__all__ = ["AppendResult", "Log", "LogEvents", "ReadResult"]
 
 _RECENT_BATCHES = 8
 _TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """The disk works, there is just no room: the append fails and the next one may succeed."""
-
-
-class AppendResult:
-    """What an append did. Times in ms since the epoch, -1 where the topic keeps the producer's timestamps."""
-
-    __slots__ = ("base_offset", "duplicate", "last_offset", "log_append_time_ms", "log_start_offset", "needs_flush")
-
-    def __init__(
-        self,
-        base_offset: int,
-        last_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-        duplicate: bool,
-        needs_flush: bool,
-    ) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.duplicate = duplicate
-        self.needs_flush = needs_flush
-
-
-class ReadResult:
-    """Where a read starts and the bytes it found; `records` is None and `length` 0 when there are none."""
-
-    __slots__ = ("length", "offset", "position", "records", "segment_base_offset")
-
-    def __init__(
-        self, offset: int, segment_base_offset: int, position: int, records: SegmentRegion | None, length: int
-    ) -> None:
-        self.offset = offset
-        self.segment_base_offset = segment_base_offset
-        self.position = position
-        self.records = records
-        self.length = length
-
-
-class LogEvents(Protocol):
-    """What a log tells its manager."""
-
-    def log_rolled(self, log: Log) -> None:
-        """A segment is complete and not yet durable."""
-        ...
-
-    def log_truncated(self, log: Log) -> None:
-        """The log end offset fell: checkpoints that name more must be rewritten before the next append."""
-        ...
-
-    def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        """The disk failed under the log; with a transient error (disk full) the log goes on."""
-        ...
-
-    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
-        """Remove renamed files once readers on other paths had time to let go."""
-        ...
 
 
 class Log:
@@ -127,6 +72,7 @@ class Log:
         "_folder",
         "_folder_changed",
         "_log_append_time",
+        "_max_index_entries",
         "_max_message_bytes",
         "_producer_expiration_ms",
         "_recent",
@@ -206,6 +152,7 @@ class Log:
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
         self._max_message_bytes = config.max_message_bytes
+        self._max_index_entries = max(config.segment_index_bytes // TIME_ENTRY_SIZE, 1)
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._draw_roll_time()
 
@@ -394,6 +341,7 @@ class Log:
         if (
             segment.size_bytes + size > self._config.segment_bytes
             or last_offset - segment.base_offset > MAX_INT
+            or segment.index_entry_count >= self._max_index_entries
             or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
         ):
             segment = self._roll_for(segment, size, base_offset)
@@ -536,14 +484,9 @@ class Log:
         """Segment and batch of the first offset that is `offset` or more; None at the end. Raises OSError."""
         segments = self.segments
         for number in range(self.segment_number(offset), len(segments)):
-            segment = segments[number]
-            try:
-                outline = segment.find_offset(offset)
-            except IndexCorruption:
-                segment.rebuild_indexes()
-                outline = segment.find_offset(offset)
+            outline = segments[number].find_offset(offset)
             if outline is not None:
-                return segment, outline
+                return segments[number], outline
         return None
 
     def _end_position(self, segment: Segment, max_offset: int) -> int:
@@ -723,6 +666,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
 
+        A batch that holds `offset` goes as a whole, and the log then ends where it began.
         Responses that still carry dropped bytes fail instead of sending others (`SegmentRegion`).
         """
         if offset >= self.log_end_offset:
@@ -738,7 +682,11 @@ class Log:
                 self.disk.fsync_dir(self.directory)
             segment = self.segments[-1]
             outline = segment.find_offset(offset)
-            segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
+            if outline is None:
+                segment.truncate_to_position(segment.size_bytes, offset)
+            else:
+                offset = min(offset, segment.base_offset_at(outline[0]))
+                segment.truncate_to_position(outline[0], offset)
             self._end_moved_back(offset)
             reload_producers(
                 self.producers,

@@ -183,7 +183,7 @@ class LogManager:
             try:
                 log.close()
                 clean = clean and not log.failed
-            except KafkaError as error:
+            except (KafkaError, InvariantError) as error:
                 _LOGGER.error("%s", error)
                 clean = False
         try:

@@ -93,8 +93,8 @@ def check_indexes(
 ) -> list[str]:
     """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right.
 
-    The rules are those of Apache Kafka's kafka-dump-log: an offset entry names a batch by its last offset and position, a
-    time entry holds the largest timestamp of the batch that ends at its offset, and both rise.
+    The rules are those of Apache Kafka's kafka-dump-log: an offset entry names a batch by its last offset and position,
+    a time entry holds the largest timestamp of the batch that ends at its offset, and both rise.
     """
     at_position: dict[int, int] = {}
     timestamps: dict[int, int] = {}

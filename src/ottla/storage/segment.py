@@ -101,6 +101,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp",
+        "index_entry_count",
         "lowest_cut",
         "max_timestamp",
         "max_timestamp_offset",
@@ -122,6 +123,7 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.created_ms = created_ms
+        self.index_entry_count = 0
         self.first_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
         self.max_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
         self.max_timestamp_offset = base_offset
@@ -215,6 +217,7 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._bytes_since_entry = 0
+            self.index_entry_count += 1
         self._bytes_since_entry += size
 
     def release_reserve(self) -> None:
@@ -246,18 +249,34 @@ class Segment:
 
     def find_offset(self, offset: int) -> Outline | None:
         """The first batch whose last offset is `offset` or more; None when there is none."""
-        position = self.offset_index.lookup(offset)
+        position = self._look_up(offset)
         return find_batch(self._log.file(), position, self.size_bytes, offset, UNLOADED)
+
+    def _look_up(self, offset: int) -> int:
+        """A position at or before the batch that holds `offset`; an index that somebody damaged is made anew."""
+        try:
+            return self.offset_index.lookup(offset)
+        except IndexCorruption:
+            self.rebuild_indexes()
+            return self.offset_index.lookup(offset)
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> Outline | None:
         """The first batch that reaches both `timestamp` and `from_offset`; None when there is none."""
-        offset = max(self.time_index.lookup(timestamp), from_offset)
-        position = self.offset_index.lookup(offset)
+        try:
+            offset = self.time_index.lookup(timestamp)
+        except IndexCorruption:
+            self.rebuild_indexes()
+            offset = self.time_index.lookup(timestamp)
+        position = self._look_up(max(offset, from_offset))
         return find_batch(self._log.file(), position, self.size_bytes, from_offset, timestamp)
 
     def outline_at(self, position: int) -> Outline | None:
         """The batch that starts at `position`; None at the end."""
         return find_batch(self._log.file(), position, self.size_bytes, -1, UNLOADED)
+
+    def base_offset_at(self, position: int) -> int:
+        """The base offset of the batch that starts at `position`."""
+        return int.from_bytes(self._log.file().read(8, position), "big")
 
     def read_batch(self, outline: Outline) -> bytes:
         """A whole batch. May block on the disk."""
@@ -267,8 +286,12 @@ class Segment:
         """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
         if self.max_timestamp != UNLOADED:
             return
-        timestamp, offset = self.time_index.last_entry()
-        position = self.offset_index.last_position()
+        try:
+            timestamp, offset = self.time_index.last_entry()
+            position = self.offset_index.last_position()
+        except IndexCorruption:
+            self.rebuild_indexes()
+            return
         for _, _, last_offset, max_timestamp in OutlineScan(self._log.file(), position, self.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
@@ -295,6 +318,7 @@ class Segment:
             next_offset = last_offset + 1
             end = position + size
         self._bytes_since_entry = end - entry
+        self.index_entry_count = self.offset_index.entry_count
         return next_offset, end
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -317,6 +341,7 @@ class Segment:
         index.truncate_to_offset(offset)
         time_index.truncate_to_offset(offset)
         self._bytes_since_entry = position - index.last_position()
+        self.index_entry_count = index.entry_count
         self.first_timestamp = UNLOADED if position else NO_TIMESTAMP
         self.max_timestamp = UNLOADED if position else NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
@@ -331,6 +356,7 @@ class Segment:
         self._time_index = TimeIndex(self._folder, self.base_offset)
         self._time_index.create()
         self._bytes_since_entry = 0
+        self.index_entry_count = 0
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset

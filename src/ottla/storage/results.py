@@ -1,0 +1,70 @@
+"""What a log's methods return, and what it tells its manager.
+
+Left out: behaviour; these are plain values and one protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.storage.segment import SegmentRegion
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+
+
+class AppendResult:
+    """What an append did. Times in ms since the epoch, -1 where the topic keeps the producer's timestamps."""
+
+    __slots__ = ("base_offset", "duplicate", "last_offset", "log_append_time_ms", "log_start_offset", "needs_flush")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        duplicate: bool,
+        needs_flush: bool,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
+        self.needs_flush = needs_flush
+
+
+class ReadResult:
+    """Where a read starts and the bytes it found; `records` is None and `length` 0 when there are none."""
+
+    __slots__ = ("length", "offset", "position", "records", "segment_base_offset")
+
+    def __init__(
+        self, offset: int, segment_base_offset: int, position: int, records: SegmentRegion | None, length: int
+    ) -> None:
+        self.offset = offset
+        self.segment_base_offset = segment_base_offset
+        self.position = position
+        self.records = records
+        self.length = length
+
+
+class LogEvents(Protocol):
+    """What a log tells its manager."""
+
+    def log_rolled(self, log: Log) -> None:
+        """A segment is complete and not yet durable."""
+        ...
+
+    def log_truncated(self, log: Log) -> None:
+        """The log end offset fell: checkpoints that name more must be rewritten before the next append."""
+        ...
+
+    def log_failed(self, log: Log, error: OSError, action: str) -> None:
+        """The disk failed under the log; with a transient error (disk full) the log goes on."""
+        ...
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        """Remove renamed files once readers on other paths had time to let go."""
+        ...

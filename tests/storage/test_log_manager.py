@@ -1,0 +1,283 @@
+"""The directory as a whole: lock, identity, checkpoints, creation and deletion, flushing, going offline."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_manager import LogManager
+
+TOPIC_ID = bytes(range(16))
+
+
+@pytest.fixture
+def manager(fakes, disk, clock):
+    return fakes.open_manager(disk, clock)
+
+
+def put(fakes, log, clock, **options):
+    batch = fakes.make_batch(clock.now_ms, **options)
+    return log.append_as_leader(batch, 0, len(batch), 0)
+
+
+def test_names_and_texts_of_files(fakes, disk, clock, manager):
+    log = manager.create_log("some-topic", 3, TOPIC_ID)
+    assert disk.listdir("/data/some-topic-3") == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "partition.metadata",
+    ]
+    text = disk.read_bytes("/data/some-topic-3/partition.metadata").decode()
+    assert text == f"version: 0\ntopic_id: {uuid_to_string(TOPIC_ID)}"
+    put(fakes, log, clock)
+    put(fakes, log, clock, producer_id=1, producer_epoch=0, base_sequence=0)
+    manager.shutdown()
+    assert disk.listdir("/data") == [  # the real disk also keeps the file `.lock`
+        ".kafka_cleanshutdown",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "some-topic-3",
+    ]
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\nsome-topic 3 2\n"
+    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\nsome-topic 3 2\n"
+    assert disk.read_bytes("/data/some-topic-3/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+    assert disk.exists("/data/some-topic-3/00000000000000000002.snapshot")
+
+
+def test_meta_properties(fakes, disk, clock, manager):
+    lines = disk.read_bytes("/data/meta.properties").decode().splitlines()
+    fields = dict(line.split("=") for line in lines if not line.startswith("#"))
+    assert set(fields) == {"cluster.id", "directory.id", "node.id", "version"}
+    assert fields["version"] == "1"
+    assert len(uuid_from_string(fields["cluster.id"])) == 16
+    manager.shutdown()
+    again = LogManager(disk, clock, fakes.Rng(99), "/data")
+    meta = again.open(node_id=1)
+    assert (meta.cluster_id, meta.directory_id) == (fields["cluster.id"], fields["directory.id"])
+    again.shutdown()
+    for options, word in (({"node_id": 2}, "node.id"), ({"node_id": 1, "cluster_id": "other"}, "other")):
+        with pytest.raises(OperatorError, match=word):
+            LogManager(disk, clock, fakes.Rng(), "/data").open(**options)
+    assert not disk.locked
+
+
+@pytest.mark.parametrize("damage", [b"", b"version=0\nbroker.id=1\n", b"version=1\nnode.id=x\ncluster.id=a\n", b"\xff"])
+def test_damaged_meta_properties_name_the_file(fakes, disk, clock, damage):
+    disk.makedirs("/data")
+    disk.write_bytes("/data/meta.properties", damage)
+    with pytest.raises(OperatorError, match=r"/data/meta\.properties"):
+        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+
+
+def test_meta_properties_of_kafka(fakes, disk, clock):
+    disk.makedirs("/data")
+    text = b"#\n#Mon Jan 01 00:00:00 UTC 2024\ncluster.id=5L6g3nShT-eMCtK--X86sw\nversion=1\nnode.id=1\n"
+    disk.write_bytes("/data/meta.properties", text + b"directory.id=J8aAPcfLQt2bqs1JT_rMgQ\n")
+    meta = LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+    assert (meta.cluster_id, meta.node_id, meta.directory_id) == (
+        "5L6g3nShT-eMCtK--X86sw",
+        1,
+        "J8aAPcfLQt2bqs1JT_rMgQ",
+    )
+
+
+def test_a_second_broker_is_refused(fakes, disk, clock, manager):
+    with pytest.raises(OperatorError, match="in use"):
+        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+    manager.shutdown()
+    LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+
+
+def test_an_unreadable_directory_is_named(fakes, disk, clock):
+    disk.fault = lambda action, path: PermissionError(errno.EACCES, "Permission denied", path)
+    with pytest.raises(OperatorError, match=r"/data .*Permission denied"):
+        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+
+
+def test_topic_ids_are_checked(manager):
+    manager.create_log("t", 0, TOPIC_ID)
+    assert manager.create_log("t", 0, TOPIC_ID) is manager.get_log("t", 0)
+    with pytest.raises(KafkaError) as failure:
+        manager.create_log("t", 0, bytes(15) + b"\x07")
+    assert failure.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_other_directories_are_left_alone(fakes, disk, clock):
+    for name in ("not a log", "__cluster_metadata-0", "t-0-future", "t-00", "lost+found", "-1"):
+        disk.makedirs(f"/data/{name}")
+    disk.makedirs("/data/with-dash-7")
+    manager = fakes.open_manager(disk, clock)
+    assert [log.name for log in manager.logs()] == ["with-dash-7"]
+    assert disk.listdir("/data/__cluster_metadata-0") == []
+
+
+def test_deletion_renames_now_and_removes_later(fakes, disk, clock, manager):
+    long_name = "x" * 249
+    for topic in ("t", long_name):
+        put(fakes, manager.create_log(topic, 0, TOPIC_ID), clock)
+        manager.delete_log(topic, 0)
+        assert manager.get_log(topic, 0) is None
+    renamed = [name for name in disk.listdir("/data") if name.endswith("-delete")]
+    assert len(renamed) == 2
+    assert all(len(name) <= 255 for name in renamed)
+    assert manager.create_log("t", 0, bytes(15) + b"\x09").log_end_offset == 0
+    clock.now_ms += 59_000
+    manager.purge_deleted()
+    assert len([name for name in disk.listdir("/data") if name.endswith("-delete")]) == 2
+    clock.now_ms += 1_000
+    manager.purge_deleted()
+    assert not [name for name in disk.listdir("/data") if name.endswith("-delete")]
+
+
+def test_a_deletion_that_a_stop_interrupted_goes_on(fakes, disk, clock, manager):
+    manager.create_log("t", 0, TOPIC_ID)
+    manager.delete_log("t", 0)
+    manager.shutdown()
+    manager = fakes.open_manager(disk, clock)
+    assert len(manager) == 0
+    manager.purge_deleted()
+    assert not [name for name in disk.listdir("/data") if "t-0" in name]
+
+
+def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
+    log = manager.create_log("t", 0, TOPIC_ID)
+    for _ in range(3):
+        put(fakes, log, clock)
+    log.high_watermark = 2
+    manager.shutdown()
+    manager = fakes.open_manager(disk, clock)
+    assert manager.checkpointed_high_watermark("t", 0) == 2
+    assert manager.checkpointed_high_watermark("t", 1) is None
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    "damage", [b"nonsense", b"0\n9\n", b"0\n1\nt 0\n", b"0\n1\nt 0 99999999999999999999\n", b"1\n0\n"]
+)
+def test_damaged_checkpoints_mean_a_full_check(fakes, disk, clock, manager, caplog, name, damage):
+    put(fakes, manager.create_log("t", 0, TOPIC_ID), clock)
+    manager.shutdown()
+    disk.write_bytes(f"/data/{name}", damage)
+    with caplog.at_level(logging.WARNING):
+        manager = fakes.open_manager(disk, clock)
+    assert any(name in message for message in caplog.messages)
+    assert manager.get_log("t", 0).log_end_offset == 1
+
+
+def test_open_files_are_bounded(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, max_open_files=10)
+    logs = [manager.create_log("t", number, TOPIC_ID) for number in range(40)]
+    for _ in range(3):
+        for log in logs:
+            put(fakes, log, clock)
+            assert manager.open_file_count <= 10
+    assert all(len(fakes.read_log(log)) == 3 for log in logs)
+    assert disk.open_count <= 10
+    manager.shutdown()
+    assert disk.open_count == 0
+
+
+class TestFlush:
+    def test_requests_of_the_meantime_share_the_next_sync(self, fakes, clock, disk, manager):
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID)
+        put(fakes, log, clock)
+        log.request_flush(pool, lambda error: done.append(("first", error)))
+        for name in ("second", "third"):
+            put(fakes, log, clock)
+            log.request_flush(pool, lambda error, name=name: done.append((name, error)))
+        assert len(pool.queue) == 1
+        pool.run_one()
+        assert done == [("first", None)]
+        assert log.recovery_point == 1
+        assert len(pool.queue) == 1
+        pool.run_one()
+        assert done == [("first", None), ("second", None), ("third", None)]
+        assert log.recovery_point == 3
+        log.request_flush(pool, lambda error: done.append(("fourth", error)))
+        assert done[-1] == ("fourth", None)
+        assert not pool.queue
+
+    def test_two_flushes_at_once_break_an_invariant(self, fakes, clock, manager):
+        log = manager.create_log("t", 0, TOPIC_ID)
+        put(fakes, log, clock)
+        task = log.prepare_flush()
+        with pytest.raises(InvariantError):
+            log.prepare_flush()
+        task.run()
+        task.finish(None)
+        assert log.recovery_point == 1
+
+    def test_a_failed_sync_is_final(self, fakes, disk, clock, manager):
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID)
+        put(fakes, log, clock)
+        log.request_flush(pool, done.append)
+        put(fakes, log, clock)
+        log.request_flush(pool, done.append)
+        disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "fsync" else None
+        pool.run_all()
+        disk.fault = lambda action, path: None
+        assert [error.errno for error in done] == [errno.EIO] * 2
+        assert log.recovery_point == 0
+        assert log.failed
+        assert manager.offline is not None
+        with pytest.raises(KafkaError):
+            manager.create_log("other", 0, TOPIC_ID)
+        manager.shutdown()
+        assert not disk.exists("/data/.kafka_cleanshutdown")
+
+    def test_a_deleted_log_may_fail_its_flush(self, fakes, disk, clock, manager):
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID)
+        put(fakes, log, clock)
+        log.request_flush(pool, done.append)
+        manager.delete_log("t", 0)
+        pool.run_all()
+        assert len(done) == 1
+        assert manager.offline is None
+        assert disk.open_count == 0
+
+    def test_rolled_segments_and_flush_ms(self, fakes, disk, clock):
+        manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=200))
+        pool = fakes.Pool()
+        log = manager.create_log("t", 0, TOPIC_ID)
+        for _ in range(3):
+            put(fakes, log, clock)
+        assert manager.flush_due(pool) == 1
+        pool.run_all()
+        assert log.recovery_point == 3
+        put(fakes, log, clock)
+        assert manager.flush_due(pool) == 0
+        manager.update_config("t", LogConfig(flush_ms=1000))
+        clock.now_ms += 999
+        assert manager.flush_due(pool) == 0
+        clock.now_ms += 1
+        assert manager.flush_due(pool) == 1
+        pool.run_all()
+        assert log.recovery_point == 4
+        assert manager.flush_due(pool) == 0
+
+
+def test_error_logging_is_bounded(fakes, disk, clock, manager, caplog):
+    log = manager.create_log("t", 0, TOPIC_ID)
+    disk.capacity = 0
+    with caplog.at_level(logging.ERROR):
+        for _ in range(50):
+            with pytest.raises(KafkaError):
+                put(fakes, log, clock)
+        assert len(caplog.messages) == 1
+        clock.now_ms += 10_000
+        with pytest.raises(KafkaError):
+            put(fakes, log, clock)
+    assert len(caplog.messages) == 2
+    assert "49 more" in caplog.messages[1]
+    assert manager.offline is None

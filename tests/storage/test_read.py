@@ -1,0 +1,188 @@
+"""Reads: bounds, the first batch, regions that outlive truncation, deletion and eviction; offsets by time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.builder import RecordData, build_batch
+from ottla.storage.log_config import LogConfig
+
+CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+
+
+@pytest.fixture
+def manager(fakes, disk, clock):
+    return fakes.open_manager(disk, clock, config=CONFIG)
+
+
+@pytest.fixture
+def log(manager):
+    return manager.create_log("t", 0, bytes(16))
+
+
+def fill(fakes, log, clock, batches: int, count: int = 2, size: int = 20) -> list[bytes]:
+    stored = []
+    for _ in range(batches):
+        clock.now_ms += 10
+        batch = fakes.make_batch(clock.now_ms, count, size)
+        log.append_as_leader(batch, 0, len(batch), 0)
+        stored.append(bytes(batch))
+    return stored
+
+
+def take(result) -> bytes:
+    if result.records is None:
+        assert result.length == 0
+        return b""
+    assert result.records.length == result.length
+    data = result.records.read_all()
+    result.records.release()
+    return data
+
+
+def test_every_offset_finds_its_batch(fakes, log, clock):
+    batches = fill(fakes, log, clock, 40)
+    assert len(log.segments) > 3
+    for offset in range(80):
+        assert take(log.read(offset, 1, max_offset=80)) == batches[offset // 2]
+    assert take(log.read(80, 1, max_offset=80)) == b""
+
+
+def test_max_bytes_and_the_first_batch(fakes, log, clock):
+    batches = fill(fakes, log, clock, 4)
+    size = len(batches[0])
+    assert take(log.read(0, size + 5, max_offset=8)) == b"".join(batches)[: size + 5]
+    assert take(log.read(0, size - 1, max_offset=8)) == batches[0]
+    assert take(log.read(0, size - 1, max_offset=8, min_one_batch=False)) == b""
+    assert take(log.read(0, size, max_offset=8, min_one_batch=False)) == batches[0]
+    assert take(log.read(1, 0, max_offset=8)) == batches[0]
+    # The same at the tail, where the position comes from memory.
+    assert take(log.read(4, size - 1, max_offset=8)) == batches[2]
+    assert take(log.read(4, size - 1, max_offset=8, min_one_batch=False)) == b""
+
+
+def test_nothing_beyond_max_offset(fakes, log, clock):
+    batches = fill(fakes, log, clock, 30)
+    for max_offset in range(0, 62, 2):
+        data = take(log.read(0, 100_000, max_offset=max_offset))
+        assert data == b"".join(batches)[: len(data)]
+        end = sum(len(batch) for batch in batches[: max_offset // 2])
+        first_segment = sum(len(batch) for batch in batches if batches.index(batch) * 2 < log.segments[1].base_offset)
+        assert len(data) == min(end, first_segment)
+    assert take(log.read(0, 100_000, max_offset=1)) == b""
+
+
+def test_out_of_range(fakes, log, clock):
+    fill(fakes, log, clock, 10)
+    log.delete_records(5)
+    for offset in (-1, 4, 21):
+        with pytest.raises(KafkaError) as failure:
+            log.read(offset, 100, max_offset=20)
+        assert failure.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(KafkaError) as failure:
+        log.delete_records(21)
+    assert failure.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.delete_records(3) == 5
+
+
+def test_reads_by_parts_without_blocking(fakes, disk, log, clock):
+    batches = fill(fakes, log, clock, 3)
+    result = log.read(0, 100_000, max_offset=6)
+    whole = b"".join(batches)
+    scratch = bytearray(50)
+    data = b""
+    while len(data) < result.length:
+        count = result.records.try_read_into(memoryview(scratch), len(data))
+        data += scratch[:count]
+    assert data == whole
+    disk.cold = True
+    with pytest.raises(BlockingIOError):
+        result.records.try_read_into(memoryview(scratch), 0)
+    assert result.records.read_into(memoryview(scratch), 0) == 50
+    result.records.release()
+
+
+def test_a_region_survives_deletion_and_eviction(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=CONFIG, max_open_files=2)
+    log = manager.create_log("t", 0, bytes(16))
+    batches = fill(fakes, log, clock, 20)
+    held = log.read(0, 100_000, max_offset=40)
+    expected = b"".join(batches)[: held.length]
+    for number in range(8):
+        fill(fakes, manager.create_log("other", number, bytes(16)), clock, 2)
+    assert manager.open_file_count <= 3
+    manager.delete_log("t", 0)
+    clock.now_ms += 120_000
+    manager.run_retention()
+    assert not any(name.startswith("t-0") for name in disk.listdir("/data"))
+    assert held.records.read_all() == expected
+    before = disk.open_count
+    held.records.release()
+    assert disk.open_count == before - 1
+
+
+def test_a_region_above_a_truncation_fails_and_one_below_goes_on(fakes, log, clock):
+    batches = fill(fakes, log, clock, 4)
+    below = log.read(0, len(batches[0]), max_offset=8)
+    above = log.read(0, 100_000, max_offset=8)
+    log.truncate_to(4)
+    fill(fakes, log, clock, 2, size=21)
+    assert below.records.read_all() == batches[0]
+    with pytest.raises(OSError, match="truncated"):
+        above.records.read_into(memoryview(bytearray(1000)), 0)
+    below.records.release()
+    above.records.release()
+
+
+def test_a_damaged_index_is_made_anew(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=CONFIG)
+    log = manager.create_log("t", 0, bytes(16))
+    batches = fill(fakes, log, clock, 40)
+    manager.shutdown()
+    first = log.segments[0].path.removesuffix(".log")
+    good = disk.read_bytes(first + ".index")
+    for damage in (b"", good[:-3], good + bytes(80), b"\x00\x00\x00\x05\x7f\xff\xff\xff"):
+        disk.write_bytes(first + ".index", damage)
+        disk.unlink(first + ".timeindex")
+        manager = fakes.open_manager(disk, clock, config=CONFIG)
+        log = manager.get_log("t", 0)
+        for offset in range(0, 80, 3):
+            assert take(log.read(offset, 1, max_offset=80)) == batches[offset // 2]
+        manager.shutdown()
+    assert disk.read_bytes(first + ".index") == good
+
+
+TIMES = st.lists(st.integers(0, 50), min_size=1, max_size=40)
+
+
+@given(TIMES, st.integers(0, 52), st.integers(0, 10))
+@settings(max_examples=300, deadline=None)
+def test_offsets_by_time(fakes, times, target, start):
+    clock = fakes.Clock(now_ms=1000)
+    manager = fakes.open_manager(fakes.Disk(clock), clock, config=LogConfig(segment_bytes=400, index_interval_bytes=90))
+    log = manager.create_log("t", 0, bytes(16))
+    for number in range(0, len(times), 3):
+        batch = build_batch([RecordData(time, None, b"value") for time in times[number : number + 3]])
+        log.append_as_leader(batch, 0, len(batch), 4)
+    start = min(start, len(times))
+    log.delete_records(start)
+    expected = next(((n, t, 4) for n, t in enumerate(times) if t >= target and n >= start), None)
+    assert log.lookup_timestamp(target) == expected
+    if start == 0:
+        newest = max(times)
+        assert log.max_timestamp() == (times.index(newest), newest, 4)
+    manager.shutdown()
+    manager = fakes.open_manager(manager._disk, clock, config=LogConfig(segment_bytes=400, index_interval_bytes=90))
+    assert manager.get_log("t", 0).lookup_timestamp(target) == expected
+
+
+def test_no_timestamp_at_all(log):
+    assert log.max_timestamp() is None
+    assert log.lookup_timestamp(0) is None
+    batch = build_batch([RecordData(-1, None, b"x")])
+    log.append_as_leader(batch, 0, len(batch), 0)
+    assert log.max_timestamp() is None
+    assert log.lookup_timestamp(0) is None

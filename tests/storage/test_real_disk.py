@@ -1,0 +1,79 @@
+"""The same code on the machine's own file system: what the crash disk can't show."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ottla.app.disk import RealDisk
+from ottla.common.errors import OperatorError
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_manager import LogManager
+
+
+@pytest.fixture
+def opened(fakes, tmp_path, clock):
+    managers = []
+
+    def make(**options):
+        manager = fakes.open_manager(RealDisk(), clock, directory=str(tmp_path / "data"), **options)
+        managers.append(manager)
+        return manager
+
+    yield make
+    for manager in managers:
+        manager.shutdown()
+
+
+def fill(fakes, log, clock, count, size=1000):
+    for _ in range(count):
+        clock.now_ms += 1
+        batch = fakes.make_batch(clock.now_ms, 2, size)
+        log.append_as_leader(batch, 0, len(batch), 0)
+
+
+def test_write_stop_start_read(fakes, opened, clock):
+    config = LogConfig(segment_bytes=100_000)
+    manager = opened(config=config)
+    log = manager.create_log("t", 0, bytes(16))
+    fill(fakes, log, clock, 500)
+    stored = fakes.read_log(log)
+    assert len(stored) == 500
+    manager.shutdown()
+    log = opened(config=config).get_log("t", 0)
+    assert len(log.segments) == 11
+    assert fakes.read_log(log) == stored
+    log.truncate_to(333)  # in the middle of a batch
+    assert log.log_end_offset == 332
+    fill(fakes, log, clock, 3)
+    assert log.log_end_offset == 332 + 6
+    assert fakes.read_log(log)[:166] == stored[:166]
+
+
+def test_reserved_blocks_are_given_back(fakes, opened, clock):
+    manager = opened()
+    log = manager.create_log("t", 0, bytes(16))
+    fill(fakes, log, clock, 30, size=25_000)
+    path = log.active_segment.path
+    reserved = os.stat(path).st_blocks * 512
+    assert os.stat(path).st_size == log.size_bytes > 1024 * 1024
+    manager.run_retention()
+    manager.run_retention()
+    kept = os.stat(path).st_blocks * 512
+    assert kept <= log.size_bytes + 65536
+    assert reserved >= kept
+    fill(fakes, log, clock, 30, size=25_000)
+    assert len(fakes.read_log(log)) == 60
+
+
+def test_a_second_process_is_kept_out(fakes, opened, clock, tmp_path):
+    opened()
+    with pytest.raises(OperatorError, match="in use"):
+        LogManager(RealDisk(), clock, fakes.Rng(), str(tmp_path / "data")).open(node_id=1)
+
+
+def test_a_file_where_the_directory_should_be(fakes, clock, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperatorError, match="file"):
+        LogManager(RealDisk(), clock, fakes.Rng(), str(tmp_path / "file" / "data")).open(node_id=1)

@@ -1,0 +1,138 @@
+"""Which segments retention deletes, and that readers and offsets are as they should be afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.storage.log_config import LogConfig
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def make(fakes, disk, clock):
+    """A log of five segments of two batches each, a batch an hour old more than the next."""
+
+    def build(**config):
+        options = {"segment_bytes": 210, "retention_ms": -1, **config}
+        manager = fakes.open_manager(disk, clock, config=LogConfig(**options))
+        log = manager.create_log("t", 0, bytes(16))
+        for _ in range(10):
+            batch = fakes.make_batch(clock.now_ms)
+            log.append_as_leader(batch, 0, len(batch), 0)
+            clock.now_ms += HOUR
+        assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8]
+        return manager, log
+
+    return build
+
+
+def bases(log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def test_by_time(make, clock, disk):
+    manager, log = make(retention_ms=5 * HOUR + 60_000, file_delete_delay_ms=1000)
+    # It is hour 10; the newest records of the segments are of the hours 1, 3, 5, 7, 9.
+    assert manager.run_retention() == 2
+    assert bases(log) == [4, 6, 8]
+    assert log.log_start_offset == 4
+    assert log.log_end_offset == 10
+    assert disk.exists("/data/t-0/00000000000000000000.log.deleted")
+    clock.now_ms += 1001
+    manager.run_retention()
+    assert not any(".deleted" in name for name in disk.listdir("/data/t-0"))
+
+
+def test_the_active_segment_goes_too_when_all_is_old(make, clock, fakes):
+    manager, log = make(retention_ms=5 * HOUR)
+    clock.now_ms += 100 * HOUR
+    assert manager.run_retention() == 5
+    assert bases(log) == [10]
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    batch = fakes.make_batch(clock.now_ms)
+    assert log.append_as_leader(batch, 0, len(batch), 0).base_offset == 10
+    manager.shutdown()
+
+
+def test_by_size(make):
+    manager, log = make()
+    sizes = [segment.size_bytes for segment in log.segments]
+    manager.update_config("t", LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]) + 1))
+    assert manager.run_retention() == 1
+    assert bases(log) == [2, 4, 6, 8]
+    manager.update_config("t", LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:])))
+    assert manager.run_retention() == 1
+    assert bases(log) == [4, 6, 8]
+
+
+def test_by_start_offset_whatever_the_policy(make):
+    manager, log = make(cleanup_policy=frozenset({"compact"}), retention_ms=1)
+    assert manager.run_retention() == 0
+    log.delete_records(5)
+    assert manager.run_retention() == 2
+    assert bases(log) == [4, 6, 8]
+    assert log.log_start_offset == 5
+
+
+def test_never_above_the_high_watermark(make, clock):
+    manager, log = make(retention_ms=1)
+    clock.now_ms += 100 * HOUR
+    log.high_watermark = 5
+    assert manager.run_retention() == 2
+    assert bases(log) == [4, 6, 8]
+
+
+def test_records_without_timestamps_age_by_the_file(fakes, disk, clock):
+    from ottla.record.builder import RecordData, build_batch
+
+    config = LogConfig(retention_ms=HOUR, segment_bytes=100)
+    manager = fakes.open_manager(disk, clock, config=config)
+    log = manager.create_log("t", 0, bytes(16))
+    for _ in range(3):
+        batch = build_batch([RecordData(-1, None, b"x" * 20)])
+        log.append_as_leader(batch, 0, len(batch), 0)
+    assert manager.run_retention() == 0
+    clock.now_ms += HOUR + 1
+    assert manager.run_retention() == 3
+
+
+def test_the_start_offset_survives_every_stop(make, fakes, disk, clock):
+    manager, log = make()
+    log.delete_records(5)
+    manager.write_checkpoints()
+    assert disk.read_bytes("/data/log-start-offset-checkpoint") == b"0\n1\nt 0 5\n"
+    disk.locked.clear()
+    manager = fakes.open_manager(disk, clock)
+    assert manager.get_log("t", 0).log_start_offset == 5
+    manager.shutdown()
+    manager = fakes.open_manager(disk, clock)
+    assert manager.get_log("t", 0).log_start_offset == 5
+
+
+def test_snapshots_go_with_their_segments_but_for_the_newest(fakes, disk, clock):
+    config = LogConfig(segment_bytes=210, retention_ms=HOUR, file_delete_delay_ms=0)
+    manager = fakes.open_manager(disk, clock, config=config)
+    log = manager.create_log("t", 0, bytes(16))
+    for sequence in range(10):
+        batch = fakes.make_batch(clock.now_ms, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader(batch, 0, len(batch), 0)
+    assert [name for name in disk.listdir("/data/t-0") if name.endswith(".snapshot")] == [
+        f"{offset:020d}.snapshot" for offset in (2, 4, 6, 8)
+    ]
+    clock.now_ms += 2 * HOUR
+    manager.run_retention()
+    assert [name for name in disk.listdir("/data/t-0") if name.endswith(".snapshot")] == [f"{10:020d}.snapshot"]
+
+
+def test_idle_producers_expire(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, producer_expiration_ms=HOUR)
+    log = manager.create_log("t", 0, bytes(16))
+    batch = fakes.make_batch(clock.now_ms, producer_id=1, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(batch, 0, len(batch), 0)
+    clock.now_ms += HOUR - 1
+    manager.run_retention()
+    assert len(log.producers) == 1
+    clock.now_ms += 1
+    manager.run_retention()
+    assert len(log.producers) == 0
