@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -164,7 +165,10 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     load_topic()
     produce(bootstrap, topic, values(1_000, 3_000))
     command = [sys.executable, str(DRIVER), step, bootstrap, topic, str(table)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    scratch = table.with_name("scratch")  # what Spark leaves behind when it is killed
+    scratch.mkdir()
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
     committed = step == "after commit"
     assert loaded(table) == values(0, 3_000 if committed else 1_000)

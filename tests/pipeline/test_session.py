@@ -79,18 +79,20 @@ def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_shim_drops_one_argument_only(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "it's java", "17.0.1")
-    home = launch_home(JavaRuntime(java, 17, "PATH"), tmp_path / "cache")
+    home = launch_home(JavaRuntime(java, 17, "PATH"), tmp_path, tmp_path / "cache")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "", "--add-modules=java.sql"]
     run = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert run.stdout.split("\n") == ["-Xmx1g", "-Da=b c", "", "--add-modules=java.sql", ""]
     assert (home / "log4j2.properties").exists()
-    assert launch_home(JavaRuntime(java, 17, "PATH"), tmp_path / "cache") == home
+    assert launch_home(JavaRuntime(java, 17, "PATH"), tmp_path, tmp_path / "cache") == home
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    home = launch_home(JavaRuntime(fake_java(tmp_path, "17"), 17, "PATH"), tmp_path / "file" / "cache")
+    java = JavaRuntime(fake_java(tmp_path / "java", "17"), 17, "PATH")
+    home = launch_home(java, tmp_path, tmp_path / "file" / "cache")
+    assert home == tmp_path
     assert (home / "bin" / "java").exists()
 
 

