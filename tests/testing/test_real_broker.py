@@ -1,0 +1,90 @@
+"""The fixtures and the harness with a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.testing import Broker, BrokerFailure
+
+
+def test_the_fixture_is_a_broker_that_answers(ottla_broker):
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        info = cluster.describe()
+    assert info.cluster_id == ottla_broker.ready["cluster_id"]
+    assert [(broker.host, broker.port) for broker in info.brokers] == [("127.0.0.1", ottla_broker.port)]
+    assert ottla_broker.data_dir.is_dir()
+
+
+def test_factory_brokers_are_apart(ottla_broker_factory):
+    first, second = ottla_broker_factory(), ottla_broker_factory(configs={"auto.create.topics.enable": False})
+    assert first.port != second.port
+    with Cluster(first.bootstrap_servers) as cluster:
+        cluster.create_topic("only-here")
+    with Cluster(second.bootstrap_servers) as cluster:
+        assert "only-here" not in cluster.topics()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_topics_outlive_a_restart(ottla_broker_factory, crash):
+    broker = ottla_broker_factory()
+    with Cluster(broker.bootstrap_servers, timeout_s=10) as cluster:
+        cluster.create_topic("kept", 2)
+        before = cluster.topic("kept")
+        broker.restart(crash=crash)
+        after = cluster.topic("kept")
+    assert after.topic_id == before.topic_id
+    assert [p.leader_epoch for p in after.partitions] > [p.leader_epoch for p in before.partitions]
+
+
+def test_a_stop_is_clean(ottla_broker_factory):
+    broker = ottla_broker_factory()
+    assert broker.stop() == 0
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    assert broker.stop() == 0
+    assert not broker.running
+
+
+def test_a_wrong_setting_is_told_in_the_brokers_words():
+    broker = Broker(configs={"num.partitions": "many"})
+    with pytest.raises(BrokerFailure, match=r"exit code 2(.|\n)*num\.partitions"):
+        broker.start()
+    broker.close()
+
+
+def test_a_port_in_use_is_told_in_the_brokers_words():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = Broker(port=port)
+        with pytest.raises(BrokerFailure, match=rf"exit code 2(.|\n)*{port}"):
+            broker.start()
+        broker.close()
+
+
+def test_a_broker_that_is_killed_behind_the_harness_is_reported():
+    broker = Broker().start()
+    with socket.create_connection(("127.0.0.1", broker.port)) as connection:
+        os.kill(broker.pid, signal.SIGKILL)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+    with pytest.raises(BrokerFailure, match="exit code -9"):
+        broker.close()
+
+
+def test_a_start_takes_a_fraction_of_a_second(ottla_broker_factory):
+    """Best of five, since the machine may be busy: start of the process to the first answer."""
+    times = []
+    for _ in range(5):
+        started = time.monotonic()
+        broker = ottla_broker_factory()
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.describe()
+        times.append(time.monotonic() - started)
+        broker.kill()
+    assert min(times) < 1.0
