@@ -82,7 +82,9 @@ def exercise(module: Path, mutations: int, seed: int) -> int:
     for cases in (corpus.cases(), corpus.mutations(random.Random(seed), mutations)):
         for _, body, count in cases:
             buffer = memoryview(array("B", body))
-            calls = [(name, (buffer, 0, len(body), count)) for name in ("walk_records", "index_records", "record_keys")]
+            calls = [
+                (name, (buffer, 0, len(body), count)) for name in ("walk_records", "index_records", "first_null_key")
+            ]
             calls += [(name, (buffer, 0, len(body), count)) for name in ("max_timestamp", "parse_records")]
             calls += [("find_timestamp", (buffer, 0, len(body), count, 1)), ("parse_headers", (buffer, 0, len(body)))]
             for name, arguments in calls:

@@ -16,7 +16,7 @@ from ottla.record.errors import InvalidRecord
 _batch = pytest.importorskip("ottla.record._batch", reason="the compiled module was not built")
 
 TWINS = [pytest.param(_batch, id="compiled"), pytest.param(_batch_py, id="pure")]
-FUNCTIONS = ("walk_records", "index_records", "record_keys", "max_timestamp", "parse_records")
+FUNCTIONS = ("walk_records", "index_records", "first_null_key", "max_timestamp", "parse_records")
 
 
 def outcome(twin, function, *args):
@@ -113,7 +113,7 @@ def test_the_index_locates_every_part(twin, make):
         for start, length, expected in ((row[2], row[3], record.key), (row[4], row[5], record.value)):
             assert (None if length < 0 else bytes(buffer[start : start + length])) == expected
         assert twin.parse_headers(buffer, row[6], row[7]) == record.headers
-    assert twin.record_keys(buffer, HEADER_SIZE, len(buffer), 3) == [b"key", None, b""]
+    assert twin.first_null_key(buffer, HEADER_SIZE, len(buffer), 3) == 1
     assert twin.max_timestamp(buffer, HEADER_SIZE, len(buffer), 3) == (5, 2)
     assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10) == (0, 0)
     assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, 1) == (5, 2)

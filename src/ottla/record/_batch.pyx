@@ -211,25 +211,29 @@ cdef object slice_or_none(const uint8_t* data, int64_t start, int64_t length):
     return PyBytes_FromStringAndSize(<const char*>data + start, length)
 
 
-def record_keys(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
-    """The key of each record, None for null."""
+def first_null_key(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
+    """The number of the first record whose key is null, -1 when all have one."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef int64_t index = 0
     cdef int64_t position = start
     cdef int64_t last_offset_delta = -1
-    cdef int defect
+    cdef int64_t found = -1
+    cdef int defect = 0
     cdef Row row
-    cdef list keys = []
-    while index < count:
-        defect = next_row(data, &position, end, last_offset_delta, &row)
-        if defect:
-            raise invalid_record(defect, index)
-        last_offset_delta = row.offset_delta
-        keys.append(slice_or_none(data, row.key_start, row.key_length))
-        index += 1
-    if position != end:
-        raise invalid_record(SURPLUS_IN_BATCH, count)
-    return keys
+    with nogil:
+        while index < count:
+            defect = next_row(data, &position, end, last_offset_delta, &row)
+            if defect:
+                break
+            last_offset_delta = row.offset_delta
+            if found < 0 and row.key_length < 0:
+                found = index
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+    return found
 
 
 def max_timestamp(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):

@@ -175,11 +175,13 @@ def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int
     return index
 
 
-def record_keys(buffer: Buffer, start: int, end: int, count: int) -> list[bytes | None]:
-    """The key of each record, None for null."""
-    return [
-        bytes(buffer[row[2] : row[2] + row[3]]) if row[3] >= 0 else None for row in _rows(buffer, start, end, count)
-    ]
+def first_null_key(buffer: Buffer, start: int, end: int, count: int) -> int:
+    """The number of the first record whose key is null, -1 when all have one."""
+    found = -1
+    for number, row in enumerate(_rows(buffer, start, end, count)):
+        if found < 0 and row[3] < 0:
+            found = number
+    return found
 
 
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]:

@@ -14,11 +14,11 @@ try:
     from ottla.record._batch import (
         INDEX_WIDTH,
         find_timestamp,
+        first_null_key,
         index_records,
         max_timestamp,
         parse_headers,
         parse_records,
-        record_keys,
         walk_records,
     )
 
@@ -27,11 +27,11 @@ except ImportError:
     from ottla.record._batch_py import (
         INDEX_WIDTH,
         find_timestamp,
+        first_null_key,
         index_records,
         max_timestamp,
         parse_headers,
         parse_records,
-        record_keys,
         walk_records,
     )
 
@@ -41,10 +41,10 @@ __all__ = [
     "IMPLEMENTATION",
     "INDEX_WIDTH",
     "find_timestamp",
+    "first_null_key",
     "index_records",
     "max_timestamp",
     "parse_headers",
     "parse_records",
-    "record_keys",
     "walk_records",
 ]

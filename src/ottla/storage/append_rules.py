@@ -8,22 +8,29 @@ Left out: sequences of producers (`producer_state`), and what Apache Kafka check
 
 from __future__ import annotations
 
+import struct
+
+from crc32c import crc32c
+
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
     COMPRESSION_MASK,
+    CRC_POSITION,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
-    TRANSACTIONAL_MASK,
     BatchHeader,
     BatchView,
 )
-from ottla.record.builder import RecordData, build_batch
-from ottla.record.compression import CODEC_NAMES
+from ottla.record.compression import CODEC_IDS, CODEC_NAMES, compress
 from ottla.record.errors import InvalidRecord
-from ottla.record.walk import record_keys, walk_records
+from ottla.record.walk import first_null_key, walk_records
 from ottla.storage.log_config import LogConfig
 
 PRODUCER_CODEC = "producer"
+CRC = struct.Struct(">I")
 
 
 def check_timestamps(base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig) -> None:
@@ -50,16 +57,16 @@ def check_records(buffer: bytearray, start: int, end: int, header: BatchHeader, 
     if header[5] & COMPRESSION_MASK == 0:
         walk_records(buffer, start + HEADER_SIZE, end, header[12])
         if config.compacted:
-            _require_keys(record_keys(buffer, start + HEADER_SIZE, end, header[12]))
+            _require_keys(first_null_key(buffer, start + HEADER_SIZE, end, header[12]))
     elif config.compacted:
         with memoryview(buffer) as view, view[start:end] as batch:
             body = BatchView(batch).body()
-            _require_keys(record_keys(body, 0, len(body), header[12]))
+            _require_keys(first_null_key(body, 0, len(body), header[12]))
 
 
-def _require_keys(keys: list[bytes | None]) -> None:
-    if None in keys:
-        raise InvalidRecord(f"record {keys.index(None)}: a compacted topic needs keys")
+def _require_keys(keyless: int) -> None:
+    if keyless >= 0:
+        raise InvalidRecord(f"record {keyless}: a compacted topic needs keys")
 
 
 def needs_decompression(attributes: int, config: LogConfig) -> bool:
@@ -79,17 +86,20 @@ def _codec_name(compression_type: str) -> str:
 
 
 def recompress(buffer: bytearray, start: int, end: int, config: LogConfig) -> bytearray:
-    """The client's batch with the topic's codec; everything else of it stays. Raises KafkaError."""
-    with memoryview(buffer) as view, view[start:end] as batch:
-        source = BatchView(batch)
-        records = [
-            RecordData(record.timestamp, record.key, record.value, record.headers) for record in source.records()
-        ]
-        return build_batch(
-            records,
-            compression=_codec_name(config.compression_type),
-            producer_id=source.producer_id,
-            producer_epoch=source.producer_epoch,
-            base_sequence=source.base_sequence,
-            is_transactional=bool(source.attributes & TRANSACTIONAL_MASK),
-        )
+    """The client's batch with the topic's codec; everything else of it stays. Raises KafkaError.
+
+    The records are bytes that mean the same under every codec: they are walked, and no object is made for one.
+    """
+    source = BatchView(bytes(memoryview(buffer)[start:end]))
+    body = source.body()
+    walk_records(body, 0, len(body), source.records_count)
+    codec_id = CODEC_IDS[_codec_name(config.compression_type)]
+    payload = compress(codec_id, body)
+    header = list(source.header)
+    header[1] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    header[5] = source.attributes & ~COMPRESSION_MASK | codec_id
+    batch = bytearray(BATCH_HEADER.pack(*header))
+    batch += payload
+    with memoryview(batch) as view:
+        CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
+    return batch
