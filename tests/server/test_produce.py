@@ -38,7 +38,9 @@ def test_topics_by_id(client: Connection) -> None:
 
 def test_bytes_come_back_as_they_were_sent(client: Connection) -> None:
     client.create_topic("t")
-    sent = [batch_of(b"x" * 10, b"y", compression=codec, key=b"k") for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
+    sent = [
+        batch_of(b"x" * 10, b"y", compression=codec, key=b"k") for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+    ]
     for data in sent:
         assert client.ask(produce_request("t", records=data), 9).responses[0].partition_responses[0].error_code == 0
     got = records_of(client, "t")

@@ -89,6 +89,23 @@ class ReplicaManager:
 
     # --- metadata --------------------------------------------------------------------------------------------------
 
+    def set_strays_aside(self, image: MetadataImage) -> None:
+        """Rename logs of topics that the cluster does not have: a deletion that a crash cut short, or foreign data.
+
+        They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
+        """
+        for log in self._logs.logs():
+            topic = image.topic(log.topic)
+            known = topic is not None and log.partition in topic.partitions
+            if known and log.topic_id in (None, topic.topic_id if topic is not None else None):
+                continue
+            try:
+                directory = self._logs.set_aside(log.topic, log.partition)
+            except KafkaError as error:
+                logger.error("%s", error)
+                continue
+            logger.warning("%s belongs to no topic of this cluster; its data is kept in %s", log.name, directory)
+
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Follow one step of the metadata, the first of which names everything there is."""
         self._image = image

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.common.clock import Scheduler, TimerHandle
+from ottla.common.errors import KafkaError
 from ottla.server.failures import Failures
 
 
@@ -30,6 +31,8 @@ class PeriodicSteps:
             self._timers[name] = self._scheduler.call_later(interval_s, run)
             try:
                 step()
+            except (KafkaError, OSError) as error:
+                self._failures.complain(name, str(error))
             except Exception as error:
                 self._failures(name, error)
 

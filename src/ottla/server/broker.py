@@ -83,6 +83,8 @@ class Broker:
         self._controller: Controller | None = None
         self._context: BrokerContext | None = None
         self._dispatcher: RequestDispatcher | None = None
+        self._checkpoint_running = False
+        self._checkpoint_waiter: asyncio.Future[None] | None = None
         self.advertised_listeners: list[Endpoint] = []
 
     @property
@@ -126,6 +128,7 @@ class Broker:
             lambda topic: LogConfig.from_properties(effective.topic_properties(image.topic_configs(topic)))
         )
         context = self._context = self._make_context(controller, effective)
+        context.replicas.set_strays_aside(image)
         self._publisher.register(self._image_published)
         try:
             await registered
@@ -190,15 +193,37 @@ class Broker:
 
     def _start_steps(self, config: BrokerConfig) -> None:
         flush_interval_ms = min(FLUSH_CHECK_INTERVAL_MS, config.get_int("log.flush.scheduler.interval.ms"))
-        checkpoint_interval_ms = min(
-            config.get_int("log.flush.offset.checkpoint.interval.ms"),
+        offsets_interval_ms = min(
+            config.get_int("replica.high.watermark.checkpoint.interval.ms"),
             config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         )
+        recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         add = self._steps.add
         add("log retention", config.get_int("log.retention.check.interval.ms"), self._logs.run_retention)
         add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._pool))
-        add("offset checkpoints", checkpoint_interval_ms, self._logs.write_checkpoints)
+        add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
+        add("recovery point checkpoint", recovery_interval_ms, self._logs.write_recovery_points)
         add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
+
+    def _checkpoint_offsets(self) -> None:
+        """High watermarks and log start offsets, written in the pool so that no request waits for the disk."""
+        files = self._logs.offset_checkpoints_due()
+        if self._checkpoint_running or not files:
+            return
+        self._checkpoint_running = True
+
+        def written(_: None, error: BaseException | None) -> None:
+            self._checkpoint_running = False
+            self._logs.offset_checkpoints_written(files, error)
+            if self._checkpoint_waiter is not None:
+                self._checkpoint_waiter.set_result(None)
+
+        self._pool.submit(lambda: self._logs.write_files(files), written)
+
+    async def _await_checkpoint(self) -> None:
+        if self._checkpoint_running:
+            self._checkpoint_waiter = asyncio.get_running_loop().create_future()
+            await self._checkpoint_waiter
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
@@ -209,6 +234,7 @@ class Broker:
             self._dispatcher.stop()
         if self._context is not None:
             self._context.purgatory.expire_all()
+        await self._await_checkpoint()
         await self._flush_all()
         if self._controller is not None:
             stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()

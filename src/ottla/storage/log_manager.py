@@ -264,23 +264,36 @@ class LogManager:
 
         Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
         """
+        log = self._take_out(topic, partition, names.DELETE_DIR_SUFFIX)
+        if log is not None:
+            self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, log.directory))
+
+    def set_aside(self, topic: str, partition: int) -> str | None:
+        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
+
+        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it. Raises KafkaError.
+        """
+        log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX)
+        return None if log is None else log.directory
+
+    def _take_out(self, topic: str, partition: int, suffix: str) -> Log | None:
         log = self._logs.pop((topic, partition), None)
         if log is None:
-            return
+            return None
         self._rolled.pop((topic, partition), None)
         self._high_watermarks.pop((topic, partition), None)
         self._sizes_at_last_pass.pop((topic, partition), None)
-        target = self._join(names.deleted_partition_dir(topic, partition, self._rng.random_bytes(16)))
+        target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
         log.close(clean=False)
         try:
             self._disk.rename(log.directory, target)
         except OSError as error:
-            self._note_error(error, f"deleting {log.name}")
+            self._note_error(error, f"renaming {log.name}")
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"deleting {log.name} failed: {error.strerror or error}"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"renaming {log.name} failed: {error.strerror or error}"
             ) from error
-        self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, target))
         log.moved_to(target)
+        return log
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
         """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
@@ -349,25 +362,51 @@ class LogManager:
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         try:
-            self._write_recovery_points()
-            starts = {
-                key: log.log_start_offset
-                for key, log in self._logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
-            }
-            self._write_checkpoint(names.LOG_START_OFFSET_CHECKPOINT, starts)
-            marks = {
-                key: log.log_end_offset if log.high_watermark is None else log.high_watermark
-                for key, log in self._logs.items()
-            }
-            self._write_checkpoint(names.HIGH_WATERMARK_CHECKPOINT, marks)
+            self.write_recovery_points()
+            for name, data in self.offset_checkpoints_due():
+                self._disk.write_atomic(self._join(name), data)
+                self._written[name] = data
         except OSError as error:
             self._note_error(error, "writing checkpoints")
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"writing checkpoints in {self.data_dir} failed: {error.strerror}"
             ) from error
 
-    def _write_recovery_points(self) -> None:
+    def offset_checkpoints_due(self) -> list[tuple[str, bytes]]:
+        """The files of log start offsets and high watermarks that changed, as (name, content).
+
+        They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
+        `offset_checkpoints_written` must follow.
+        """
+        starts = {
+            key: log.log_start_offset
+            for key, log in self._logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        marks = {
+            key: log.log_end_offset if log.high_watermark is None else log.high_watermark
+            for key, log in self._logs.items()
+        }
+        files = [
+            (names.LOG_START_OFFSET_CHECKPOINT, format_offsets(starts)),
+            (names.HIGH_WATERMARK_CHECKPOINT, format_offsets(marks)),
+        ]
+        return [(name, data) for name, data in files if self._written.get(name) != data]
+
+    def write_files(self, files: list[tuple[str, bytes]]) -> None:
+        """Write what `offset_checkpoints_due` named; blocks, touches no state. Raises OSError."""
+        for name, data in files:
+            self._disk.write_atomic(self._join(name), data)
+
+    def offset_checkpoints_written(self, files: list[tuple[str, bytes]], error: BaseException | None) -> None:
+        """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
+        if isinstance(error, OSError):
+            self._note_error(error, "writing checkpoints")
+        elif error is None:
+            self._written.update(files)
+
+    def write_recovery_points(self) -> None:
+        """Write their checkpoint if it changed; blocks. Raises OSError."""
         points = {key: log.recovery_point for key, log in self._logs.items()}
         self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
 
@@ -383,7 +422,7 @@ class LogManager:
         self._rolled[log.topic, log.partition] = log
 
     def log_truncated(self, log: Log) -> None:
-        self._write_recovery_points()
+        self.write_recovery_points()
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:
         self._note_error(error, f"{action} of {log.name}")

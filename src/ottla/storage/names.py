@@ -66,7 +66,7 @@ def parse_partition_dir(name: str) -> tuple[str, int] | None:
     return topic, int(digits)
 
 
-def deleted_partition_dir(topic: str, partition: int, unique: bytes) -> str:
-    """`topic-0.<32 hex digits>-delete`; a long topic name is cut so that the whole fits a file system's limit."""
-    tail = f"-{partition}.{unique.hex()}{DELETE_DIR_SUFFIX}"
+def retired_partition_dir(topic: str, partition: int, unique: bytes, suffix: str) -> str:
+    """`topic-0.<32 hex digits>-delete` or `-stray`; a long topic name is cut so that it fits a file system's limit."""
+    tail = f"-{partition}.{unique.hex()}{suffix}"
     return topic[: _MAX_NAME_LENGTH - len(tail)] + tail

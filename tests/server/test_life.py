@@ -1,0 +1,127 @@
+"""Start and stop: recovery, strays, background steps, gauges, a failing disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from ottla.common.errors import ErrorCode, OperatorError
+from ottla.metrics.exposition import render
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+
+from .harness import Connection, Server, fetch_request, fetched
+
+
+def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"old")
+    server.stop()
+    data = server.directory / "data"
+    shutil.copytree(data / "t-0", server.directory / "left-over")
+    server.start()
+    client = server.connect()
+    assert client.ask(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 0
+    server.stop()
+    shutil.copytree(server.directory / "left-over", data / "t-0")
+    server.start()
+    client = server.connect()
+    strays = [name for name in os.listdir(data) if name.endswith("-stray")]
+    assert len(strays) == 1
+    assert strays[0].startswith("t-0.")
+    client.create_topic("t")
+    assert client.produce("t", b"new").base_offset == 0
+    server.restart()
+    assert server.connect().produce("t", b"new").base_offset == 1
+
+
+def test_a_directory_is_used_by_one_broker_at_a_time(server: Server) -> None:
+    with pytest.raises(OperatorError, match="in use"):
+        Server(server.directory)
+
+
+def test_another_node_id_is_refused(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    server.stop()
+    with pytest.raises(OperatorError, match=r"node\.id"):
+        Server(server.directory, node_id="7")
+    server.start()
+
+
+def test_offsets_are_checkpointed_while_it_runs(make_server: Callable[..., Server]) -> None:
+    server = make_server(replica_high_watermark_checkpoint_interval_ms="20")
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"a", b"b")
+    path = server.directory / "data" / "replication-offset-checkpoint"
+    server.run_until(lambda: path.exists() and "t 0 2" in path.read_text().splitlines())
+
+
+def test_retention_runs_and_readers_are_told(make_server: Callable[..., Server]) -> None:
+    server = make_server(log_retention_check_interval_ms="20")
+    client = server.connect()
+    client.create_topic("t", retention_ms="1")
+    client.produce("t", b"a", b"b")
+    log = server.broker.context.replicas.find("t", 0).log
+    server.run_until(lambda: log.log_start_offset == 2)
+    partition = fetched(client.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)]
+    assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_log_is_flushed_by_time(server: Server, client: Connection) -> None:
+    client.create_topic("t", flush_ms="1")
+    client.produce("t", b"a")
+    log = server.broker.context.replicas.find("t", 0).log
+    server.run_until(lambda: log.recovery_point == 1)
+
+
+def test_a_clean_stop_leaves_a_marker_and_all_is_trusted(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t", 3)
+    for index in range(3):
+        client.produce("t", b"a", partition=index)
+    server.stop()
+    marker = server.directory / "data" / ".kafka_cleanshutdown"
+    assert marker.exists()
+    server.start()
+    assert not marker.exists()
+    assert [p.high_watermark for p in server.broker.context.replicas.partitions()] == [1, 1, 1]
+
+
+def test_a_failing_disk_is_told_and_reads_go_on(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("t", 2)
+    client.produce("t", b"a")
+    partition = server.broker.context.replicas.find("t", 0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(partition.log.active_segment), "append", refuse)
+        answer = client.produce("t", b"b")
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert bytes(fetched(client.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)].records)
+    assert client.produce("t", b"b").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_gauges_are_rendered(server: Server, client: Connection) -> None:
+    client.create_topic("t", 3)
+    client.produce("t", b"a")
+    text = b"".join(render(server.registry)).decode()
+    for line in (
+        "kafka_server_replicamanager_partitioncount 3",
+        "kafka_server_replicamanager_leadercount 3",
+        "kafka_server_replicamanager_underreplicatedpartitions 0",
+        'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 1',
+    ):
+        assert line in text.splitlines()
+    client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    text = b"".join(render(server.registry)).decode()
+    assert 'topic="t"' not in text
