@@ -23,6 +23,7 @@ from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
 from ottla.metrics.registry import MetricsRegistry
@@ -77,11 +78,14 @@ class BrokerProcess:
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
         pool = ThreadPool(loop)
-        broker = Broker(self._config, self._disk, SystemClock(), SystemRng(), loop, pool, self._registry)
+        hostname = advertised_hostname(self._config)
+        broker = Broker(
+            self._config, self._disk, SystemClock(), SystemRng(), loop, pool, self._registry, hostname=hostname
+        )
         try:
             await broker.start([endpoint for _, endpoint in bound])
         except OSError as error:
-            raise explain_os_error(error, self._config.log_dir) from error
+            raise disk_refusal(error, self._config.log_dir) from error
         limits = connection_limits(self._config)
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
         listeners = [self._listener(each, connections) for each in bound]
@@ -211,6 +215,22 @@ def _bind(host: str, port: int, backlog: int, setting: str) -> socket.socket:
         raise OperatorError(f"{place} {reason} with {setting}") from error
 
 
+def advertised_hostname(config: BrokerConfig) -> str:
+    """What clients are told for a listener on all addresses: this machine's name, if it can be resolved."""
+    if all(endpoint.host not in ("", "0.0.0.0", "::") for endpoint in config.listeners):
+        return "localhost"
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        logger.warning(
+            "%s, the name of this machine, can't be resolved, so clients are told localhost: set advertised.listeners",
+            name,
+        )
+        return "localhost"
+    return name
+
+
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
     """The limits of the network layer from the broker's settings."""
     return ConnectionLimits(
@@ -218,23 +238,6 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_connections=config.get_int("max.connections"),
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
-    )
-
-
-def explain_os_error(error: OSError, data_dir: str) -> OperatorError:
-    """What the operating system refused while the broker started, as one sentence with the way out."""
-    what = error.filename or data_dir
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OperatorError(
-            f"the disk that holds {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return OperatorError(
-            f"{what} can't be used ({error.strerror}): let the broker's user read and write it, or set log.dirs "
-            "(--data-dir) to another directory"
-        )
-    return OperatorError(
-        f"{what} can't be used ({error.strerror or error}): check the disk, or set log.dirs (--data-dir) to another one"
     )
 
 

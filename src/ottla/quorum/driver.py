@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
 from ottla.common.disk import Disk
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import Uuid
@@ -168,7 +169,9 @@ class QuorumDriver:
             new = self.log.end_offset == 0 and not self.log.snapshots()
             self._replay()
             self._become_leader(endpoints)
-        except (OSError, KafkaError) as error:
+        except OSError as error:
+            raise disk_refusal(error, self._data_dir) from error
+        except KafkaError as error:
             path = self._log.directory if self._log else self._data_dir
             raise OperatorError(f"the metadata log in {path} can't be used: {error}") from error
         except (ProtocolError, InvariantError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import RESERVED_UUIDS, new_uuid, uuid_from_string, uuid_to_string
 from ottla.storage.names import META_PROPERTIES
@@ -42,7 +43,7 @@ def load_or_create(
         _write(disk, path, meta)
         return meta
     except OSError as error:
-        raise OperatorError(f"{path} can't be read: {error.strerror}") from error
+        raise disk_refusal(error, path) from error
     meta = _parse(path, data)
     if meta.node_id != node_id:
         raise OperatorError(
@@ -74,7 +75,7 @@ def _write(disk: Disk, path: str, meta: MetaProperties) -> None:
     try:
         disk.write_atomic(path, ("\n".join(lines) + "\n").encode())
     except OSError as error:
-        raise OperatorError(f"{path} can't be written: {error.strerror}") from error
+        raise disk_refusal(error, path) from error
 
 
 def _parse(path: str, data: bytes) -> MetaProperties:

@@ -1,0 +1,30 @@
+"""What the operating system refused, as the one sentence that an operator gets: the file, the reason, the way out.
+
+One place, since every layer that opens files at the start can meet a full disk or a missing right.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from ottla.common.errors import OperatorError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def disk_refusal(error: OSError, path: str) -> OperatorError:
+    """The sentence for `error`; `path` is named where the error itself names no file."""
+    what = error.filename or path
+    if error.errno in _FULL:
+        return OperatorError(
+            f"the disk that holds {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
+        )
+    if error.errno in _FORBIDDEN:
+        return OperatorError(
+            f"{what} can't be used ({error.strerror}): let the broker's user read and write it, or set log.dirs "
+            "(--data-dir) to another directory"
+        )
+    return OperatorError(
+        f"{what} can't be used ({error.strerror or error}): check the disk, or set log.dirs (--data-dir) to another one"
+    )

@@ -1,0 +1,67 @@
+"""The command `ottla`: what it mounts, and what it leaves unloaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ottla import __version__
+from ottla.app.main import MOUNTED, cli
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """The modules that a run of the command has loaded."""
+    code = (
+        "import sys\nfrom ottla.app.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stdout.splitlines())
+
+
+def test_help_lists_every_command_without_loading_it():
+    loaded = modules_after("--help")
+    assert not any(name.startswith(("ottla.server", "ottla.client", "ottla.cli.", "ottla.pipeline")) for name in loaded)
+    text = CliRunner().invoke(cli, ["--help"]).output
+    for name in (*MOUNTED, "start"):
+        assert f"  {name} " in text
+
+
+def test_start_loads_no_tool():
+    loaded = modules_after("start", "--config", "/no/such/file")
+    assert "ottla.server.broker" in loaded
+    unwanted = ("ottla.cli", "ottla.client", "ottla.pipeline", "confluent_kafka", "rich", "pyarrow", "pyspark", "numpy")
+    assert not [name for name in loaded if name.startswith(unwanted)]
+
+
+@pytest.mark.parametrize("name", MOUNTED)
+def test_mounted_commands_load_and_explain_themselves(name):
+    command = cli.get_command(click.Context(cli), name)
+    assert isinstance(command, click.Command)
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Usage: " in result.output
+
+
+def test_tools_load_no_broker():
+    for name in ("topic", "produce"):
+        assert not any(module.startswith("ottla.server") for module in modules_after(name, "--help"))
+
+
+def test_version_names_the_record_module():
+    text = CliRunner().invoke(cli, ["--version"]).output
+    assert text.startswith(f"ottla {__version__} (record module: ")
+    assert "compiled" in text or "pure" in text
+
+
+def test_unknown_command_is_a_usage_error():
+    result = CliRunner().invoke(cli, ["nonsense"])
+    assert result.exit_code == 2

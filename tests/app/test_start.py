@@ -1,0 +1,262 @@
+"""`ottla start` as a process: ready, answering, stopping, and refusing in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from ottla import __version__
+from ottla.app.start import StartOptions, choose_loop, read_settings
+from ottla.common.errors import OperatorError
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+
+
+def options(**given: object) -> StartOptions:
+    defaults = StartOptions(None, {}, None, None, None, None, "info", "text")
+    return defaults._replace(**given)
+
+
+def test_starts_answers_and_stops(ottla):
+    started = ottla.start()
+    assert started.api_versions()[:6] == b"\0\0\0\7\0\0"
+    ready = started.ready
+    assert ready["version"] == __version__
+    assert ready["pid"] == started.process.pid
+    assert ready["node_id"] == 1
+    assert len(ready["cluster_id"]) == 22
+    assert ready["listeners"] == {"PLAINTEXT": ready["bootstrap_servers"]}
+    assert ready["metrics"] is None
+    assert ready["data_dir"] == str(ottla.folder / "data")
+    assert ready["record_module"] in ("compiled", "pure")
+    assert started.stop() == 0
+    assert Path(ready["data_dir"], ".kafka_cleanshutdown").exists()
+    text = started.log.read_text()
+    assert f"ottla {__version__} is ready" in text
+    assert text.rstrip().endswith("stopped")
+
+
+def test_same_identity_after_a_restart(ottla):
+    first = ottla.start()
+    assert first.stop(signal.SIGINT) == 0
+    second = ottla.start()
+    assert second.ready["cluster_id"] == first.ready["cluster_id"]
+    assert second.stop() == 0
+
+
+def test_stops_with_clients_connected_and_requests_parked(ottla):
+    started = ottla.start()
+    with socket.create_connection(started.address) as idle, socket.create_connection(started.address) as half:
+        half.sendall(b"\0\0\0\x50half a frame")
+        assert started.api_versions()
+        assert started.stop() == 0
+        assert idle.recv(1) == b""
+
+
+def test_second_signal_stops_at_once_when_a_client_does_not_read(ottla):
+    code = (
+        "import ottla.app.process as p\n"
+        "async def hang(self): await __import__('asyncio').Event().wait()\n"
+        "p.Broker.stop = hang\n"
+        "from ottla.app.main import main\nmain()\n"
+    )
+    started = ottla.start(command=("-c", code))
+    started.process.send_signal(signal.SIGTERM)
+    while "stopping" not in started.log.read_text():
+        assert started.process.poll() is None
+    assert started.stop(signal.SIGTERM) == 130
+    assert not Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
+
+
+def test_broken_invariant_ends_the_process_without_the_marker(ottla):
+    code = (
+        "import ottla.app.process as p\n"
+        "from ottla.common.errors import InvariantError\n"
+        "announce = p.BrokerProcess._announce\n"
+        "def planted(self, *arguments):\n"
+        "    announce(self, *arguments)\n"
+        "    p.asyncio.get_running_loop().call_soon(crash)\n"
+        "def crash(): raise InvariantError('planted')\n"
+        "p.BrokerProcess._announce = planted\n"
+        "from ottla.app.main import main\nmain()\n"
+    )
+    started = ottla.start(command=("-c", code))
+    assert started.process.wait(20) == 1
+    assert "its state contradicts itself: planted" in started.log.read_text()
+    assert not Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
+
+
+def test_metrics_and_health_are_served(ottla):
+    started = ottla.start("--metrics-port", "0", "--log-format", "json")
+    started.api_versions()
+    address = started.ready["metrics"]
+    text = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+    assert "kafka_server_socket_server_metrics_incoming_byte_total 14" in text
+    assert "process_resident_memory_bytes" in text
+    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=10).read() == b"ok\n"
+    assert started.stop() == 0
+    lines = [json.loads(line) for line in started.log.read_text().splitlines()]
+    assert lines[-1]["message"] == "stopped"
+
+
+def test_several_listeners_and_all_addresses(ottla):
+    started = ottla.start(
+        "--set",
+        "listeners=PLAINTEXT://127.0.0.1:0,ALL://:0",
+        "--set",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,ALL:PLAINTEXT",
+    )
+    listeners = started.ready["listeners"]
+    assert set(listeners) == {"PLAINTEXT", "ALL"}
+    for address in listeners.values():
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+    assert started.stop() == 0
+
+
+def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
+    started = ottla.start("--set", "no.such.setting=1", "--set", "log.cleaner.enable=true")
+    text = started.log.read_text()
+    assert text.count("no.such.setting") == 1
+    assert text.count("log.cleaner.enable") == 1
+    assert started.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "num.partitions=many"), ("num.partitions", "many")),
+        (("--set", "listeners=SSL://:9093"), ("listeners", "not implemented")),
+        (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "not implemented")),
+        (("--set", "log.dirs=/a,/b"), ("log.dirs", "single")),
+        (("--config", "missing.properties"), ("missing.properties", "--config")),
+        (("--config", "broken.properties"), ("broken.properties", "line 2")),
+        (("--data-dir", "file"), ("file", "--data-dir")),
+        (("--ready-file", "no/such/folder/ready.json"), ("no/such/folder", "--ready-file")),
+        (("--set", "listeners=PLAINTEXT://192.0.2.1:0"), ("192.0.2.1", "listeners")),
+        (("--set", "listeners=PLAINTEXT://no-such-host.invalid:0"), ("no-such-host.invalid", "listeners")),
+        (("--port", "70000"), ("--port",)),
+        (("--set", "novalue"), ("novalue", "KEY=VALUE")),
+        (("--log-level", "loud"), ("--log-level",)),
+    ],
+)
+def test_mistakes_end_with_a_sentence_and_exit_code_2(ottla, arguments, words):
+    (ottla.folder / "broken.properties").write_text("a=1\nb=\\u12\n")
+    (ottla.folder / "file").write_text("not a directory")
+    text = ottla.refuse(*arguments)
+    for word in words:
+        assert word in text
+    assert not (ottla.folder / "ottla-data").exists()
+
+
+def test_port_in_use_names_port_and_setting(ottla):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = ottla.refuse("--port", str(port), "--data-dir", str(ottla.folder / "other"))
+        assert f"port {port} on 127.0.0.1 is in use" in text
+        assert "--port" in text
+        text = ottla.refuse("--port", "0", "--metrics-port", str(port))
+        assert "--metrics-port" in text
+
+
+def test_second_broker_on_the_same_data_directory_is_refused(ottla):
+    started = ottla.start()
+    text = ottla.refuse("--port", "0", "--data-dir", started.ready["data_dir"])
+    assert "in use by another broker" in text
+    assert started.api_versions()
+    assert started.stop() == 0
+
+
+@pytest.mark.root
+@needs_root
+def test_data_directory_of_another_user(ottla):
+    """As an unprivileged user, since root may read everything. Modules are loaded before: Python may be private."""
+    folder = ottla.folder / "private"
+    folder.mkdir(mode=0o700)
+    code = (
+        "import json, os, resource, uvloop, ottla.app.start\n"
+        "from ottla.app.main import main\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); main()\n"
+    )
+    for path in (folder, folder / "below"):
+        text = ottla.refuse("--port", "0", "--data-dir", str(path), code=code)
+        assert str(folder) in text
+        assert "--data-dir" in text
+
+
+@pytest.mark.root
+@needs_root
+@pytest.mark.parametrize("room", ["0", "4096"])
+def test_full_disk(ottla, room):
+    """A tmpfs with room for this many bytes, in a mount namespace of its own."""
+    mounted = ottla.folder / "small"
+    mounted.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=16k tmpfs {mounted} && "
+        f"head -c $((16384 - {room} - 4096)) /dev/zero > {mounted}/filler && "
+        f"head -c 4096 /dev/zero > {mounted}/more; [ {room} = 0 ] || rm {mounted}/more; "
+        f"exec {sys.executable} -m ottla start --port 0 --data-dir {mounted}/data"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("mounts are not allowed here")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "full" in done.stderr or "No space" in done.stderr
+    assert "--data-dir" in done.stderr
+
+
+def test_settings_of_file_and_command_line_are_merged(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\nlog.dir=/from/file\nlog.retention.hours=1\n")
+    settings = read_settings(options(config=str(path), settings={"log.retention.hours": "2"}, data_dir="/chosen"))
+    assert settings["num.partitions"] == "3"
+    assert settings["log.retention.hours"] == "2"
+    assert settings["log.dirs"] == "/chosen"
+    assert read_settings(options(config=str(path)))["log.dirs"] == "/from/file"
+    assert read_settings(options(settings={"log.dirs": "relative"}))["log.dirs"] == os.path.abspath("relative")
+    assert read_settings(options())["log.dirs"] == os.path.abspath("ottla-data")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "expected"),
+    [
+        ("", "PLAINTEXT://127.0.0.1:7"),
+        ("PLAINTEXT://:9092", "PLAINTEXT://:7"),
+        ("PLAINTEXT://[::1]:9092", "PLAINTEXT://[::1]:7"),
+        ("CLIENTS://10.0.0.1:1", "CLIENTS://10.0.0.1:7"),
+        ("CONTROLLER://:9093, plaintext://a:1", "CONTROLLER://:9093,plaintext://a:7"),
+    ],
+)
+def test_port_is_that_of_the_plaintext_listener(listeners, expected):
+    assert read_settings(options(settings={"listeners": listeners}, port=7))["listeners"] == expected
+
+
+def test_port_without_a_plaintext_listener_is_refused():
+    with pytest.raises(OperatorError, match="--port"):
+        read_settings(options(settings={"listeners": "A://:1,B://:2"}, port=7))
+
+
+def test_without_uvloop_asyncio_runs(monkeypatch):
+    assert choose_loop()[1] == "uvloop"
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    factory, name = choose_loop()
+    assert name == "asyncio"
+    factory().close()
+
+
+def test_broker_runs_on_plain_asyncio(ottla):
+    code = "import sys\nsys.modules['uvloop'] = None\nfrom ottla.app.main import main\nmain()\n"
+    started = ottla.start(command=("-c", code))
+    assert started.api_versions()
+    assert started.log.read_text().rstrip().endswith("asyncio")
+    assert started.stop() == 0
