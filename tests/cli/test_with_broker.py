@@ -279,3 +279,28 @@ def test_completion_of_topic_names(run, name, environment):
     program = "import sys; sys.argv[0] = 'ottla'; from ottla.app.main import main; main()"
     result = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, check=False)
     assert f"plain,{name}" in result.stdout.decode().splitlines()
+
+
+def test_ctrl_c_ends_a_producer_and_what_was_read_is_delivered(run, name, environment):
+    run(topic, "create", name)
+    with subprocess.Popen(
+        ottla("produce", name), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as command:
+        command.stdin.write(b"typed\n")
+        command.stdin.flush()
+        assert run(consume, name, "--from-beginning", "-n", "1").stdout == "typed\n"
+        command.stdin.write(b"typed later\n")
+        command.stdin.flush()
+        assert run(consume, name, "-o", "1", "-n", "1").stdout == "typed later\n"
+        command.send_signal(signal.SIGINT)
+        assert command.wait(20) == 130
+        assert command.stderr.read() == b""
+
+
+def test_producing_to_a_topic_that_may_not_be_created(ottla_broker_factory):
+    broker = ottla_broker_factory(configs={"auto.create.topics.enable": False})
+    result = CliRunner().invoke(
+        produce, ["nowhere", "--timeout", "2", "-b", broker.bootstrap_servers], input="x\n", catch_exceptions=False
+    )
+    assert result.exit_code == 1
+    assert result.stderr.startswith("1 of 1 records were not delivered: ")

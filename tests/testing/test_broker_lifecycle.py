@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -112,7 +113,17 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_reported(stand_in):
 
 
 def test_a_broker_that_dies_by_itself_fails_the_test_that_used_it(stand_in):
-    broker = Broker(python=stand_in("ready()\nprint('invariant broken', flush=True)\nsys.exit(3)")).start()
+    code = """
+def die(*_):
+    print("invariant broken", flush=True)
+    sys.exit(3)
+
+signal.signal(signal.SIGUSR1, die)
+ready()
+while True: signal.pause()
+"""
+    broker = Broker(python=stand_in(code)).start()
+    os.kill(broker.pid, signal.SIGUSR1)
     broker._processes[0].wait()
     with pytest.raises(BrokerFailure, match=r"exit code 3.*\n.*invariant broken"):
         broker.close()

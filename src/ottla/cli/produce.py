@@ -18,6 +18,8 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
+INTERRUPTED_FLUSH_S = 5.0
+"""How long what was read before Ctrl-C may still take."""
 
 
 class Progress(Protocol):
@@ -110,8 +112,13 @@ def produce(
                     progress(read_bytes)
                     producer.raise_first_failure()
             progress(read_bytes)
-        finally:
             producer.flush()
+        except KeyboardInterrupt:
+            producer.flush(INTERRUPTED_FLUSH_S)
+            raise
+        except KafkaError:
+            producer.flush()
+            raise
     producer.raise_first_failure()
     if not quiet:
         _print_summary(topic, producer.sent_count, read_bytes, time.monotonic() - started)

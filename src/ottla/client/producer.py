@@ -8,6 +8,8 @@ Left out: transactions, serializers, the user-facing API of a later issue. Not t
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,10 +83,15 @@ class RecordProducer:
         self.sent_count += 1
         self._producer.poll(0)
 
-    def flush(self) -> None:
-        """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds that)."""
-        while self._producer.flush(FLUSH_POLL_S) > 0:
+    def flush(self, limit_s: float = math.inf) -> int:
+        """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds it), or for `limit_s`.
+
+        Returns how many are still queued. Waits in short pieces, so that Ctrl-C is heard.
+        """
+        deadline = time.monotonic() + limit_s
+        while (queued := int(self._producer.flush(FLUSH_POLL_S))) and time.monotonic() < deadline:
             pass
+        return queued
 
     def raise_first_failure(self) -> None:
         """Raise KafkaError when any record failed, with the number and the first reason."""
