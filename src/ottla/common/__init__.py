@@ -1,1 +1,1 @@
-"""Errors, ids, config definitions, and the Clock, Rng, Disk and Channel protocols that every layer takes as arguments."""
+"""Errors, ids, config definitions, and what every layer takes as an argument: clock, randomness, disk, channel."""
