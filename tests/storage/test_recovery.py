@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.common.errors import KafkaError
 from ottla.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
@@ -226,6 +227,22 @@ def test_leftovers_of_a_crash_are_removed(store):
     store.reopen()
     names = store.disk.listdir("/data/t-0")
     assert not any(name.startswith("00000000000000000007") or name.endswith((".deleted", ".tmp")) for name in names)
+
+
+def test_a_full_disk_does_not_keep_the_broker_from_starting(store):
+    store.fill(30)
+    store.disk.capacity = 0
+    log = store.reopen()
+    assert store.stored() == store.expected(30)
+    with pytest.raises(KafkaError):
+        store.fill(1)
+    store.disk.capacity = 1 << 40
+    store.sequence = 60
+    store.fill(1)
+    assert log.log_end_offset == 62
+    store.manager.shutdown()
+    assert store.reopen().log_end_offset == 62
+    assert store.manager.had_clean_shutdown
 
 
 def test_a_batch_larger_than_the_walks_window(fakes):

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
@@ -24,6 +22,7 @@ from ottla.record.batch import (
     BatchHeader,
     BatchView,
 )
+from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_IDS, CODEC_NAMES, compress
 from ottla.record.errors import InvalidRecord
 from ottla.record.walk import first_null_key, walk_records

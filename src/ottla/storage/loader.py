@@ -17,8 +17,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import File
 from ottla.record.batch import (
@@ -30,6 +28,7 @@ from ottla.record.batch import (
     MIN_BATCH_LENGTH,
     BatchHeader,
 )
+from ottla.record.checksum import crc32c
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
 from ottla.storage.descriptors import Folder
@@ -256,8 +255,7 @@ def _recover_segment(loading: _Loading, segment: Segment) -> _Walk:
         segment.note_batch(position, header[1] + LOG_OVERHEAD, last_offset, header[8])
         if header[2] > epochs.latest_epoch:
             epochs.assign(header[2], header[0])
-    segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
-    segment.write_indexes()
+    segment.finish_rebuild()
     return walk
 
 

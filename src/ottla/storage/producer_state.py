@@ -19,10 +19,9 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as struct_error
 
-from crc32c import crc32c
-
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import CONTROL_MASK, NO_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
+from ottla.record.checksum import crc32c
 from ottla.storage.log_config import MAX_INT
 
 NO_PRODUCER_EPOCH = -1

@@ -13,6 +13,7 @@ Left out: what the batches mean (offsets, epochs, producers): `log.py`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from struct import Struct
 
@@ -366,8 +367,14 @@ class Segment:
         self.begin_rebuild()
         for position, size, last_offset, max_timestamp in OutlineScan(self._log.file(), 0, self.size_bytes):
             self.note_batch(position, size, last_offset, max_timestamp)
-        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-        self.write_indexes()
+        self.finish_rebuild()
+
+    def finish_rebuild(self) -> None:
+        """After the last batch was noted. On a full disk the entries stay in memory until a flush can write them."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        with contextlib.suppress(OSError):
+            self.write_indexes()
 
     def mark_deleted(self) -> list[str]:
         """Rename the files so that no start-up takes them for a segment; returns the new paths, for unlinking."""
