@@ -47,7 +47,9 @@ def broker() -> Iterator[Broker]:
     with Broker() as running:
         with Cluster(running.bootstrap_servers) as cluster:
             cluster.create_topic("plain", 1)
+            cluster.create_topic("bombs", 1)
             cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
+            cluster.create_topic("recompressed", 1, configs={"compression.type": "gzip"})
         yield running
 
 
@@ -227,24 +229,38 @@ def test_snappy_that_promises_gigabytes(broker, payload):
     assert growth.bytes < 20 * MEGABYTE
 
 
-def test_a_bomb_of_many_small_records(broker):
+def zigzag(value: int) -> bytes:
+    """A varint as records hold it."""
+    return unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+@pytest.mark.parametrize("topic", ["compacted", "recompressed"])
+def test_a_bomb_of_many_small_records(broker, topic):
     """Valid records by the million behind a small batch: what is kept for each must not add up."""
     count = 2_000_000
-    pieces = []
-    for number in range(count):
-        zigzag = number << 1
-        delta = bytearray()
-        while zigzag > 127:
-            delta.append(zigzag & 0x7F | 0x80)
-            zigzag >>= 7
-        delta.append(zigzag)
-        pieces.append(b"%c\0\0%b\x0ekeykeyk\1\0" % ((12 + len(delta)) * 2, delta))
-    bomb = compressed_batch(4, bytes(cramjam.zstd.compress(b"".join(pieces), level=3)), count)
+    deltas = map(zigzag, range(count))
+    records = b"".join(zigzag(12 + len(delta)) + b"\0\0" + delta + b"\x0ekeykeyk\1\0" for delta in deltas)
+    bomb = compressed_batch(4, bytes(cramjam.zstd.compress(records, level=3)), count)
     assert len(bomb) < MEGABYTE
     growth = Growth(broker)
     with Wire(broker.port) as wire:
-        assert produce(wire, "compacted", bomb) == ErrorCode.NONE
-    assert growth.bytes < 150 * MEGABYTE  # 34 MB of records, in a buffer that grew by doubling
+        # Recompressed by gzip, the batch is larger than max.message.bytes.
+        assert produce(wire, topic, bomb) in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert growth.bytes < 100 * MEGABYTE  # 34 MB of records, in a buffer that grew by multiples
+
+
+def test_a_stored_bomb_goes_off_in_no_lookup(broker):
+    """A topic that isn't compacted takes a bomb unopened; a lookup by timestamp opens it, as often as it is asked."""
+    bomb = compressed_batch(4, zeros("zstd", 200 * MEGABYTE), 1)
+    growth = Growth(broker)
+    with Wire(broker.port) as wire:
+        assert produce(wire, "bombs", bomb) == ErrorCode.NONE
+        partition = ListOffsetsPartition(partition_index=0, timestamp=0, current_leader_epoch=-1)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="bombs", partitions=[partition])])
+        for _ in range(3):
+            answer = wire.ask(ApiKey.LIST_OFFSETS, 5, request).topics[0].partitions[0]
+            assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert growth.bytes < 300 * MEGABYTE
 
 
 # CVE-2018-1288: a client plays a replica.
