@@ -13,10 +13,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.walk import parse_records

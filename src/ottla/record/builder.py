@@ -9,8 +9,6 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
@@ -30,6 +28,7 @@ from ottla.record.batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_IDS, compress
 from ottla.record.control import ControlRecordType, control_record_key
 from ottla.record.varint import write_varint

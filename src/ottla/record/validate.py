@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
@@ -40,6 +38,7 @@ from ottla.record.batch import (
     BatchHeader,
     unsupported_magic,
 )
+from ottla.record.checksum import crc32c
 from ottla.record.compression import ZSTD, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.walk import max_timestamp as max_timestamp_of
