@@ -19,6 +19,8 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
 BATCH_WAIT_S = 0.1
+FULL_QUEUE_BACKOFF_MS = 10
+"""The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 """By librdkafka's numbers; 0 is 'not available'."""
 
@@ -68,6 +70,7 @@ class RecordConsumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": isolation,
+            "fetch.queue.backoff.ms": FULL_QUEUE_BACKOFF_MS,
             "log_level": 0,
             **(properties or {}),
         }
