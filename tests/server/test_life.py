@@ -12,7 +12,7 @@ from ottla.common.errors import ErrorCode, OperatorError
 from ottla.metrics.exposition import render
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 
-from .harness import Connection, Server, fetch_request, fetched
+from .harness import Connection, Server, fetch_request, fetched, produce_request
 
 
 def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable[..., Server]) -> None:
@@ -125,3 +125,15 @@ def test_gauges_are_rendered(server: Server, client: Connection) -> None:
     client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     text = b"".join(render(server.registry)).decode()
     assert 'topic="t"' not in text
+
+
+def test_a_stop_waits_for_what_is_in_the_pool(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t", cleanup_policy="compact", flush_messages="1")
+    assert not client.send(produce_request("t", b"x" * 1000, key=b"k", compression="gzip"), 9)
+    server.stop()
+    assert client.answer().responses[0].partition_responses[0].error_code == 0
+    assert (server.directory / "data" / ".kafka_cleanshutdown").exists()
+    server.start()
+    assert server.broker.context.replicas.find("t", 0).high_watermark == 1

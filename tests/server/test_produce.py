@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.record.batch import iter_batches
 
@@ -195,3 +196,46 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     assert client.produce("t", b"b", base_sequence=1, **ids).base_offset == 1
     epochs = [batch.partition_leader_epoch for batch in iter_batches(records_of(client, "t"))]
     assert epochs == [before, partition.leader_epoch]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(client: Connection, acks: int) -> None:
+    client.create_topic("t", cleanup_policy="compact")
+    good = batch_of(b"x" * 500, key=b"k", compression="zstd")
+    assert not client.send(produce_request("t", records=good, acks=acks), 9), "parked while the pool decompresses"
+    assert client.answer().responses[0].partition_responses[0].base_offset == 0
+    assert client.produce("t", b"y", compression="gzip", acks=acks).error_code == ErrorCode.INVALID_RECORD
+    assert client.send(produce_request("t", b"z", key=b"k", acks=acks), 9), "nothing to decompress"
+    assert client.answer().responses[0].partition_responses[0].base_offset == 1
+
+
+def test_a_topic_with_its_own_codec_recompresses_off_the_loop(client: Connection) -> None:
+    client.create_topic("t", compression_type="zstd", flush_messages="2")
+    codecs = ("none", "gzip", "zstd", "lz4")
+    for number, codec in enumerate(codecs):
+        parked = not client.send(produce_request("t", b"x" * 100, b"y", compression=codec), 9)
+        assert parked
+        answer = client.answer().responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, number * 2)
+    batches = list(iter_batches(records_of(client, "t")))
+    assert [batch.compression for batch in batches] == ["zstd"] * 4 or [batch.compression for batch in batches] == [
+        4
+    ] * 4
+    assert [record.value for batch in batches for record in batch.records()] == [b"x" * 100, b"y"] * 4
+
+
+def test_a_refusal_off_the_loop_closes_acks_0(server: Server, client: Connection) -> None:
+    client.create_topic("t", cleanup_policy="compact")
+    client.send(produce_request("t", b"x", compression="gzip", acks=0), 9)
+    server.run_until(lambda: client.channel.closed)
+    other = server.connect()
+    assert not other.send(produce_request("t", b"x", key=b"k", compression="gzip", acks=0), 9)
+    server.run_until(lambda: other.channel.answers == [b""])
+
+
+def test_settings_decide_what_is_inspected(server: Server, client: Connection) -> None:
+    replicas = server.broker.context.replicas
+    topic_id = client.create_topic("t", cleanup_policy="compact")
+    assert list(replicas.inspected_topics) == ["t", topic_id]
+    client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    assert not replicas.inspected_topics

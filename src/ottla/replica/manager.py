@@ -19,6 +19,7 @@ from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replica.fetch_session import TopicKey
 from ottla.replica.partition import Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
+from ottla.storage.append_rules import PRODUCER_CODEC
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -39,6 +40,7 @@ class ReplicaManager:
         "_purgatory",
         "_topic_properties",
         "_topics",
+        "inspected_topics",
     )
 
     def __init__(
@@ -57,6 +59,8 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         """Each topic's partitions under its name and under its id: both keys share one dictionary."""
+        self.inspected_topics: dict[TopicKey, None] = {}
+        """Topics, by name and by id, whose settings may make an append decompress or compress."""
 
     # --- lookup ----------------------------------------------------------------------------------------------------
 
@@ -80,6 +84,11 @@ class ReplicaManager:
         if self._node_id in partition.replicas:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
+        """The settings of a log that is here, None otherwise."""
+        partition = self._topics.get(topic, {}).get(index)
+        return None if partition is None else partition.log.config
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions here, by topic as created and by number."""
@@ -129,6 +138,14 @@ class ReplicaManager:
             config = self._log_config(image, topic)
             for partition in partitions.values():
                 partition.log.config = config
+            self._note_inspection(image.topics[topic], config)
+
+    def _note_inspection(self, topic: TopicImage, config: LogConfig) -> None:
+        for key in (topic.name, topic.topic_id):
+            if config.compacted or config.compression_type != PRODUCER_CODEC:
+                self.inspected_topics[key] = None
+            else:
+                self.inspected_topics.pop(key, None)
 
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
         return LogConfig.from_properties(self._topic_properties(image.topic_configs(topic)))
@@ -156,6 +173,7 @@ class ReplicaManager:
         except KafkaError as error:
             logger.error("%s-%d: the log can't be opened, the partition is offline: %s", topic.name, index, error)
             return None
+        self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         return Partition(
             topic.name, index, topic.topic_id, log, self._node_id, self._purgatory, self._pool, high_watermark
@@ -167,6 +185,8 @@ class ReplicaManager:
             return
         if self._topics.get(topic.name) is partitions:
             del self._topics[topic.name]
+            self.inspected_topics.pop(topic.name, None)
+        self.inspected_topics.pop(topic.topic_id, None)
         for partition in partitions.values():
             partition.stop()
             try:

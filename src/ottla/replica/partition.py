@@ -143,8 +143,10 @@ class Partition:
 
     # --- append ----------------------------------------------------------------------------------------------------
 
-    def append_records(self, buffer: bytearray, start: int, end: int, acks_all: bool) -> AppendResult:
-        """Append one batch from a client; `buffer[start:end]` is patched in place.
+    def append_records(
+        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False
+    ) -> AppendResult:
+        """Append one batch from a client; `buffer[start:end]` is patched in place. `prepared` as for the log.
 
         Raises KafkaError with the code the producer gets. An OSError marks the replica offline.
         """
@@ -156,7 +158,7 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch)
+        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, prepared=prepared)
         if not result.duplicate:
             self.appended_bytes += end - start
             if result.needs_flush:

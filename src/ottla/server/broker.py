@@ -84,7 +84,6 @@ class Broker:
         self._context: BrokerContext | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
-        self._checkpoint_waiter: asyncio.Future[None] | None = None
         self.advertised_listeners: list[Endpoint] = []
 
     @property
@@ -167,6 +166,7 @@ class Broker:
             disk=self._disk,
             clock=self._clock,
             rng=self._rng,
+            pool=self._pool,
             publisher=self._publisher,
             controller=controller,
             replicas=replicas,
@@ -207,6 +207,7 @@ class Broker:
 
     def _checkpoint_offsets(self) -> None:
         """High watermarks and log start offsets, written in the pool so that no request waits for the disk."""
+        context = self.context
         files = self._logs.offset_checkpoints_due()
         if self._checkpoint_running or not files:
             return
@@ -215,15 +216,10 @@ class Broker:
         def written(_: None, error: BaseException | None) -> None:
             self._checkpoint_running = False
             self._logs.offset_checkpoints_written(files, error)
-            if self._checkpoint_waiter is not None:
-                self._checkpoint_waiter.set_result(None)
+            context.in_flight.end()
 
+        context.in_flight.begin()
         self._pool.submit(lambda: self._logs.write_files(files), written)
-
-    async def _await_checkpoint(self) -> None:
-        if self._checkpoint_running:
-            self._checkpoint_waiter = asyncio.get_running_loop().create_future()
-            await self._checkpoint_waiter
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
@@ -233,9 +229,11 @@ class Broker:
         if self._dispatcher is not None:
             self._dispatcher.stop()
         if self._context is not None:
-            self._context.purgatory.expire_all()
-        await self._await_checkpoint()
+            # What comes back from the pool may park again: an append that waits for its fsync.
+            await self._context.in_flight.drained()
         await self._flush_all()
+        if self._context is not None:
+            self._context.purgatory.expire_all()
         if self._controller is not None:
             stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._controller.stop(_resolving(stopped))

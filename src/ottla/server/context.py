@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, Rng
+from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
 from ottla.controller.driver import Controller
 from ottla.metadata.image import NO_LEADER, MetadataImage
@@ -15,6 +15,7 @@ from ottla.replica.fetch_session import FetchSessionCache, TopicKey
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
+from ottla.server.in_flight import InFlight
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
 
@@ -42,7 +43,9 @@ class BrokerContext:
         "disk",
         "failures",
         "fetch_max_bytes",
+        "in_flight",
         "node_id",
+        "pool",
         "producer_ids",
         "publisher",
         "purgatory",
@@ -60,6 +63,7 @@ class BrokerContext:
         disk: Disk,
         clock: Clock,
         rng: Rng,
+        pool: BlockingPool,
         publisher: MetadataPublisher,
         controller: Controller,
         replicas: ReplicaManager,
@@ -74,6 +78,7 @@ class BrokerContext:
         self.disk = disk
         self.clock = clock
         self.rng = rng
+        self.pool = pool
         self.publisher = publisher
         self.controller = controller
         self.replicas = replicas
@@ -82,6 +87,7 @@ class BrokerContext:
         self.producer_ids = producer_ids
         self.statistics = statistics
         self.failures = failures
+        self.in_flight = InFlight()
         self._brokers_on: dict[tuple[str, bool], list[ReachableBroker]] = {}
         self._brokers_on_image: MetadataImage | None = None
         self.use_config(config)

@@ -224,12 +224,20 @@ class Log:
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, buffer: bytearray, start: int, end: int, leader_epoch: int, *, client: bool = True
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        *,
+        client: bool = True,
+        prepared: bool = False,
     ) -> AppendResult:
         """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
 
         From a client it must be exactly one batch and obey the topic's configuration; the broker's own
-        (`client=False`) may be several and hold control records. Raises KafkaError with the code for the client.
+        (`client=False`) may be several and hold control records. `prepared`: it went through
+        `append_rules.prepare_batch`. Raises KafkaError with the code for the client.
         """
         if client:
             with memoryview(buffer) as view:
@@ -238,7 +246,7 @@ class Log:
                 header = check_batch(buffer, view, start, end)
                 if header[1] + LOG_OVERHEAD != end - start:
                     raise InvalidRecord("a produce request carries exactly one batch a partition")
-            return self._append_client_batch(buffer, start, end, leader_epoch, header)
+            return self._append_client_batch(buffer, start, end, leader_epoch, header, prepared)
         result: AppendResult | None = None
         position = start
         while position < end:
@@ -264,7 +272,7 @@ class Log:
         )
 
     def _append_client_batch(
-        self, buffer: bytearray, start: int, end: int, leader_epoch: int, header: BatchHeader
+        self, buffer: bytearray, start: int, end: int, leader_epoch: int, header: BatchHeader, prepared: bool
     ) -> AppendResult:
         config = self._config
         attributes, producer_id = header[5], header[9]
@@ -275,9 +283,9 @@ class Log:
                 return self._duplicate_result(duplicate[2], header[6], duplicate[3])
         if not self._log_append_time:
             check_timestamps(header[7], header[8], now, config)
-        if attributes & COMPRESSION_MASK == 0 or config.compacted:
+        if not prepared and (attributes & COMPRESSION_MASK == 0 or config.compacted):
             check_records(buffer, start, end, header, config)
-        if config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
+        if not prepared and config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
             buffer = recompress(buffer, start, end, config)
             start, end = 0, len(buffer)
             if end > self._max_message_bytes:

@@ -3,12 +3,15 @@
 The life of a produce (architecture.md): this handler walks the partitions of the request, `replica.partition` appends
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
-only while acks=all waits for replicas, or while an append that reached `flush.messages` waits for its fsync.
+only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
+batches for a compacted or recompressing topic are decompressed in the pool.
 
 Left out: transactions. A transactional batch is refused with INVALID_TXN_STATE, since no transaction can be open.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
@@ -26,7 +29,9 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
+from ottla.storage.append_rules import needs_decompression, prepare_batch
 from ottla.storage.log import AppendResult
+from ottla.storage.log_config import LogConfig
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
@@ -58,6 +63,24 @@ class _Append:
 def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
+    inspected = context.replicas.inspected_topics
+    if inspected and any(topic in inspected for topic, _ in produce.topics):
+        preparation = Preparation(context, request, produce, buffer)
+        if preparation.jobs:
+            context.in_flight.begin()
+            context.pool.submit(preparation.run, preparation.finished)
+            return None
+    return append_all(context, request, produce, buffer, {})
+
+
+def append_all(
+    context: BrokerContext,
+    request: Request,
+    produce: ParsedProduceRequest,
+    buffer: bytearray,
+    prepared: Mapping[tuple[int, int], bytearray | KafkaError],
+) -> list[Part] | None:
+    """Append what the request carries; `prepared` has the batches, by row and position, that went through the pool."""
     acks_all = produce.acks == ACKS_ALL
     waiting: list[_Append] = []
     results: Results = []
@@ -71,7 +94,13 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
                 if produce.acks not in VALID_ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 _check_batch_allowed(request.api_version, produce, buffer, start, stop)
-                result = partition.append_records(buffer, start, stop, acks_all)
+                ready = prepared.get((row, position)) if prepared else None
+                if ready is None:
+                    result = partition.append_records(buffer, start, stop, acks_all)
+                elif isinstance(ready, KafkaError):
+                    raise ready
+                else:
+                    result = partition.append_records(ready, 0, len(ready), acks_all, True)
             except Exception as error:
                 answer = _failed(context, request, topic, index, stop - start, error)
                 failure = ErrorCode(answer.error_code)
@@ -190,6 +219,66 @@ def _park(
     watches = {append.partition.produce_watch: None for append in waiting}
     context.purgatory.park(operation, watches, max(0, produce.timeout_ms) / 1000)
     request.dispatcher.parked(request, operation)
+
+
+class Preparation:
+    """The part of a request that decompresses or compresses, done in the pool; the rest follows on the loop.
+
+    The request stays parked meanwhile, so the order of its connection is kept. Settings are those of the arrival.
+    """
+
+    __slots__ = ("_buffer", "_context", "_prepared", "_produce", "_request", "jobs")
+
+    def __init__(
+        self, context: BrokerContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._produce = produce
+        self._buffer = buffer
+        self._prepared: dict[tuple[int, int], bytearray | KafkaError] = {}
+        self.jobs: list[tuple[tuple[int, int], int, int, LogConfig]] = []
+        for row, (topic, partitions) in enumerate(produce.topics):
+            if topic not in context.replicas.inspected_topics:
+                continue
+            for position, (index, start, stop) in enumerate(partitions):
+                config = context.replicas.log_config(topic, index)
+                if config is None or stop - start < _BATCH_HEADER_SIZE:
+                    continue
+                if needs_decompression(buffer[start + _ATTRIBUTES_LOW_BYTE], config):
+                    self.jobs.append(((row, position), start, stop, config))
+        if self.jobs:
+            # The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end.
+            self._buffer = buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
+
+    def run(self) -> None:
+        """In the pool: prepare every batch that needs it; a refusal is kept for the answer."""
+        for key, start, stop, config in self.jobs:
+            try:
+                self._prepared[key] = prepare_batch(self._buffer, start, stop, config)
+            except KafkaError as error:
+                self._prepared[key] = error
+
+    def finished(self, _: None, error: BaseException | None) -> None:
+        """On the loop: append and answer, unless that has to wait for more."""
+        try:
+            self._append(error)
+        finally:
+            self._context.in_flight.end()
+
+    def _append(self, error: BaseException | None) -> None:
+        channel = self._request.channel
+        if error is not None:
+            self._context.failures("Produce", error)
+            channel.close("Produce failed inside the broker")
+            return
+        try:
+            parts = append_all(self._context, self._request, self._produce, self._buffer, self._prepared)
+        except ProtocolError as failure:
+            channel.close(str(failure))
+            return
+        if parts is not None:
+            self._request.respond_parts(parts)
 
 
 class DelayedProduce(DelayedOperation):
