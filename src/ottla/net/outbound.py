@@ -33,7 +33,8 @@ from ottla.metrics.registry import Counter
 
 logger = logging.getLogger(__name__)
 
-SCRATCH_BYTES = 512 * 1024
+SCRATCH_BYTES = 1024 * 1024
+"""Reading a usual fetch response (1 MiB) in one go and sending it in one call; smaller was no better."""
 MAX_COPIED_BYTES = 256 * 1024
 """The most that one connection has in its transport, and the size of a cold read."""
 MAX_BYTES_PER_TURN = 4 * 1024 * 1024
