@@ -41,8 +41,9 @@ def test_every_client_reads_what_one_produced(ottla_broker, families, producer, 
         assert tuple(consumer.bounds(servers, topic, 0)) == (0, 0), name
 
 
-def test_offsets_by_timestamp(ottla_broker, family, producer, make_records, topic):
+def test_offsets_by_timestamp(ottla_broker, family, families, make_records, topic):
     servers = ottla_broker.bootstrap_servers
+    producer = families["confluent-kafka"]
     producer.create_topic(servers, topic, 1, {"retention.ms": "-1"})
     records = make_records(producer)
     for start in range(0, len(records), 40):
