@@ -18,6 +18,7 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.common.logs import RATE_LIMITED
 from ottla.quorum.raft import ElectionState, decode_election_state, encode_election_state
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
@@ -65,7 +66,7 @@ class _Events:
         """No checkpoint names offsets of this log."""
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        _LOGGER.error("%s: %s failed: %s", log.directory, action, error)
+        _LOGGER.error("%s: %s failed: %s", log.directory, action, error, extra=RATE_LIMITED)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Nobody reads on another path: removed at once."""

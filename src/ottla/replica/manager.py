@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid
+from ottla.common.logs import RATE_LIMITED
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replica.fetch_session import TopicKey
@@ -40,6 +42,7 @@ class ReplicaManager:
         "_purgatory",
         "_topic_properties",
         "_topics",
+        "_unopened",
         "inspected_topics",
     )
 
@@ -59,6 +62,8 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         """Each topic's partitions under its name and under its id: both keys share one dictionary."""
+        self._unopened: dict[tuple[Uuid, int], None] = {}
+        """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
         self.inspected_topics: dict[TopicKey, None] = {}
         """Topics, by name and by id, whose settings may make an append decompress or compress."""
 
@@ -171,13 +176,30 @@ class ReplicaManager:
         try:
             log = self._logs.create_log(topic.name, index, topic.topic_id, config)
         except KafkaError as error:
-            logger.error("%s-%d: the log can't be opened, the partition is offline: %s", topic.name, index, error)
+            logger.error(
+                "%s-%d: the log can't be opened, the partition is offline: %s",
+                topic.name,
+                index,
+                error,
+                extra=RATE_LIMITED,
+            )
+            self._unopened[topic.topic_id, index] = None
             return None
+        self._unopened.pop((topic.topic_id, index), None)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         return Partition(
             topic.name, index, topic.topic_id, log, self._node_id, self._purgatory, self._pool, high_watermark
         )
+
+    def open_missing(self) -> None:
+        """Try again what could not be opened: a full disk may have space by now. Called now and then."""
+        for topic_id, index in list(self._unopened):
+            topic = self._image.topic_by_id(topic_id)
+            if topic is None:
+                del self._unopened[topic_id, index]
+            else:
+                self._update(self._image, topic, index)
 
     def _remove(self, topic: TopicImage) -> None:
         partitions = self._topics.pop(topic.topic_id, None)

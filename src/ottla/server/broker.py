@@ -43,6 +43,7 @@ from ottla.storage.log_manager import LogManager
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
 PURGE_INTERVAL_MS = 15_000
+REOPEN_INTERVAL_MS = 5_000
 
 
 class Broker:
@@ -204,6 +205,7 @@ class Broker:
         add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
         add("recovery point checkpoint", recovery_interval_ms, self._logs.write_recovery_points)
         add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
+        add("opening of logs that failed", REOPEN_INTERVAL_MS, self.context.replicas.open_missing)
 
     def _checkpoint_offsets(self) -> None:
         """High watermarks and log start offsets, written in the pool so that no request waits for the disk."""

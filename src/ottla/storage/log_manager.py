@@ -437,10 +437,11 @@ class LogManager:
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
             _LOGGER.error(
-                "%s failed in %s: %s%s",
+                "%s failed in %s: %s%s%s",
                 action,
                 self.data_dir,
                 error.strerror or error,
+                "; free space there, and appends go on by themselves" if error.errno in _FULL else "",
                 f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
             )
             self._last_error_log_ms = now

@@ -1,0 +1,83 @@
+"""A tmpfs of a few megabytes in a mount namespace of its own, and a Python that runs inside it.
+
+The namespace is held by a process that sleeps: so the disk outlives the broker, and all of it goes with that process.
+Nothing outside the namespace sees the mount.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+MEGABYTE = 1 << 20
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("nsenter") is None,
+    reason="mounting a small disk needs root, unshare and nsenter",
+)
+
+
+class SmallDisk:
+    """Used as a context manager. `path` as the broker sees it, `outside` as this process reaches it."""
+
+    def __init__(self, work_dir: Path, size_bytes: int) -> None:
+        self.path = work_dir / "disk"
+        self.path.mkdir()
+        self._size = size_bytes
+        self._script = work_dir / "python-on-the-small-disk"
+        self._ballast = 0
+
+    def __enter__(self) -> SmallDisk:
+        mount = 'mount -t tmpfs -o size="$2" none "$1" && echo mounted && exec sleep infinity'
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+        self._holder = subprocess.Popen([*command, str(self.path), str(self._size)], stdout=subprocess.PIPE)
+        if self._holder.stdout.readline() != b"mounted\n":
+            self._holder.wait()
+            pytest.skip("this machine allows no mount in a namespace")
+        self._script.write_text(
+            f'#!/bin/sh\nexec nsenter --target {self._holder.pid} --mount -- "{sys.executable}" "$@"\n'
+        )
+        self._script.chmod(0o755)
+        self.outside = Path(f"/proc/{self._holder.pid}/root{self.path}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._holder.kill()
+        self._holder.wait()
+        self._holder.stdout.close()
+
+    @property
+    def python(self) -> str:
+        """For `ottla.testing.Broker(python=...)`."""
+        return str(self._script)
+
+    @property
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.outside)
+        return status.f_bavail * status.f_frsize
+
+    def fill(self) -> None:
+        """Take all that is left."""
+        self._ballast += 1
+        chunk = bytes(64 * 1024)
+        with (self.outside / f"ballast-{self._ballast}").open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(chunk)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+    def free(self) -> None:
+        """Give back what `fill` took."""
+        for path in self.outside.glob("ballast-*"):
+            path.unlink()
