@@ -45,8 +45,6 @@ class RequestedPartition(Protocol):
     @property
     def last_fetched_epoch(self) -> int: ...
     @property
-    def log_start_offset(self) -> int: ...
-    @property
     def partition_max_bytes(self) -> int: ...
 
 
@@ -63,7 +61,6 @@ class SessionPartition:
         "index",
         "last_fetched_epoch",
         "max_bytes",
-        "replica_log_start_offset",
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
@@ -82,7 +79,6 @@ class SessionPartition:
         self.current_leader_epoch = requested.current_leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.max_bytes = requested.partition_max_bytes
-        self.replica_log_start_offset = requested.log_start_offset
 
     def moved(self, high_watermark: int, log_start_offset: int) -> bool:
         """Whether one of the offsets differs from what was told last."""

@@ -70,10 +70,11 @@ class _Entry:
 class RequestDispatcher:
     """Implements `ottla.common.channel.Dispatcher` for one broker."""
 
-    __slots__ = ("_context", "_entries", "_parked", "_stopped")
+    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped")
 
     def __init__(self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi]) -> None:
         self._context = context
+        self._monotonic = context.clock.monotonic
         self._entries: dict[int, _Entry] = {}
         for api in apis:
             statistics = context.statistics.add_api(api.key, API[api.key].name)
@@ -93,7 +94,7 @@ class RequestDispatcher:
             raise ProtocolError("the broker is stopping")
         if not entry.lowest <= api_version <= entry.highest:
             return self._unsupported_version(entry, buffer, start)
-        started_s = self._context.clock.monotonic()
+        started_s = self._monotonic()
         header = parse_request_header(buffer, start, end)
         request = Request(self, channel, api_key, api_version, header.correlation_id, header.client_id, started_s)
         entry.statistics.requests.value += 1
@@ -111,7 +112,7 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             raise ProtocolError(f"{entry.name} v{api_version} failed inside the broker") from None
         if parts is not None:
-            entry.statistics.latency_ms.observe((self._context.clock.monotonic() - started_s) * 1000)
+            entry.statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
         return parts
 
     def connection_closed(self, channel: Channel) -> None:
@@ -155,7 +156,7 @@ class RequestDispatcher:
     def finish_parked(self, request: Request, parts: list[Part]) -> None:
         """Send the response of a parked request."""
         self._parked.pop(request.channel.id, None)
-        elapsed_s = self._context.clock.monotonic() - request.started_s
+        elapsed_s = self._monotonic() - request.started_s
         self._entries[request.api_key].statistics.latency_ms.observe(elapsed_s * 1000)
         request.channel.respond(parts)
 
