@@ -86,6 +86,8 @@ def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tupl
 
 
 PORT = click.IntRange(0, 65535)
+PATH = click.Path(readable=False)
+"""Whether it can be read is for the broker to find out, whose words name the way out."""
 START_EPILOG = """\b
 Examples:
   ottla start
@@ -96,7 +98,7 @@ Examples:
 
 
 @cli.command(epilog=START_EPILOG)
-@click.option("--config", type=click.Path(), metavar="FILE", help="A server.properties file.")
+@click.option("--config", type=PATH, metavar="FILE", help="A server.properties file.")
 @click.option(
     "--set",
     "settings",
@@ -105,9 +107,9 @@ Examples:
     callback=_parse_settings,
     help="A broker setting; wins over the file; may be repeated.",
 )
-@click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the data is kept  [default: ./ottla-data]")
+@click.option("--data-dir", type=PATH, metavar="DIR", help="Where the data is kept  [default: ./ottla-data]")
 @click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
-@click.option("--ready-file", type=click.Path(), metavar="FILE", help="Write addresses as JSON there once ready.")
+@click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")

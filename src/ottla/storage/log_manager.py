@@ -97,9 +97,10 @@ class LogManager:
                 "to a directory of its own"
             ) from error
         except OSError as error:
+            where = "" if error.filename in (None, path) else f" ({error.filename})"
             raise OperatorError(
-                f"the data directory {path} can't be used: {error.strerror or error}; set log.dirs (--data-dir) to a "
-                "directory that the broker may read and write"
+                f"the data directory {path} can't be used: {error.strerror or error}{where}; set log.dirs (--data-dir) "
+                "to a directory that the broker may read and write"
             ) from error
         try:
             self._meta = meta_properties.load_or_create(

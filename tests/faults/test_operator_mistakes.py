@@ -1,0 +1,352 @@
+"""What an operator can get wrong at the start: exit code 2, one sentence that names the thing and the way out.
+
+Root reads everything, so the tests of permissions run the broker without root's capability to do so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.testing import Broker
+
+START_S = 30
+NOBODY = 65534
+WITHOUT_RIGHTS = (
+    "setpriv",
+    "--inh-caps=-dac_override,-dac_read_search,-fowner",
+    "--bounding-set=-dac_override,-dac_read_search,-fowner",
+)
+
+needs_setpriv = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="taking rights away needs root, which has them, and setpriv",
+)
+
+
+def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run `ottla start` to its end, which is to come by itself."""
+    command = [*prefix, sys.executable, "-m", "ottla", "start", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
+
+
+def refusal(*arguments: str, prefix: tuple[str, ...] = ()) -> str:
+    """The one sentence of a start that was refused."""
+    result = start(*arguments, prefix=prefix)
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("ottla: "), result.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    """A function that starts with a `server.properties` of these lines and returns the refusal."""
+    path = tmp_path / "server.properties"
+
+    def refused(*lines: str) -> str:
+        path.write_text(
+            "\n".join([f"log.dirs={tmp_path / 'data'}", "listeners=PLAINTEXT://127.0.0.1:0", *lines]) + "\n"
+        )
+        return refusal("--config", str(path))
+
+    return refused
+
+
+# The config file.
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("num.partitions=many", ("num.partitions", "many")),
+        ("num.partitions=0", ("num.partitions", "0")),
+        ("log.retention.hours=1.5", ("log.retention.hours", "1.5")),
+        ("auto.create.topics.enable=perhaps", ("auto.create.topics.enable", "perhaps")),
+        ("log.cleanup.policy=shred", ("log.cleanup.policy", "shred")),
+        ("compression.type=rar", ("compression.type", "rar")),
+        ("node.id=-7", ("node.id", "-7")),
+        ("node.id=99999999999", ("node.id", "99999999999")),
+        ("message.max.bytes=-1", ("message.max.bytes", "-1")),
+        ("log.segment.bytes=3", ("log.segment.bytes", "3")),
+        ("log.message.timestamp.type=Never", ("log.message.timestamp.type", "Never")),
+    ],
+)
+def test_a_bad_value_names_setting_and_value(config, line, words):
+    sentence = config(line)
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (("listeners=PLAINTEXT//127.0.0.1:9092",), ("listeners", "NAME://host:port")),
+        (("listeners=PLAINTEXT://127.0.0.1:99999",), ("listeners", "99999")),
+        (("listeners=ODD://127.0.0.1:0",), ("listeners", "ODD", "listener.security.protocol.map")),
+        (("listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.2:0",), ("listeners", "twice")),
+        (("listener.security.protocol.map=PLAINTEXT",), ("listener.security.protocol.map", "NAME:PROTOCOL")),
+        (("log.dirs=/tmp/one,/tmp/two",), ("log.dirs", "single")),
+        (("node.id=1", "broker.id=2"), ("node.id", "broker.id")),
+    ],
+)
+def test_settings_that_contradict_or_can_not_be_read(config, lines, words):
+    sentence = config(*lines)
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("listeners=SSL://127.0.0.1:0",),
+        ("listeners=SASL_PLAINTEXT://127.0.0.1:0",),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",),
+        ("ssl.keystore.location=/etc/kafka/keystore.jks",),
+        ("sasl.enabled.mechanisms=SCRAM-SHA-512",),
+        ("super.users=User:admin",),
+        ("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN",),
+        ("ssl.client.auth=required",),
+    ],
+    ids=lambda lines: lines[0].partition("=")[0],
+)
+def test_a_security_setting_that_would_not_protect_refuses_to_start(config, lines):
+    """Better no broker than one whose operator believes it to be protected."""
+    sentence = config(*lines)
+    assert "not implemented" in sentence
+    name = lines[0].partition("=")[0]
+    assert name in sentence
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"num.partitions=\\u12", b"broker.rack=\\uXYZW", b"num.partitions=\xff\xfe3", b"num.partitions\n=3"],
+    ids=["cut-escape", "bad-escape", "not-a-number-in-latin-1", "no-value"],
+)
+def test_a_bad_line_names_file_or_setting(tmp_path, content):
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=%b\n" % bytes(tmp_path / "data") + content + b"\n")
+    sentence = refusal("--config", str(path))
+    assert str(path) in sentence or "num.partitions" in sentence
+
+
+def test_a_config_file_that_is_not_there_or_not_a_file(tmp_path):
+    missing = tmp_path / "missing.properties"
+    assert str(missing) in refusal("--config", str(missing))
+    assert str(tmp_path) in refusal("--config", str(tmp_path))
+
+
+def test_settings_without_effect_warn_once_and_do_not_stop_the_start(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("num.io.threads=8\nno.such.setting=1\nzookeeper.connect=localhost:2181\n")
+    with Broker(arguments=["--config", str(path)]) as broker:
+        log = broker.logs()
+    for name in ("num.io.threads", "no.such.setting", "zookeeper.connect"):
+        assert log.count(name) == 1, log
+
+
+@pytest.mark.parametrize("arguments", [("--set", "num.partitions"), ("--port", "70000"), ("--log-level", "loud")])
+def test_a_bad_command_line_is_explained(arguments):
+    result = start(*arguments)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert arguments[-1] in result.stderr
+
+
+# Ports and other brokers.
+
+
+def test_a_port_in_use(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sentence = refusal("--port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert f"port {port} on 127.0.0.1 is in use" in sentence
+    assert "--port" in sentence
+
+
+def test_a_port_in_use_by_metrics(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sentence = refusal("--port", "0", "--metrics-port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert f"port {port}" in sentence
+    assert "--metrics-port" in sentence
+
+
+def test_an_address_that_is_not_ours(tmp_path):
+    sentence = refusal(
+        "--set", "listeners=PLAINTEXT://192.0.2.1:19092", "--data-dir", str(tmp_path / "data")
+    )  # TEST-NET-1
+    assert "192.0.2.1" in sentence
+    assert "listeners" in sentence
+
+
+def test_a_second_broker_on_the_same_data_directory():
+    with Broker() as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic("kept", 1)
+        before = {path: path.stat().st_size for path in broker.data_dir.rglob("*") if path.is_file()}
+        sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir))
+        assert str(broker.data_dir) in sentence
+        assert "another" in sentence
+        assert {path: path.stat().st_size for path in broker.data_dir.rglob("*") if path.is_file()} == before
+        with Cluster(broker.bootstrap_servers) as cluster:
+            assert list(cluster.topics()) == ["kept"]
+        data_dir = broker.data_dir
+        # The lock goes with its process, however that ended.
+        broker.kill()
+        broker.start()
+        assert (data_dir / ".lock").exists()
+
+
+def test_another_node_id_than_the_directory_has():
+    with Broker(configs={"node.id": 1}) as broker:
+        broker.stop()
+        sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir), "--set", "node.id=2")
+        assert "node.id" in sentence
+        assert str(broker.data_dir) in sentence
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "version=9\ncluster.id=x\nnode.id=1\n", "version=1\nnode.id=1\n"])
+def test_a_broken_meta_properties(content):
+    with Broker() as broker:
+        broker.stop()
+        path = broker.data_dir / "meta.properties"
+        path.write_text(content)
+        assert str(path) in refusal("--port", "0", "--data-dir", str(broker.data_dir))
+
+
+def test_a_damaged_metadata_snapshot_is_named():
+    """It can't come from a crash, since it is written beside and renamed; so nobody guesses what was in it."""
+    with Broker() as broker:
+        broker.stop()
+        (path,) = (broker.data_dir / "__cluster_metadata-0").glob("*.checkpoint")
+        path.write_bytes(b"nonsense" * 50)
+        sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir))
+        assert str(path) in sentence
+        assert "restore" in sentence
+
+
+# Files and directories.
+
+
+def test_the_data_directory_is_a_file(tmp_path):
+    path = tmp_path / "data"
+    path.write_text("not a directory")
+    for place in (path, path / "below"):
+        assert str(path) in refusal("--port", "0", "--data-dir", str(place))
+
+
+@pytest.mark.root
+@needs_setpriv
+class TestWithoutRights:
+    @pytest.fixture
+    def foreign(self, tmp_path: Path) -> Path:
+        """A directory of somebody else."""
+        path = tmp_path / "foreign"
+        path.mkdir()
+        os.chown(path, NOBODY, NOBODY)
+        return path
+
+    @pytest.mark.parametrize("mode", [0o000, 0o555, 0o111, 0o444], ids=oct)
+    def test_a_data_directory_that_may_not_be_used(self, foreign, mode):
+        foreign.chmod(mode)
+        sentence = refusal("--port", "0", "--data-dir", str(foreign), prefix=WITHOUT_RIGHTS)
+        assert str(foreign) in sentence
+        assert "Permission denied" in sentence
+        assert "--data-dir" in sentence
+
+    def test_a_data_directory_that_may_not_be_made(self, foreign):
+        foreign.chmod(0o555)
+        path = foreign / "new"
+        sentence = refusal("--port", "0", "--data-dir", str(path), prefix=WITHOUT_RIGHTS)
+        assert str(path) in sentence
+        assert "--data-dir" in sentence
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "meta.properties",
+            ".lock",
+            "recovery-point-offset-checkpoint",
+            "__cluster_metadata-0",
+            "__cluster_metadata-0/00000000000000000000.log",
+            "__cluster_metadata-0/quorum-state",
+        ],
+    )
+    def test_a_file_of_the_broker_that_may_not_be_read(self, name):
+        with Broker() as broker:
+            with Cluster(broker.bootstrap_servers) as cluster:
+                cluster.create_topic("mine", 1)
+            broker.stop()
+            path = broker.data_dir / name
+            os.chown(path, NOBODY, NOBODY)
+            path.chmod(0o000)
+            sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir), prefix=WITHOUT_RIGHTS)
+            assert str(path) in sentence
+            # Once it may be read, everything is as before.
+            os.chown(path, 0, 0)
+            path.chmod(0o755)
+            broker.start()
+            with Cluster(broker.bootstrap_servers) as cluster:
+                assert list(cluster.topics()) == ["mine"]
+
+    def test_a_partition_that_may_not_be_read_is_named_and_leaves_the_others_alone(self, tmp_path):
+        """Either nothing starts and the sentence names the directory, or that partition alone is offline."""
+        with Broker() as broker:
+            with Cluster(broker.bootstrap_servers) as cluster:
+                cluster.create_topic("mine", 1)
+                cluster.create_topic("theirs", 1)
+            broker.stop()
+            path = broker.data_dir / "theirs-0"
+            os.chown(path, NOBODY, NOBODY)
+            path.chmod(0o000)
+            sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir), prefix=WITHOUT_RIGHTS)
+            assert str(path) in sentence
+
+    def test_a_ready_file_that_can_not_be_written(self, foreign, tmp_path):
+        foreign.chmod(0o555)
+        sentence = refusal(
+            "--port",
+            "0",
+            "--data-dir",
+            str(tmp_path / "data"),
+            "--ready-file",
+            str(foreign / "ready"),
+            prefix=WITHOUT_RIGHTS,
+        )
+        assert str(foreign) in sentence
+        assert "--ready-file" in sentence
+
+    def test_a_config_file_that_may_not_be_read(self, tmp_path):
+        path = tmp_path / "server.properties"
+        path.write_text("num.partitions=3\n")
+        os.chown(path, NOBODY, NOBODY)
+        path.chmod(0o000)
+        sentence = refusal("--config", str(path), prefix=WITHOUT_RIGHTS)
+        assert str(path) in sentence
+
+
+def test_interrupt_during_the_start_is_quiet(tmp_path):
+    """Ctrl-C at any moment ends without a traceback, and the directory is good for the next start."""
+    for delay_s in (0.02, 0.08, 0.15, 0.25, 0.35):
+        command = [sys.executable, "-m", "ottla", "start", "--port", "0", "--data-dir", str(tmp_path / "data")]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            process.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=START_S)
+        if delay_s > 0.2:  # before, the interpreter itself is still loading
+            assert "Traceback" not in errors, errors
+    with Broker(data_dir=tmp_path / "data") as broker, Cluster(broker.bootstrap_servers) as cluster:
+        assert cluster.describe().brokers
