@@ -32,11 +32,14 @@ from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
 from ottla.record.walk import IMPLEMENTATION
 from ottla.server.broker import Broker
+from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 logger = logging.getLogger(__name__)
 
 EXIT_BROKEN = 1
 EXIT_INTERRUPTED = 130
+RESERVED_DESCRIPTORS = 64
+"""What neither segments nor connections may take: the loop's own, checkpoints being written, the metadata log."""
 CLOSE_TIMEOUT_S = 5.0
 """How long clients may take at the end to read what was answered."""
 
@@ -58,13 +61,18 @@ class BrokerProcess:
         loop_name: str,
         ready_file: str | None,
         metrics_port: int | None,
+        descriptor_limit: int,
     ) -> None:
-        """`explicit` are the settings that the operator gave; `ready_file` is absolute."""
+        """`explicit` are the settings that the operator gave; `ready_file` is absolute.
+
+        `descriptor_limit` is how many files and sockets this process may have open.
+        """
         self._config = config
         self._explicit = explicit
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
+        self._descriptor_limit = descriptor_limit
         self._registry = MetricsRegistry()
         self._disk = RealDisk()
         self._stop = asyncio.Event()
@@ -79,14 +87,23 @@ class BrokerProcess:
         register_process_metrics(self._registry)
         pool = ThreadPool(loop)
         hostname = advertised_hostname(self._config)
+        max_open_files = min(DEFAULT_OPEN_FILES, self._descriptor_limit // 4)
         broker = Broker(
-            self._config, self._disk, SystemClock(), SystemRng(), loop, pool, self._registry, hostname=hostname
+            self._config,
+            self._disk,
+            SystemClock(),
+            SystemRng(),
+            loop,
+            pool,
+            self._registry,
+            hostname=hostname,
+            max_open_files=max_open_files,
         )
         try:
             await broker.start([endpoint for _, endpoint in bound])
         except OSError as error:
             raise disk_refusal(error, self._config.log_dir) from error
-        limits = connection_limits(self._config)
+        limits = connection_limits(self._config, self._descriptor_limit - max_open_files - RESERVED_DESCRIPTORS)
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
         listeners = [self._listener(each, connections) for each in bound]
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
@@ -231,11 +248,14 @@ def advertised_hostname(config: BrokerConfig) -> str:
     return name
 
 
-def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """The limits of the network layer from the broker's settings."""
+def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimits:
+    """The limits of the network layer from the broker's settings.
+
+    There are never so many connections that no descriptor is left for the segments that they ask for.
+    """
     return ConnectionLimits(
         socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
-        max_connections=config.get_int("max.connections"),
+        max_connections=min(config.get_int("max.connections"), max(max_sockets, 1)),
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )

@@ -45,9 +45,9 @@ def run_broker(options: StartOptions) -> int:
     for warning in warnings:
         logger.warning("%s", warning)
     ready_file = prepare_ready_file(options.ready_file)
-    raise_descriptor_limit()
+    descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()
-    process = BrokerProcess(config, frozenset(settings), loop_name, ready_file, options.metrics_port)
+    process = BrokerProcess(config, frozenset(settings), loop_name, ready_file, options.metrics_port, descriptor_limit)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())
@@ -94,18 +94,25 @@ def choose_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
     return uvloop.new_event_loop, "uvloop"
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets this process have: sockets and segments both need them."""
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system lets this process have: sockets and segments both need them.
+
+    Returns the limit in force.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
+    if soft == resource.RLIM_INFINITY:
+        return MAX_DESCRIPTORS
+    if soft >= wanted:
+        return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
         logger.info("the limit on open files stays at %d: %s", soft, error)
+        return soft
+    return wanted
 
 
 def prepare_ready_file(path: str | None) -> str | None:

@@ -116,7 +116,12 @@ class Listener:
             if connections.is_full:
                 self._rest()
                 connections.when_room(self.start_accepting)
-                logger.warning("max.connections is reached: new clients wait", extra=RATE_LIMITED)
+                logger.warning(
+                    "%d connections are open: new clients wait; raise max.connections or the limit on open files "
+                    "(ulimit -n), whichever is lower",
+                    connections.limits.max_connections,
+                    extra=RATE_LIMITED,
+                )
                 return
             try:
                 accepted, address = self._socket.accept()

@@ -38,7 +38,7 @@ from ottla.server.gauges import register_gauges
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -60,8 +60,12 @@ class Broker:
         metrics_registry: MetricsRegistry,
         *,
         hostname: str = "localhost",
+        max_open_files: int = DEFAULT_OPEN_FILES,
     ) -> None:
-        """`hostname` is advertised for listeners that are bound to all addresses."""
+        """`hostname` is advertised for listeners that are bound to all addresses.
+
+        `max_open_files` bounds the descriptors of segments and indexes.
+        """
         self._static_config = config
         self._disk = disk
         self._clock = clock
@@ -79,6 +83,7 @@ class Broker:
             rng,
             config.log_dir,
             default_config=LogConfig.from_properties(config.topic_properties({})),
+            max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
         self._controller: Controller | None = None

@@ -1,0 +1,223 @@
+"""Few descriptors, many connections, many partitions: open connections are served whatever runs out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable, Connection
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.registry import ApiKey
+from ottla.record.batch import iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.testing import Broker
+
+TOPIC = "wide"
+API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+MEGABYTE = 1 << 20
+
+needs_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="a low limit is set by prlimit")
+
+
+def python_with_descriptors(folder: Path, limit: int) -> str:
+    """A Python whose hard limit on open files is `limit`, so that the broker can't raise it."""
+    path = folder / f"python-{limit}"
+    path.write_text(f'#!/bin/sh\nexec prlimit --nofile={limit}:{limit} -- "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def connect(broker: Broker, timeout_s: float = 20.0) -> Connection:
+    return Connection("127.0.0.1", broker.port, client_id="test", timeout_s=timeout_s, software_version="0")
+
+
+def produce(connection: Connection, topic_id: bytes, partition: int) -> ErrorCode:
+    batch = bytes(build_batch([RecordData(1_700_000_000_000, b"%d" % partition, b"value")]))
+    data = PartitionProduceData(index=partition, records=batch)
+    topic = TopicProduceData(topic_id=topic_id, partition_data=[data])
+    response = connection.request(ApiKey.PRODUCE, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic]))
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+
+@pytest.fixture
+def many_sockets() -> Iterator[None]:
+    """Let this process open enough of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    if wanted < 2500:
+        pytest.skip(f"this process may open only {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def answered(connection: socket.socket) -> bool:
+    """Whether ApiVersions is answered on it now."""
+    try:
+        connection.sendall(API_VERSIONS_V0)
+        return len(connection.recv(4, socket.MSG_WAITALL)) == 4
+    except OSError:
+        return False
+
+
+@needs_prlimit
+def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sockets):
+    """150 descriptors, 300 clients, 120 partitions whose files alone are more than that."""
+    partitions = 120
+    with Broker(python=python_with_descriptors(tmp_path, 150)) as broker, ExitStack() as stack:
+        early = [stack.enter_context(_closing(connect(broker))) for _ in range(10)]
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, partitions)
+            topic_id = cluster.topic(TOPIC).topic_id
+        for partition in range(partitions):
+            assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
+        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10)) for _ in range(300)]
+        _until(lambda: "new clients wait" in broker.logs())
+        # Nothing is left for anybody new; those inside go on, on every partition.
+        for partition in range(partitions):
+            assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
+        for connection in early:
+            assert connection.request(ApiKey.METADATA, MetadataRequest(topics=[])).brokers
+        with pytest.raises((KafkaError, BrokerUnreachable)):
+            connect(broker, timeout_s=0.5)
+        # With the crowd gone, new ones are served and everything that was acknowledged is there.
+        for connection in crowd:
+            connection.close()
+        _until(lambda: _accepts(broker))
+        with Cluster(broker.bootstrap_servers) as cluster:
+            for partition in range(partitions):
+                records = cluster.fetch(TOPIC, partition, 0).records
+                assert sum(batch.records_count for batch in iter_batches(records)) == 2
+        for partition in range(partitions):
+            assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
+        log = broker.logs()
+        assert "Traceback" not in log
+        assert "ulimit -n" in log
+        assert len(log) < 20_000
+        assert broker.stop() == 0
+
+
+@needs_prlimit
+def test_more_partitions_than_descriptors_from_start_to_restart(tmp_path):
+    """1,000 partitions under 100 descriptors: slower, but nothing fails."""
+    partitions = 1000
+    with Broker(python=python_with_descriptors(tmp_path, 100)) as broker:
+        with Cluster(broker.bootstrap_servers, timeout_s=60) as cluster:
+            cluster.create_topic(TOPIC, partitions)
+            topic_id = cluster.topic(TOPIC).topic_id
+        for crash in (False, True):
+            connection = connect(broker)
+            for partition in range(0, partitions, 7):
+                assert produce(connection, topic_id, partition) == ErrorCode.NONE
+            connection.close()
+            broker.restart(crash=crash)
+        with Cluster(broker.bootstrap_servers) as cluster:
+            ends = cluster.list_offsets({(TOPIC, partition): -1 for partition in range(partitions)})
+            for partition in range(partitions):
+                assert ends[TOPIC, partition].offset == (2 if partition % 7 == 0 else 0)
+        assert "Traceback" not in broker.logs()
+
+
+class _closing:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> Connection:
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def _accepts(broker: Broker) -> bool:
+    try:
+        connect(broker, timeout_s=1).close()
+    except (KafkaError, BrokerUnreachable):
+        return False
+    return True
+
+
+def _until(condition, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def test_a_thousand_idle_connections_and_partitions(many_sockets):
+    """Figures come from bench/start_and_idle.py; here only that nothing is out of proportion."""
+    with Broker() as broker, ExitStack() as stack:
+        empty = _resident_bytes(broker)
+        with Cluster(broker.bootstrap_servers, timeout_s=60) as cluster:
+            cluster.create_topic(TOPIC, 1000)
+            topic_id = cluster.topic(TOPIC).topic_id
+        with_partitions = _resident_bytes(broker)
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 20)) for _ in range(1000)]
+        assert all(answered(connection) for connection in idle)
+        with_connections = _resident_bytes(broker)
+        assert with_partitions - empty < 120 * MEGABYTE
+        assert with_connections - with_partitions < 40 * MEGABYTE
+        cpu = _cpu_seconds(broker)
+        begin = time.monotonic()
+        one = stack.enter_context(_closing(connect(broker)))
+        slowest = 0.0
+        while time.monotonic() - begin < 3:
+            asked = time.monotonic()
+            assert one.request(ApiKey.METADATA, MetadataRequest(topics=[])).brokers
+            slowest = max(slowest, time.monotonic() - asked)
+            time.sleep(0.05)
+        assert slowest < 1.0
+        # Sixty small requests in three seconds; anything that walks over connections or partitions would show.
+        assert _cpu_seconds(broker) - cpu < 0.6
+        assert produce(one, topic_id, 999) == ErrorCode.NONE
+        assert broker.stop() == 0
+        broker.start()
+        with Cluster(broker.bootstrap_servers) as cluster:
+            assert cluster.list_offsets({(TOPIC, 999): -1})[TOPIC, 999].offset == 1
+
+
+def _resident_bytes(broker: Broker) -> int:
+    pages = int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _cpu_seconds(broker: Broker) -> float:
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_connection_limits_of_one_address(many_sockets):
+    """max.connections.per.ip refuses at once, max.connections lets new clients wait until one leaves."""
+    with Broker(configs={"max.connections.per.ip": 50}) as broker, ExitStack() as stack:
+        inside = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10)) for _ in range(50)]
+        assert all(answered(connection) for connection in inside)
+        refused = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10))
+        assert refused.recv(1) == b""
+        inside.pop().close()
+        _until(lambda: _accepts(broker))
+        assert answered(inside[0])
+    with Broker(configs={"max.connections": 50}) as broker, ExitStack() as stack:
+        inside = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10)) for _ in range(50)]
+        assert all(answered(connection) for connection in inside)
+        waiting = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10))
+        waiting.sendall(API_VERSIONS_V0)
+        waiting.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        inside.pop().close()
+        waiting.settimeout(10)
+        assert waiting.recv(1)
+        assert answered(inside[0])
