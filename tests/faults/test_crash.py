@@ -44,6 +44,35 @@ def create_topic(broker: Broker) -> None:
         cluster.create_topic(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576"})
 
 
+def test_the_ledger_notices():
+    """A checker that passes everything proves nothing: each kind of damage is found in a history that has it."""
+    with Broker() as broker:
+        create_topic(broker)
+        ledger = Ledger(broker.bootstrap_servers, TOPIC, PARTITIONS, VALUE_BYTES)
+        ledger.acknowledge(200)
+        ledger.finish()
+        ledger.verify(broker.bootstrap_servers)
+        honest = dict(ledger.acknowledged)
+        (first, number), (second, other) = list(honest.items())[:2]
+        ledger.acknowledged = honest | {first: other, second: number}
+        with pytest.raises(AssertionError, match="2 acknowledged records are lost or elsewhere"):
+            ledger.verify(broker.bootstrap_servers)
+        ledger.acknowledged = honest | {(0, 1 << 20): number}
+        with pytest.raises(AssertionError, match="1 acknowledged records are lost or elsewhere"):
+            ledger.verify(broker.bootstrap_servers)
+        del honest[first]
+        ledger.acknowledged = honest
+        with pytest.raises(AssertionError, match="were acknowledged"):
+            ledger.verify(broker.bootstrap_servers)
+        # A second producer that sends the same records anew is what a broken idempotence looks like.
+        again = Ledger(broker.bootstrap_servers, TOPIC, PARTITIONS, VALUE_BYTES)
+        again.acknowledge(200)
+        again.finish()
+        again.acknowledged |= honest
+        with pytest.raises(AssertionError, match=r"stands behind|more than once"):
+            again.verify(broker.bootstrap_servers)
+
+
 @pytest.mark.timeout(280)
 def test_twenty_crashes_on_one_data_directory():
     rng = random.Random(20)
