@@ -5,6 +5,7 @@ Published holes of other brokers: each is tried on a real process, which must re
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import struct
@@ -12,6 +13,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import cramjam
 import pytest
@@ -40,6 +42,8 @@ from .wire import Wire
 LIMIT = 104_857_600  # socket.request.max.bytes
 MEGABYTE = 1 << 20
 QUICK_S = 2.0
+FUTURE = 1_750_000_000_000
+"""A timestamp later than that of any honest record here."""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,12 @@ class Growth:
     @property
     def bytes(self) -> int:
         return high_water_bytes(self._pid) - self._before
+
+
+def cpu_seconds(broker: Broker) -> float:
+    """What the broker has used so far."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def refused(broker: Broker, request: bytes) -> None:
@@ -203,9 +213,10 @@ def zeros(codec: str, count: int) -> bytes:
     return bytes(compressor.finish())
 
 
-def compressed_batch(codec_id: int, payload: bytes, count: int) -> bytes:
+def compressed_batch(codec_id: int, payload: bytes, count: int, *, max_timestamp: int = 0) -> bytes:
     """A batch whose header and CRC are right, whatever `payload` is."""
-    fields = (0, HEADER_SIZE - LOG_OVERHEAD + len(payload), -1, 2, 0, codec_id, count - 1, 0, 0, -1, -1, -1, count)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    fields = (0, length, -1, 2, 0, codec_id, count - 1, 0, max_timestamp, -1, -1, -1, count)
     return bytes(with_crc(bytearray(BATCH_HEADER.pack(*fields) + payload)))
 
 
@@ -234,33 +245,62 @@ def zigzag(value: int) -> bytes:
     return unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-@pytest.mark.parametrize("topic", ["compacted", "recompressed"])
-def test_a_bomb_of_many_small_records(broker, topic):
-    """Valid records by the million behind a small batch: what is kept for each must not add up."""
+def bomb_of_small_records() -> bytes:
+    """Two million valid records in a batch of less than 1 MB."""
     count = 2_000_000
     deltas = map(zigzag, range(count))
     records = b"".join(zigzag(12 + len(delta)) + b"\0\0" + delta + b"\x0ekeykeyk\1\0" for delta in deltas)
     bomb = compressed_batch(4, bytes(cramjam.zstd.compress(records, level=3)), count)
     assert len(bomb) < MEGABYTE
+    return bomb
+
+
+def look_up(wire: Wire, timestamp: int) -> object:
+    """The answer of ListOffsets for partition 0 of `bombs`."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="bombs", partitions=[partition])])
+    return wire.ask(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0]
+
+
+def test_a_bomb_of_many_small_records(broker):
+    """What is kept for each record must not add up, wherever the broker looks into a batch."""
+    bomb = bomb_of_small_records()
     growth = Growth(broker)
     with Wire(broker.port) as wire:
+        assert produce(wire, "compacted", bomb) == ErrorCode.NONE
         # Recompressed by gzip, the batch is larger than max.message.bytes.
-        assert produce(wire, topic, bomb) in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+        assert produce(wire, "recompressed", bomb) == ErrorCode.MESSAGE_TOO_LARGE
+        assert produce(wire, "bombs", bomb) == ErrorCode.NONE
+        assert look_up(wire, 0).error_code == ErrorCode.NONE
+        assert look_up(wire, -3).error_code == ErrorCode.NONE
     assert growth.bytes < 100 * MEGABYTE  # 34 MB of records, in a buffer that grew by multiples
 
 
 def test_a_stored_bomb_goes_off_in_no_lookup(broker):
     """A topic that isn't compacted takes a bomb unopened; a lookup by timestamp opens it, as often as it is asked."""
-    bomb = compressed_batch(4, zeros("zstd", 200 * MEGABYTE), 1)
+    bomb = compressed_batch(4, zeros("zstd", 200 * MEGABYTE), 1, max_timestamp=FUTURE - 1)
     growth = Growth(broker)
     with Wire(broker.port) as wire:
         assert produce(wire, "bombs", bomb) == ErrorCode.NONE
-        partition = ListOffsetsPartition(partition_index=0, timestamp=0, current_leader_epoch=-1)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="bombs", partitions=[partition])])
         for _ in range(3):
-            answer = wire.ask(ApiKey.LIST_OFFSETS, 5, request).topics[0].partitions[0]
-            assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+            assert look_up(wire, FUTURE - 1).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert growth.bytes < 300 * MEGABYTE
+
+
+def test_headers_that_lie_about_timestamps_open_few_batches(broker):
+    """Each promises a timestamp that its one large record doesn't have; a lookup must not open them all."""
+    record = b"\0\0\0\1" + zigzag(20 * MEGABYTE) + bytes(20 * MEGABYTE) + b"\0"
+    payload = bytes(cramjam.zstd.compress(zigzag(len(record)) + record, level=3))
+    lie = compressed_batch(4, payload, 1, max_timestamp=FUTURE)
+    count = 200
+    with Wire(broker.port) as wire:
+        for _ in range(count):
+            assert produce(wire, "bombs", lie) == ErrorCode.NONE
+        before = cpu_seconds(broker)
+        answer = look_up(wire, FUTURE)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.timestamp == FUTURE
+        assert cpu_seconds(broker) - before < 1.0  # 200 times 20 MB take several
 
 
 # CVE-2018-1288: a client plays a replica.

@@ -86,7 +86,10 @@ def exercise(module: Path, mutations: int, seed: int) -> int:
                 (name, (buffer, 0, len(body), count)) for name in ("walk_records", "index_records", "first_null_key")
             ]
             calls += [(name, (buffer, 0, len(body), count)) for name in ("max_timestamp", "parse_records")]
-            calls += [("find_timestamp", (buffer, 0, len(body), count, 1)), ("parse_headers", (buffer, 0, len(body)))]
+            calls += [
+                ("find_timestamp", (buffer, 0, len(body), count, 1, 0)),
+                ("parse_headers", (buffer, 0, len(body))),
+            ]
             for name, arguments in calls:
                 try:
                     getattr(batch, name)(*arguments)

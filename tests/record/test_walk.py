@@ -33,7 +33,7 @@ def outcomes(twin, body, count):
     buffer = around + body + around
     start, end = len(around), len(around) + len(body)
     found = {function: outcome(twin, function, buffer, start, end, count) for function in FUNCTIONS}
-    found["find_timestamp"] = outcome(twin, "find_timestamp", buffer, start, end, count, 7)
+    found["find_timestamp"] = outcome(twin, "find_timestamp", buffer, start, end, count, 7, 1)
     return found
 
 
@@ -115,9 +115,11 @@ def test_the_index_locates_every_part(twin, make):
         assert twin.parse_headers(buffer, row[6], row[7]) == record.headers
     assert twin.first_null_key(buffer, HEADER_SIZE, len(buffer), 3) == 1
     assert twin.max_timestamp(buffer, HEADER_SIZE, len(buffer), 3) == (5, 2)
-    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10) == (0, 0)
-    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, 1) == (5, 2)
-    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, 6) is None
+    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10, 0) == (0, 0)
+    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10, 1) == (-10, 1)
+    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, 1, 0) == (5, 2)
+    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, 6, 0) is None
+    assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10, 3) is None
 
 
 @pytest.mark.parametrize("twin", TWINS)

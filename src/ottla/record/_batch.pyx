@@ -264,9 +264,14 @@ def max_timestamp(const uint8_t[::1] buffer not None, int64_t start, int64_t end
 
 
 def find_timestamp(
-    const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count, int64_t timestamp_delta
+    const uint8_t[::1] buffer not None,
+    int64_t start,
+    int64_t end,
+    int64_t count,
+    int64_t timestamp_delta,
+    int64_t first_offset_delta,
 ):
-    """(timestamp_delta, offset_delta) of the first record at or after that delta, None when there is none."""
+    """(timestamp_delta, offset_delta) of the first record at or after both deltas, None when there is none."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef int64_t index = 0
     cdef int64_t position = start
@@ -281,7 +286,11 @@ def find_timestamp(
             if defect:
                 break
             last_offset_delta = row.offset_delta
-            if found_offset_delta < 0 and row.timestamp_delta >= timestamp_delta:
+            if (
+                found_offset_delta < 0
+                and row.timestamp_delta >= timestamp_delta
+                and row.offset_delta >= first_offset_delta
+            ):
                 found_timestamp_delta = row.timestamp_delta
                 found_offset_delta = row.offset_delta
             index += 1

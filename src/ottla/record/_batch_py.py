@@ -193,11 +193,13 @@ def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int
     return found
 
 
-def find_timestamp(buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int) -> tuple[int, int] | None:
-    """(timestamp_delta, offset_delta) of the first record at or after that delta, None when there is none."""
+def find_timestamp(
+    buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int, first_offset_delta: int
+) -> tuple[int, int] | None:
+    """(timestamp_delta, offset_delta) of the first record at or after both deltas, None when there is none."""
     found = None
     for row in _rows(buffer, start, end, count):
-        if found is None and row[1] >= timestamp_delta:
+        if found is None and row[1] >= timestamp_delta and row[0] >= first_offset_delta:
             found = (row[1], row[0])
     return found
 
