@@ -51,8 +51,8 @@ test: $(VENV)/.test
 	$(BIN)/pytest $(ARGS)
 
 check: $(VENV)/.check
-	$(BIN)/ruff format --check
-	$(BIN)/ruff check
+	$(BIN)/ruff format --check --no-cache
+	$(BIN)/ruff check --no-cache
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

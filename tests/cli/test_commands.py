@@ -7,12 +7,12 @@ import socket
 import click
 import pytest
 from click.testing import CliRunner
-from ottla.cli.log import log
 
 from ottla.cli.command import Command, print_table, settings_option
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
+from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.common.errors import ErrorCode, KafkaError
