@@ -1,0 +1,89 @@
+"""Writes `docs/configuration.md` from the config tables, so that the page can't say anything else than the code.
+
+    .venv/bin/python docs/generate.py
+
+`tests/style/test_docs.py` fails while the page differs from what this makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottla.common.config_def import markdown
+from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES
+from ottla.common.topic_configs import TOPIC_CONFIGS
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+HEAD = """\
+# Configuration
+
+Made by `docs/generate.py` from the tables that the broker itself uses; don't edit it by hand. Names, units and meanings
+are Apache Kafka's. `null` is "not set"; numbers of 2^31-1 and 2^63-1 mean "no limit".
+
+Where a value comes from, best first: the topic's own, changed at run time for this broker, changed at run time for all
+brokers, `--set` and the shorthands of `ottla start`, the `server.properties` file, the default. `ottla config describe`
+shows value and source of each.
+
+## Of a topic
+
+Set by `ottla topic create --config`, `ottla topic alter --config` and `ottla config alter topic`. Without it a topic
+takes the broker setting that the section below calls "default of" it.
+
+"""
+
+BROKER = """
+## Of the broker
+
+In `server.properties` or by `--set`. Those with the update mode `cluster-wide` also change while the broker runs, by
+`ottla config alter broker`. The defaults are Kafka's, except that `node.id`, `process.roles`, `listeners` and `log.dir`
+have values with which `ottla start` works without a file. `socket.receive.buffer.bytes`, `socket.send.buffer.bytes` and
+`socket.listen.backlog.size` count only where they are set; otherwise the system sizes the buffers, and the backlog is
+1024.
+
+"""
+
+INERT = """
+## Known, without effect
+
+These give one warning at the start, with the reason, and change nothing.
+
+"""
+
+SECURITY = """
+## Security settings
+
+None is implemented, and a broker that is asked for one refuses to start rather than run open. That is each of these
+with another value than the one shown, every other name with `.sasl.` in it or one of these at its beginning:
+{prefixes}, and every listener whose protocol is not PLAINTEXT.
+
+"""
+
+
+def configuration_page() -> str:
+    """The whole page."""
+    parts = [HEAD, markdown(TOPIC_CONFIGS), BROKER, markdown(BROKER_CONFIGS), INERT, _inert(INERT_CONFIGS)]
+    prefixes = ", ".join(f"`{prefix}`" for prefix in SECURITY_PREFIXES)
+    parts += [SECURITY.format(prefixes=prefixes), _security(SECURITY_CONFIGS)]
+    return "".join(parts)
+
+
+def _inert(reasons: Mapping[str, str]) -> str:
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    lines = ["| why | settings |", "| --- | --- |"]
+    lines += [f"| {why} | {', '.join(f'`{name}`' for name in sorted(names))} |" for why, names in by_reason.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _security(harmless: Mapping[str, str | None]) -> str:
+    lines = ["| setting | value that asks for nothing |", "| --- | --- |"]
+    lines += [f"| `{name}` | {f'`{value}`' if value else 'empty'} |" for name, value in sorted(harmless.items())]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(configuration_page(), encoding="utf-8")
