@@ -56,7 +56,7 @@ def test_feature_update_refused(
     assert message in result.response.error_message
     assert result.response.results == []
     old = update(image, feature, level, version=1, **options)
-    assert old.response.results[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert old.response == result.response
 
 
 def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:

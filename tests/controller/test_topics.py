@@ -98,7 +98,7 @@ def test_validation_only_gives_no_records(image: MetadataImage, context: Control
         (topic("t", -2), 37, "Number of partitions was set to an invalid non-positive value."),
         (topic("t", 1, 0), 38, "Replication factor must be larger than 0"),
         (topic("t", 1, 2), 38, "Unable to replicate the partition 2 time(s): The target replication factor of 2"),
-        (topic("t", 2**31 - 1), 44, "excessively large"),
+        (topic("t", 2**31 - 1), 44, "Excessively large"),
         (topic("t", retention_ms="soon"), 40, "Not a number of type LONG"),
         (topic("t", retention_ms=None), 40, "Null value not supported for topic configs: retention.ms"),
         (topic("t", no_such="1"), 40, "Unknown topic config name: no.such"),

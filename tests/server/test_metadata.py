@@ -55,6 +55,25 @@ def test_all_topics_and_none(client: Connection) -> None:
     assert client.ask(by_name(), 9).topics == []
 
 
+def test_internal_topics_are_not_made_on_demand(client: Connection) -> None:
+    for name in ("__consumer_offsets", "__transaction_state", "__cluster_metadata"):
+        (topic,) = client.ask(by_name(name, create=True), 9).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.ask(MetadataRequest(topics=None), 9).topics == []
+
+
+def test_a_topic_that_is_named_twice_is_described_once(client: Connection) -> None:
+    client.create_topic("t")
+    names = [topic.name for topic in client.ask(by_name("t", "nope", "t", "nope"), 9).topics]
+    assert names == ["t", "nope"]
+
+
+def test_half_a_producer_id_is_refused(client: Connection) -> None:
+    for fields in ({"producer_id": 5, "producer_epoch": -1}, {"producer_id": -1, "producer_epoch": 5}):
+        answer = client.ask(InitProducerIdRequest(transactional_id=None, **fields), 4)
+        assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
 def test_by_id(client: Connection) -> None:
     topic_id = client.create_topic("t")
     for wanted, code in ((topic_id, 0), (b"\x05" * 16, ErrorCode.UNKNOWN_TOPIC_ID)):

@@ -87,10 +87,14 @@ def test_other_acks_are_refused_and_append_nothing(client: Connection) -> None:
     assert client.produce("t", b"a").base_offset == 0
 
 
-def test_too_few_in_sync_replicas_for_acks_all(client: Connection) -> None:
+def test_too_few_in_sync_replicas_for_acks_all(client: Connection, server: Server) -> None:
     client.create_topic("t", min_insync_replicas="2")
+    # A partition of one replica has all it can have, as in Apache Kafka.
+    assert client.produce("t", b"a", acks=-1).base_offset == 0
+    partition = server.broker.context.replicas.find("t", 0)
+    partition.update_state(partition.state._replace(replicas=(partition.node_id, 2)))
     assert client.produce("t", b"a", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert client.produce("t", b"a", acks=1).base_offset == 0
+    assert client.produce("t", b"a", acks=1).base_offset == 1
 
 
 def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Connection) -> None:

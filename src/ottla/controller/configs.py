@@ -126,7 +126,8 @@ def _check_broker_name(name: str, node_id: int, *, allow_default: bool) -> None:
     try:
         broker_id = int(name)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+        what = "Broker" if allow_default else "Node"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
     if broker_id != node_id:
         expected = f"{node_id} or empty string" if allow_default else str(node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
@@ -178,7 +179,7 @@ def _apply_operation(
         if current is None:
             current = _default_text(config.name, resource, context)
         parts = [part for part in current.split(",") if part]
-        for part in text.split(","):
+        for part in (part.strip() for part in text.split(",")):
             if operation is ConfigOperation.APPEND and part not in parts:
                 parts.append(part)
             elif operation is ConfigOperation.SUBTRACT and part in parts:
@@ -236,6 +237,7 @@ def handle_describe_configs(
             wanted = resource.configuration_keys
             # An empty list asks for all, as null does: old clients send it.
             names = frozenset(wanted) if wanted else None
+            result.error_message = ""
             result.configs = [_described(entry, request) for entry in entries if names is None or entry.name in names]
         response.results.append(result)
     return response

@@ -6,8 +6,6 @@ of levels that this broker supports decides; see `ottla.metadata.records.SUPPORT
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import METADATA_VERSION, MetadataImage
@@ -31,33 +29,24 @@ def bootstrap_records() -> list[ApiMessageAndVersion]:
 def handle_update_features(
     image: MetadataImage, request: UpdateFeaturesRequest, version: int
 ) -> ControllerResult[UpdateFeaturesResponse]:
-    """Check all updates; `version` of the request decides how the result is told. `validate_only` gives no records."""
-    response = UpdateFeaturesResponse()
-    failure: KafkaError | None = None
+    """Check all updates; the first that fails is told for the request as a whole, as by Apache Kafka 4.
+
+    A feature that is named twice gets the last mention. `validate_only` gives no records; `version` of the request
+    decides how an update asks for a downgrade and whether a success lists its features.
+    """
     records: list[ApiMessageAndVersion] = []
-    counts = Counter(update.feature for update in request.feature_updates)
-    for update in request.feature_updates:
-        result = UpdatableFeatureResult(feature=update.feature)
+    updates = {update.feature: update for update in request.feature_updates}
+    for update in updates.values():
         try:
-            if counts[update.feature] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate feature update for {update.feature}.")
-            if _check_update(image, update, _upgrade_type(update, version)):
-                record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
-                records.append(versioned(record))
+            changed = _check_update(image, update, _upgrade_type(update, version))
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-            failure = failure or error
-        response.results.append(result)
-    if failure is not None:
-        records = []
-        if version > 1:
-            response.error_code = failure.code
-            response.error_message = (
-                f"The update failed for all features since the following feature had an error: {failure.message}"
-            )
-    if version > 1:
-        response.results = []
-    return ControllerResult([] if request.validate_only else records, response)
+            text = f"The update failed for all features since the following feature had an error: {error.message}"
+            return ControllerResult([], UpdateFeaturesResponse(error_code=error.code, error_message=text))
+        if changed:
+            record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+            records.append(versioned(record))
+    results = [] if version > 1 else [UpdatableFeatureResult(feature=name) for name in updates]
+    return ControllerResult([] if request.validate_only else records, UpdateFeaturesResponse(results=results))
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
@@ -76,8 +65,7 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
     elif new < 0:
         problem = "A feature version cannot be less than 0."
     elif supported is None:
-        if new != 0:
-            problem = "Local controller does not support this feature."
+        problem = "Local controller does not support this feature." if new else f"Feature {update.feature} not found."
     elif not supported.low <= new <= supported.high:
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
     elif new < current and upgrade_type == UPGRADE:

@@ -38,7 +38,7 @@ class ControllerResult(NamedTuple, Generic[Response]):
     response: Response
 
 
-def check_record_count(count: int) -> None:
+def check_record_count(count: int, problem: str = "Unable to perform excessively large batch operation.") -> None:
     """Raises KafkaError POLICY_VIOLATION when a request would cause more than MAX_RECORDS_PER_USER_OP records."""
     if count > MAX_RECORDS_PER_USER_OP:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, problem)

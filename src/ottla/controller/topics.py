@@ -73,7 +73,7 @@ def handle_create_topics(
 
 
 def _create_failed(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
 
 
 def _check_new_name(image: MetadataImage, name: str, forms: Mapping[str, str]) -> None:
@@ -155,7 +155,7 @@ def _automatic_placements(
     replication_factor = topic.replication_factor
     if replication_factor == -1:
         replication_factor = context.config.get_int("default.replication.factor")
-    check_record_count(count)
+    check_record_count(count, "Excessively large number of partitions per request.")
     return place_replicas(image, 0, count, replication_factor)
 
 

@@ -22,6 +22,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+NO_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
 
 SESSION_EVICTION_S = 120.0
@@ -76,7 +77,8 @@ class SessionPartition:
     def update(self, requested: RequestedPartition) -> None:
         """Take over what a request says about this partition."""
         self.fetch_offset = requested.fetch_offset
-        self.current_leader_epoch = requested.current_leader_epoch
+        # Kafka takes any negative epoch for none; other requests are stricter.
+        self.current_leader_epoch = max(NO_EPOCH, requested.current_leader_epoch)
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.max_bytes = requested.partition_max_bytes
 
@@ -219,7 +221,7 @@ class FetchSessionCache:
     def _create(
         self, partitions: dict[PartitionKey, SessionPartition], privileged: bool, uses_topic_ids: bool, now_s: float
     ) -> FetchSession | None:
-        if not partitions or not self._make_room(privileged, len(partitions), now_s):
+        if not self._make_room(privileged, len(partitions), now_s):
             return None
         session = FetchSession(self._new_id(), privileged, uses_topic_ids, now_s)
         session.partitions = partitions

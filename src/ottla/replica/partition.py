@@ -140,6 +140,13 @@ class Partition:
         self._purgatory.touch(self.fetch_watch, force=True)
         self._purgatory.touch(self.produce_watch, force=True)
 
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether acks=all may be served; a partition with fewer replicas than `min.insync.replicas` needs them all."""
+        state = self.state
+        in_sync = len(state.isr)
+        return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(state.replicas) > 0
+
     # --- append ----------------------------------------------------------------------------------------------------
 
     def append_records(
@@ -152,7 +159,7 @@ class Partition:
         if not self.is_leader or self.offline:
             self.check_leader()
         log = self.log
-        if acks_all and len(self.state.isr) < log.config.min_insync_replicas:
+        if acks_all and len(self.state.isr) < log.config.min_insync_replicas and not self.enough_in_sync:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",

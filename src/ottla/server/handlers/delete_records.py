@@ -18,25 +18,27 @@ NO_WATERMARK = -1
 
 
 def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Answer each partition by itself; internal topics are refused."""
-    topics = []
+    """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
+    asked_offsets: dict[str, dict[int, int]] = {}
     for topic in message.topics:
-        answers = []
         for asked in topic.partitions:
+            asked_offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
+    topics = []
+    for name, offsets in asked_offsets.items():
+        answers = []
+        for index, offset in offsets.items():
             low_watermark, code = NO_WATERMARK, ErrorCode.NONE
             try:
-                if topic.name in context.internal_topics:
+                if name in context.internal_topics:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                low_watermark = context.replicas.find(topic.name, asked.partition_index).delete_records(asked.offset)
+                low_watermark = context.replicas.find(name, index).delete_records(offset)
             except KafkaError as error:
                 request.count_error(error.code)
                 code = error.code
             answers.append(
-                DeleteRecordsPartitionResult(
-                    partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
-                )
+                DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=code)
             )
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
     return DeleteRecordsResponse(topics=topics)
 
 

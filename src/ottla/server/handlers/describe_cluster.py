@@ -25,7 +25,8 @@ def handle(context: BrokerContext, request: Request, message: DescribeClusterReq
     """Describe the cluster as Metadata does."""
     if message.endpoint_type == CONTROLLERS:
         raise KafkaError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER, not CONTROLLER."
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
     if message.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {message.endpoint_type}")
@@ -46,8 +47,8 @@ def handle(context: BrokerContext, request: Request, message: DescribeClusterReq
 
 
 def error_response(message: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:
-    """The error as a whole."""
-    return DescribeClusterResponse(error_code=code, error_message=text, endpoint_type=message.endpoint_type)
+    """The error as a whole, from an endpoint of brokers."""
+    return DescribeClusterResponse(error_code=code, error_message=text, endpoint_type=BROKERS)
 
 
 DESCRIBE_CLUSTER = DeclaredApi(ApiKey.DESCRIBE_CLUSTER, handle, error_response)

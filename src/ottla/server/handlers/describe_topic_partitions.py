@@ -33,6 +33,10 @@ def handle(
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
     names = sorted(context.image.topics if ask_all else {topic.name for topic in message.topics})
+    if cursor is not None and not ask_all and cursor.topic_name not in names:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest topic list should contain the cursor topic."
+        )
     response = DescribeTopicPartitionsResponse()
     for name in names:
         first = 0
@@ -61,7 +65,11 @@ def _append_topic(
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
     topic = context.image.topic(name)
     if topic is None:
-        response.topics.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=_why_missing(name)))
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name, error_code=_why_missing(name), topic_authorized_operations=TOPIC_OPERATIONS
+            )
+        )
         return 0, None
     alive = context.alive_brokers()
     indexes = [index for index in topic.partitions if index >= first]

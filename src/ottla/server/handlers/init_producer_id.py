@@ -20,6 +20,8 @@ NO_PRODUCER_EPOCH = -1
 
 def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> None:
     """Answer with the next id, once its block is committed."""
+    if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id comes with its epoch or not at all")
     if message.transactional_id is not None:
         if not message.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")

@@ -7,6 +7,8 @@ that is LEADER_NOT_AVAILABLE below version 5 and OFFSET_NOT_AVAILABLE from there
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -38,26 +40,25 @@ _FIRST_VERSION_OF = {
 
 
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answer each partition by itself; a partition named twice is INVALID_REQUEST, as in Kafka."""
-    seen: set[tuple[str, int]] = set()
-    duplicates: set[tuple[str, int]] = set()
+    """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
+    times_asked = Counter(
+        (topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions
+    )
+    topics: dict[str, ListOffsetsTopicResponse] = {}
     for topic in message.topics:
         for partition in topic.partitions:
-            key = (topic.name, partition.partition_index)
-            (duplicates if key in seen else seen).add(key)
-    topics = []
-    for topic in message.topics:
-        answers = []
-        for partition in topic.partitions:
+            times = times_asked.pop((topic.name, partition.partition_index), None)
+            if times is None:
+                continue
             try:
-                if (topic.name, partition.partition_index) in duplicates:
+                if times > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answers.append(_find(context, request, message, topic.name, partition))
+                answer = _find(context, request, message, topic.name, partition)
             except KafkaError as error:
                 request.count_error(error.code)
-                answers.append(_failed(partition, error.code, request.api_version))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+                answer = _failed(partition, error.code, request.api_version)
+            topics.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name)).partitions.append(answer)
+    return ListOffsetsResponse(topics=list(topics.values()))
 
 
 def _find(

@@ -8,11 +8,11 @@ client needs no second round; the channel parks until then.
 from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from ottla.metadata.topic_names import INTERNAL_TOPICS, validate_topic_name
+from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, validate_topic_name
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -35,6 +35,9 @@ BROKER_DEFAULT = -1
 
 MAX_CREATED_AT_ONCE = 1000
 """Topics that one request may create; what is beyond is answered as unknown, and the client asks again."""
+
+_NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+"""Internal topics come with their coordinators, with settings of their own; an ordinary topic would be in their way."""
 
 
 def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse | None:
@@ -72,7 +75,8 @@ def _creatable(context: BrokerContext, request: Request, message: MetadataReques
         return []
     topics = context.image.topics
     names = dict.fromkeys(topic.name for topic in message.topics if topic.name and topic.topic_id == ZERO_UUID)
-    return [name for name in names if name not in topics and _is_valid(name)][:MAX_CREATED_AT_ONCE]
+    creatable = [name for name in names if name not in topics and name not in _NOT_ON_DEMAND and _is_valid(name)]
+    return creatable[:MAX_CREATED_AT_ONCE]
 
 
 def _is_valid(name: str) -> bool:
@@ -104,12 +108,16 @@ def _describe(
     if ask_all:
         response.topics = [_topic(context, topic, operations) for topic in image.topics.values()]
         return response
+    answered: set[tuple[str | None, Uuid]] = set()
     for asked in message.topics or []:
+        if (asked.name, asked.topic_id) in answered:
+            continue
+        answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
         if isinstance(found, ErrorCode):
             code = problems.get(asked.name or "", found)
             request.count_error(code)
-            response.topics.append(_unknown(asked, code, request.api_version))
+            response.topics.append(_unknown(asked, code, request.api_version, operations))
         else:
             response.topics.append(_topic(context, found, operations))
     return response
@@ -129,12 +137,18 @@ def _find(image: MetadataImage, request: Request, asked: MetadataRequestTopic) -
     return image.topic(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _unknown(asked: MetadataRequestTopic, code: ErrorCode, api_version: int) -> MetadataResponseTopic:
+def _unknown(
+    asked: MetadataRequestTopic, code: ErrorCode, api_version: int, operations: int = NOT_REQUESTED
+) -> MetadataResponseTopic:
     name = asked.name
     if name is None and api_version < FIRST_VERSION_BY_TOPIC_ID:
         name = ""
     return MetadataResponseTopic(
-        error_code=code, name=name, topic_id=asked.topic_id, is_internal=name in INTERNAL_TOPICS
+        error_code=code,
+        name=name,
+        topic_id=asked.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
     )
 
 

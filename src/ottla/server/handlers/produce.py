@@ -302,7 +302,7 @@ class DelayedProduce(DelayedOperation):
         for append in self._waiting:
             partition = append.partition
             if partition.acknowledged(append.result, self._acks_all):
-                if self._acks_all and len(partition.state.isr) < partition.log.config.min_insync_replicas:
+                if self._acks_all and not partition.enough_in_sync:
                     self._fail_one(append, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             elif partition.offline:
                 self._fail_one(append, ErrorCode.KAFKA_STORAGE_ERROR)
