@@ -1,0 +1,366 @@
+"""Apache Kafka and Ottla side by side on fresh directories, asked the same things, compared field by field.
+
+What can't be equal is made equal first: topic ids become names, ports, times of now, session and producer ids and
+paths become words, throttle times go, and lists are put in order by what names their items, since Apache Kafka answers
+in the order of its hash maps. All else is compared as it came.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from differential_wire import CLOSED, SILENT, Connection, decode, encode, header
+
+from ottla.testing import Broker
+
+START_TIMEOUT_S = 60.0
+SETTLE_TIMEOUT_S = 10.0
+SETTLE_POLL_S = 0.005
+RECENT_MS = 3_600_000
+VERSION_SUFFIX = re.compile(r"-v\d+\b")
+"""The catalogue names a topic of its own for each version so; the differences of versions are then the same."""
+
+NO_PRODUCER = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
+
+CONFIGS = {
+    "node.id": "1",
+    "log.retention.ms": "-1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+"""What both brokers are started with; records of the catalogue are old and stay."""
+
+NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "resource_type")
+MORE_NAMES = ("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source")
+
+
+class TopicId(NamedTuple):
+    """The id that a broker gave to a topic, in a request."""
+
+    name: str
+
+
+class Each(NamedTuple):
+    """A value of its own for either broker."""
+
+    kafka: Any
+    ottla: Any
+
+    def __getitem__(self, key: Any) -> Any:
+        return Each(self.kafka[key], self.ottla[key])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """One field that is not the same; `case` and `path` say where."""
+
+    api: str
+    version: int
+    case: str
+    path: str
+    kafka: Any
+    ottla: Any
+
+
+class Kafka:
+    """A combined KRaft node of Apache Kafka."""
+
+    def __init__(self, classpath: str, configs: Mapping[str, str]) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="ottla-differential-"))
+        self._classpath = classpath
+        self._configs = dict(configs)
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            second.bind(("127.0.0.1", 0))
+            self.port: int = first.getsockname()[1]
+            self.controller_port: int = second.getsockname()[1]
+
+    @property
+    def data_dir(self) -> Path:
+        return self.home / "data"
+
+    def start(self) -> None:
+        """Format the directory and start; raises RuntimeError when it doesn't come up."""
+        settings = {
+            **self._configs,
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "log.dirs": str(self.data_dir),
+        }
+        properties = self.home / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath]
+        # Ottla finalizes no eligible leader replicas; with them Apache Kafka sets min.insync.replicas for the cluster.
+        feature = ["--feature", "eligible.leader.replicas.version=0"]
+        format_it = [*java, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
+        subprocess.run([*format_it, *feature], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with (self.home / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*java, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"Apache Kafka ended: {(self.home / 'server.log').read_text()[-2000:]}")
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise RuntimeError("Apache Kafka did not come up")
+
+    def close(self) -> None:
+        """End it; nothing of it is kept."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+class _Side:
+    """One broker, and how its answers are made comparable."""
+
+    def __init__(self, name: str, port: int, data_dir: Path) -> None:
+        self.name = name
+        self.port = port
+        self.data_dir = data_dir
+        self.connection = Connection(port)
+        self.ids: dict[str, uuid.UUID] = {}
+        self.cluster_id = ""
+
+    def resolve(self, value: Any) -> Any:
+        """`value` with topic ids and own values filled in."""
+        if isinstance(value, TopicId):
+            return self.ids[value.name]
+        if isinstance(value, Each):
+            return self.resolve(getattr(value, self.name))
+        if isinstance(value, Mapping):
+            return {name: self.resolve(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.resolve(item) for item in value]
+        return value
+
+    def normal(self, value: Any, name: str = "") -> Any:
+        """`value` without what can't be equal."""
+        if isinstance(value, dict):
+            return {key: self.normal(item, key) for key, item in value.items() if key != "throttle_time"}
+        if isinstance(value, list):
+            return sorted((self.normal(item, name) for item in value), key=_order)
+        if isinstance(value, uuid.UUID):
+            names = [topic for topic, known in self.ids.items() if known == value]
+            return f"id of {names[0]}" if names else "id" if value.version else str(value)
+        if isinstance(value, bool) or value is None:
+            return value
+        if name == "cluster_id" and value == self.cluster_id:
+            return "cluster id"
+        if isinstance(value, str):
+            text = value.replace(str(self.data_dir), "<data>").replace(str(self.port), "<port>")
+            return VERSION_SUFFIX.sub("", text)
+        if isinstance(value, int):
+            if value == self.port:
+                return "<port>"
+            if name in ("session_id", "producer_id", "total_bytes", "usable_bytes") and value > 0:
+                return f"<{name}>"
+            if abs(value - time.time() * 1000) < RECENT_MS:
+                return "<now>"
+        return value
+
+
+def _order(value: Any) -> str:
+    if not isinstance(value, dict):
+        return repr(value)
+    return repr([(name, value[name]) for name in (*NAMES, *MORE_NAMES) if name in value])
+
+
+class Pair:
+    """Both brokers; `ask` sends one request to each and keeps what differs."""
+
+    def __init__(self, classpath: str) -> None:
+        self._kafka = Kafka(classpath, CONFIGS)
+        self._ottla = Broker(configs=CONFIGS)
+        self._barriers = 0
+        self.differences: list[Difference] = []
+        self.asked = 0
+
+    def __enter__(self) -> Pair:
+        try:
+            self._kafka.start()
+            self._ottla.start()
+            self.kafka = _Side("kafka", self._kafka.port, self._kafka.data_dir)
+            self.ottla = _Side("ottla", self._ottla.port, self._ottla.data_dir)
+            for side in self.sides:
+                self._await_producer_ids(side)
+                side.cluster_id = self.tell(side, "describe_cluster", 0, {})["cluster_id"]
+            self.settle()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._kafka.close()
+        self._ottla.close(check=False)
+
+    @property
+    def sides(self) -> tuple[_Side, _Side]:
+        return (self.kafka, self.ottla)
+
+    def _await_producer_ids(self, side: _Side) -> None:
+        """Apache Kafka's first answer is that it has none yet."""
+
+        def served() -> bool:
+            return bool(self.tell(side, "init_producer_id", 4, NO_PRODUCER)["error_code"] == "none")
+
+        wait_for(served, f"{side.name} gives producer ids")
+
+    def tell(self, side: _Side, api: str, version: int, body: Mapping[str, Any]) -> Any:
+        """One request to one of them, nothing compared."""
+        side.connection.send(encode(api, version, side.resolve(body)))
+        frame = side.connection.receive()
+        return CLOSED if frame is None else decode(api, version, frame)
+
+    def ask(
+        self,
+        case: str,
+        api: str,
+        version: int,
+        body: Mapping[str, Any],
+        *,
+        answer_version: int | None = None,
+        client_id: str | None = "differential",
+    ) -> Each:
+        """The same request to both; returns their answers, or CLOSED."""
+        frames = [encode(api, version, side.resolve(body), client_id=client_id) for side in self.sides]
+        return self._exchange(case, api, version, frames, version if answer_version is None else answer_version)
+
+    def ask_unknown(self, case: str, api: str, key: int, version: int, *, answer_version: int, flexible: bool) -> Each:
+        """A request of which only the header is told, for versions and keys that no codec has."""
+        frame = header(key, version, flexible=flexible)
+        return self._exchange(case, api, version, [frame, frame], answer_version)
+
+    def _exchange(self, case: str, api: str, version: int, frames: list[bytes], answer_version: int) -> Each:
+        for side, frame in zip(self.sides, frames, strict=True):
+            side.connection.send(frame)
+        answers = []
+        for side in self.sides:
+            try:
+                answer = side.connection.receive()
+            except TimeoutError:
+                side.connection.close()
+                answers.append(SILENT)
+                continue
+            answers.append(CLOSED if answer is None else decode(api, answer_version, answer))
+        self.asked += 1
+        found = _compare(self.kafka.normal(answers[0]), self.ottla.normal(answers[1]), "")
+        for path, kafka, ottla in found:
+            self.differences.append(Difference(api, version, case, path, kafka, ottla))
+        return Each(*answers)
+
+    def silent(self, case: str, api: str, version: int, body: Mapping[str, Any]) -> None:
+        """A request without a response: what comes first afterwards is the answer to an ApiVersions behind it."""
+        for side in self.sides:
+            side.connection.send(encode(api, version, side.resolve(body)))
+        self.ask(f"{case}, then ApiVersions", "api_versions", 0, {})
+
+    def create(self, *names: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Topics that exist on both afterwards, their ids known."""
+        pairs = [{"name": name, "value": value} for name, value in (configs or {}).items()]
+        topics = [
+            {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": pairs} for name in names
+        ]
+        for side in self.sides:
+            answer = self.tell(side, "create_topics", 7, {"topics": topics, "timeout": 10_000})
+            if any(topic["error_code"] != "none" for topic in answer["topics"]):
+                raise RuntimeError(f"{side.name} refused a topic of the test: {answer}")
+        self.settle()
+
+    def settle(self) -> None:
+        """Until a topic that is created now takes offsets: everything before it is then in force too."""
+        self._barriers += 1
+        name = f"barrier-{self._barriers}"
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
+        asked = {"replica_id": -1, "topics": [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+        for side in self.sides:
+            self.tell(side, "create_topics", 7, {"topics": [topic], "timeout": 10_000})
+
+            def serves(side: _Side = side) -> bool:
+                answer = self.tell(side, "list_offsets", 7, asked)
+                return bool(answer["topics"][0]["partitions"][0]["error_code"] == "none")
+
+            wait_for(serves, f"{side.name} serves {name}")
+            self.tell(side, "delete_topics", 4, {"topic_names": [name], "timeout": 10_000})
+
+            def gone(side: _Side = side) -> bool:
+                metadata = self.tell(side, "metadata", 12, {"topics": None})
+                for known in metadata["topics"]:
+                    side.ids[known["name"]] = known["topic_id"]
+                return all(known["name"] != name for known in metadata["topics"])
+
+            wait_for(gone, f"{side.name} forgets {name}")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Poll; raises RuntimeError when it doesn't come true."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited in vain: {what}")
+        time.sleep(SETTLE_POLL_S)
+
+
+def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[tuple[str, Any, Any]]:
+    if isinstance(kafka, dict) and isinstance(ottla, dict):
+        for name in kafka:
+            yield from _compare(kafka[name], ottla[name], f"{path}.{name}" if path else name)
+    elif isinstance(kafka, list) and isinstance(ottla, list):
+        if all(isinstance(item, dict) for item in (*kafka, *ottla)) and (kafka or ottla):
+            yield from _compare_items(kafka, ottla, path)
+        elif kafka != ottla:
+            yield path, kafka, ottla
+    elif type(kafka) is not type(ottla) or kafka != ottla:
+        yield path, kafka, ottla
+
+
+def _compare_items(kafka: list[Any], ottla: list[Any], path: str) -> Iterable[tuple[str, Any, Any]]:
+    """Items with the same names are compared with each other; the n-th of several with the n-th."""
+    left, right = _labelled(kafka), _labelled(ottla)
+    for label in sorted({*left, *right}):
+        here = f"{path}[{label}]"
+        if label not in right:
+            yield here, left[label], "missing"
+        elif label not in left:
+            yield here, "missing", right[label]
+        else:
+            yield from _compare(left[label], right[label], here)
+
+
+def _labelled(items: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items:
+        words = [str(item[name]) for name in (*NAMES, *MORE_NAMES) if name in item and item[name] is not None]
+        label = " ".join(words)
+        while label in found:
+            label += "+"
+        found[label] = item
+    return found

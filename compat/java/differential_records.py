@@ -1,0 +1,74 @@
+"""Record batches for the differential test, packed field by field so that every field can be wrong."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Sequence
+
+import crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+BASE_TIME = 1_700_000_000_000
+
+Record = tuple[bytes | None, bytes | None]
+
+
+def varint(number: int) -> bytes:
+    """Zigzag."""
+    value = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while value & ~0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(delta: int, key: bytes | None, value: bytes | None, time_delta: int = 0, *, tail: bytes = b"") -> bytes:
+    """One record; `tail` bytes inside its length are one too many."""
+    body = b"\0" + varint(time_delta) + varint(delta) + field(key) + field(value) + varint(0) + tail
+    return varint(len(body)) + body
+
+
+def batch(
+    records: Sequence[Record] = ((b"k", b"v"),),
+    *,
+    base_offset: int = 0,
+    magic: int = 2,
+    attributes: int = 0,
+    time: int = BASE_TIME,
+    max_time: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    count: int | None = None,
+    last_delta: int | None = None,
+    length_change: int = 0,
+    crc_change: int = 0,
+    body: bytes | None = None,
+    compress: bool = False,
+) -> bytes:
+    """A batch of format 2 with `producer` as id, epoch and sequence; what isn't given is as it should be."""
+    if body is None:
+        body = b"".join(record(delta, key, value, delta) for delta, (key, value) in enumerate(records))
+    if compress:
+        attributes |= 1
+        body = gzip.compress(body)
+    last = len(records) - 1 if last_delta is None else last_delta
+    latest = time + max(0, len(records) - 1) if max_time is None else max_time
+    number = len(records) if count is None else count
+    covered = struct.pack(">hiqqqhii", attributes, last, time, latest, *producer, number) + body
+    crc = (crc32c.crc32c(covered) + crc_change) & 0xFFFFFFFF
+    return struct.pack(">qiibI", base_offset, 9 + len(covered) + length_change, -1, magic, crc) + covered
+
+
+def message_set(value: bytes, magic: int = 1) -> bytes:
+    """A message of format 0 or 1."""
+    import zlib
+
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", BASE_TIME) if magic else b"")
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    return struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body

@@ -1,0 +1,182 @@
+"""Requests and responses over a raw socket, in the codec of `kio`: nothing here is Ottla's.
+
+A body is a plain dictionary in kio's field names; a field that a version doesn't have is left out, one that isn't given
+gets the default of its schema. Durations are numbers of milliseconds. Responses come back as plain values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import functools
+import io
+import socket
+import struct
+import types
+import typing
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from kio.index import load_payload_module
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+CLOSED = "the connection was closed"
+SILENT = "no answer"
+ANSWER_TIMEOUT_S = 3.0
+CORRELATION_ID = 77
+
+KEYS = {name: key for key, name in api_key_map.items()}
+
+
+class Connection:
+    """One connection that is opened when it is needed, and again after the broker closed it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._socket: socket.socket | None = None
+
+    def send(self, frame: bytes) -> None:
+        """Write one frame."""
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_TIMEOUT_S)
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive(self) -> bytes | None:
+        """One frame; None when the broker closed the connection instead."""
+        try:
+            size = self._exactly(4)
+            return None if size is None else self._exactly(struct.unpack(">i", size)[0])
+        except ConnectionError:
+            self.close()
+            return None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _exactly(self, count: int) -> bytes | None:
+        if self._socket is None:
+            raise RuntimeError("nothing was sent on this connection")
+        data = bytearray()
+        while len(data) < count:
+            chunk = self._socket.recv(count - len(data))
+            if not chunk:
+                self.close()
+                return None
+            data += chunk
+        return bytes(data)
+
+
+def versions_of(api: str) -> list[int]:
+    """The versions of `api` that kio has a request for."""
+    return sorted(version for version, kinds in schema_name_map[api].items() if EntityType.request in kinds)
+
+
+@functools.cache
+def payload_class(api: str, version: int, response: bool) -> type:
+    """kio's class of a whole request or response."""
+    kind = EntityType.response if response else EntityType.request
+    module = load_payload_module(KEYS[api], version, kind)
+    for found in vars(module).values():
+        if getattr(found, "__type__", None) is kind:
+            return typing.cast(type, found)
+    raise LookupError(f"kio has no {kind.name} for {api} {version}")
+
+
+def encode(api: str, version: int, body: Mapping[str, Any], *, client_id: str | None = "differential") -> bytes:
+    """A request without its size."""
+    cls = payload_class(api, version, response=False)
+    with io.BytesIO() as out:
+        out.write(header(KEYS[api], version, client_id=client_id, flexible=bool(cls.__flexible__)))  # type: ignore[attr-defined]
+        entity_writer(cls)(out, build(cls, body))
+        return out.getvalue()
+
+
+def header(key: int, version: int, *, client_id: str | None = "differential", flexible: bool) -> bytes:
+    """A request header of version 1 or 2."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    return struct.pack(">hhih", key, version, CORRELATION_ID, length) + name + (b"\0" if flexible else b"")
+
+
+def decode(api: str, version: int, frame: bytes) -> Any:
+    """The response as plain values; raises ValueError when bytes are left over."""
+    cls = payload_class(api, version, response=True)
+    flexible = cls.__flexible__ and api != "api_versions"  # type: ignore[attr-defined]
+    start = 5 if flexible else 4
+    if frame[:4] != struct.pack(">i", CORRELATION_ID):
+        raise ValueError("a response with another correlation id")
+    entity, size = entity_reader(cls)(frame, start)
+    if start + size != len(frame):
+        raise ValueError(f"{len(frame) - start - size} bytes are left over in a response of {api} {version}")
+    return plain(entity)
+
+
+def build(cls: type, values: Mapping[str, Any]) -> Any:
+    """An entity of kio from plain values."""
+    hints = _hints(cls)
+    arguments = {}
+    for field in dataclasses.fields(cls):
+        hint, optional = _unwrapped(hints[field.name])
+        if field.name in values:
+            arguments[field.name] = _field(hint, field.metadata.get("kafka_type"), values[field.name])
+        elif field.default is dataclasses.MISSING:
+            arguments[field.name] = None if optional else _zero(hint, field.metadata.get("kafka_type"))
+    return cls(**arguments)
+
+
+def plain(value: Any) -> Any:
+    """Dictionaries, lists, numbers, text and bytes of an entity of kio."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, datetime.timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, datetime.datetime):
+        return round(value.timestamp() * 1000)
+    return value
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _unwrapped(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        inner = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+        return inner[0], len(inner) < len(typing.get_args(hint))
+    return hint, False
+
+
+def _field(hint: Any, kafka_type: str | None, value: Any) -> Any:
+    if value is None:
+        return None
+    if typing.get_origin(hint) is tuple:
+        inner, _ = _unwrapped(typing.get_args(hint)[0])
+        return tuple(_field(inner, kafka_type, item) for item in value)
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), value)
+    if kafka_type is not None and kafka_type.startswith("timedelta"):
+        return datetime.timedelta(milliseconds=value)
+    return value
+
+
+def _zero(hint: Any, kafka_type: str | None) -> Any:
+    if typing.get_origin(hint) is tuple:
+        return ()
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), {})
+    if kafka_type is not None and kafka_type.startswith("timedelta"):
+        return datetime.timedelta()
+    if kafka_type == "uuid":
+        return uuid.UUID(int=0)
+    return {"string": "", "bool": False, "bytes": b"", "records": b""}.get(kafka_type or "", 0)

@@ -1,0 +1,214 @@
+"""What Ottla answers, compared with what Apache Kafka answers to the same bytes.
+
+Every API that is served, in every version, on good requests and on bad ones (`differential_data`,
+`differential_admin`), written and read by a codec that is neither's (`differential_wire`), against brokers on fresh
+directories (`differential_pair`). ACCEPTED is the ratchet: a difference that is not in it fails the test, and so does
+an entry that nothing needs any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import differential_admin as admin
+import differential_data as data
+import pytest
+from differential_pair import Difference, Pair
+from differential_wire import KEYS, versions_of
+
+
+class Accepted(NamedTuple):
+    """Differences that are meant; all patterns match from the beginning to the end."""
+
+    reason: str
+    api: str
+    case: str = ".*"
+    path: str = ".*"
+    kafka: str = ".*"
+    ottla: str = ".*"
+
+    def covers(self, difference: Difference) -> bool:
+        texts = (difference.api, difference.case, difference.path, str(difference.kafka), str(difference.ottla))
+        patterns = (self.api, self.case, self.path, self.kafka, self.ottla)
+        return all(re.fullmatch(pattern, text, re.DOTALL) for pattern, text in zip(patterns, texts, strict=True))
+
+
+NOTHING = "(None|missing|)"
+PARTITION = r"responses\[.*\]\.partition_responses\[.*\]"
+FETCHED = r"responses\[.*\]\.partitions\[.*\]"
+
+ACCEPTED = (
+    # -- wording
+    Accepted("Ottla says why where Apache Kafka says nothing", ".*", path=".*error_message", kafka=NOTHING),
+    Accepted(
+        "a list as it was given, not only its wrong item",
+        "create_topics|incremental_alter_configs",
+        "bad list|replicas throttled|append bad|append empty",
+        ".*error_message",
+    ),
+    Accepted("a name that is too long is cut", ".*", "(name|topic) 'xxx.*", ".*error_message"),
+    Accepted("there are no cordoned directories", "create_topics", "factor .*", ".*error_message"),
+    Accepted("no name of another server's", "update_features", path="error_message", kafka=".*Local controller 1 .*"),
+    Accepted("one level only", "update_features", "downgrade as upgrade", "error_message"),
+    Accepted("no general words", "describe_configs", "type .*", ".*error_message", kafka="This most likely occurs.*"),
+    # -- what is not built yet
+    Accepted("its API is not served", "api_versions", path=r"api_keys\[.*\]", ottla="missing"),
+    Accepted("only complete features are offered", "api_versions", path=".*_features.*"),
+    Accepted("no coordinators yet", "find_coordinator"),
+    Accepted("its feature is not built", "describe_configs", "broker.*", r".*configs\[.*\]", ottla="missing"),
+    Accepted(
+        "loggers, client metrics and groups are not configurable",
+        "describe_configs|alter_configs|incremental_alter_configs",
+        "type (8|16|32)",
+    ),
+    Accepted("no transactions yet", "produce", ".*transactional.*"),
+    # -- settings
+    Accepted("text of its own", "describe_configs", ".*texts", r".*\.documentation"),
+    Accepted("defaults of synonyms too (KIP-226)", "describe_configs", path=r".*synonyms\[.* 5\]", kafka="missing"),
+    Accepted("one listener, other defaults", "describe_configs", "broker.*", r".*\[(listeners|log\.dir)\].*"),
+    Accepted(
+        "no controller listener, roles and ids as given",
+        "describe_configs",
+        "broker.*",
+        r".*\[(controller\..*|process\.roles|broker\.id)\]\..*",
+    ),
+    Accepted("read at start only", "describe_configs", "broker.*", r".*\.read_only", kafka="False", ottla="True"),
+    Accepted(
+        "a setting that has no effect or is read at start only is refused",
+        "incremental_alter_configs",
+        "(all brokers|broker) .*=.*",
+        ottla="invalid_request|Cannot update these configs dynamically: .*",
+    ),
+    Accepted("an unknown operation is the client's error", "incremental_alter_configs", "operation .*", ".*error_code"),
+    # -- topics
+    Accepted("names that collide are refused within a request too", "create_topics", "collide in one request"),
+    Accepted("a topic is created before the answer", "metadata", r"creating auto.*"),
+    Accepted("ids are read from version 10 on", "metadata", "by .*|ids and names mixed"),
+    Accepted("an empty name is a bad name", "describe_topic_partitions", "name ''", r"topics\[\]\..*"),
+    # -- Produce
+    Accepted("the field is overwritten anyway", "produce|list_offsets", ".*non-zero base offset"),
+    Accepted("a broken length is damage", "produce", "truncated batch|length too long", ".*error_code"),
+    Accepted("the code says what it is", "produce", "magic [01]", ".*error_code", "invalid_record"),
+    Accepted("the code says what it is", "produce", "unknown codec .", ".*error_code", "unknown_server_error"),
+    Accepted("compressed records are not opened (SAFETY.md)", "produce|list_offsets", ".*gzip of nonsense"),
+    Accepted(
+        "stricter: bits and deltas that no producer sets, bytes that belong to nothing",
+        "produce|list_offsets",
+        "(after )?(log append time bit|delete horizon bit|record offset.*|bytes behind the batch)",
+    ),
+    Accepted("wording of damage", "produce", path=".*error_message", kafka="Invalid magic.*|Record size.*"),
+    Accepted("the message names the record; no list of records", "produce", path=r".*record_errors\[.*\]"),
+    Accepted("wording of refused records", "produce", path=".*error_message", kafka="One or more records.*"),
+    Accepted("no log start with an error", "produce", path=rf"{PARTITION}\.log_start_offset", ottla="-1"),
+    Accepted("size before form", "produce", "small: good, then bad", rf"{PARTITION}\.error_code"),
+    Accepted("what is named twice is written twice", "produce", "(partition|topic) twice"),
+    Accepted("a topic that is named is answered", "produce", "topic without partitions"),
+    Accepted(
+        "a duplicate of a CreateTime topic has no append time", "produce", path=r".*\.log_append_time", ottla="None"
+    ),
+    Accepted("negative ids are refused", "produce", "negative (epoch|producer id)"),
+    # -- Fetch and offsets
+    Accepted("no bytes at all instead of an error", "fetch", ".*(negative| -1) bytes"),
+    Accepted("an unknown isolation level reads uncommitted", "fetch|list_offsets", "isolation .*"),
+    Accepted("null, as under read_uncommitted", "fetch", path=rf"{FETCHED}\.aborted_transactions", kafka=r"\[\]"),
+    Accepted("a follower that is no replica", "fetch", "replica 5", rf"{FETCHED}\.current_leader\..*"),
+    Accepted("only epochs that can be are looked up", "offset_for_leader_epoch", ".* -2 at .*"),
+)
+
+GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
+    **{
+        case.__name__: (case.__name__, case)
+        for case in (
+            admin.api_versions,
+            admin.metadata,
+            admin.create_topics,
+            admin.delete_topics,
+            admin.create_partitions,
+            admin.describe_topic_partitions,
+            admin.describe_configs,
+            admin.incremental_alter_configs,
+            admin.alter_configs,
+            admin.list_config_resources,
+            admin.describe_cluster,
+            admin.describe_log_dirs,
+            admin.find_coordinator,
+            admin.update_features,
+            data.list_offsets,
+            data.offset_for_leader_epoch,
+            data.delete_records,
+            data.init_producer_id,
+        )
+    },
+    "produce_forms": ("produce", data.produce_forms),
+    "produce_targets": ("produce", data.produce_targets),
+    "produce_configs": ("produce", data.produce_configs),
+    "produce_sequences": ("produce", data.produce_sequences),
+    "fetch_reads": ("fetch", data.fetch_reads),
+    "fetch_sessions": ("fetch", data.fetch_sessions),
+}
+"""What is asked, by name: the API whose versions it goes through, and the catalogue's function."""
+
+
+@pytest.fixture(scope="module")
+def pair(java_classpath: str) -> Iterator[Pair]:
+    with Pair(java_classpath) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def needed() -> set[Accepted]:
+    """The entries of ACCEPTED that something needed."""
+    return set()
+
+
+@pytest.fixture(scope="module")
+def served(pair: Pair) -> dict[str, list[int]]:
+    """By API the versions that Ottla advertises and kio knows."""
+    answer = pair.tell(pair.ottla, "api_versions", 0, {})
+    ranges = {row["api_key"]: range(row["min_version"], row["max_version"] + 1) for row in answer["api_keys"]}
+    return {
+        api: [version for version in versions_of(api) if version in ranges[key]]
+        for api, key in KEYS.items()
+        if key in ranges
+    }
+
+
+def unexpected(pair: Pair, needed: set[Accepted]) -> str:
+    """The differences that ACCEPTED does not cover, one a line."""
+    lines: dict[str, list[int]] = {}
+    for difference in pair.differences:
+        covering = [entry for entry in ACCEPTED if entry.covers(difference)]
+        needed.update(covering)
+        if not covering:
+            line = f"{difference.api} [{difference.case}] {difference.path}: Apache Kafka {difference.kafka!r}, "
+            lines.setdefault(line + f"Ottla {difference.ottla!r}", []).append(difference.version)
+    pair.differences.clear()
+    return "\n".join(f"{line} (versions {sorted(set(versions))})" for line, versions in lines.items())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_answers(group: str, pair: Pair, served: dict[str, list[int]], needed: set[Accepted]) -> None:
+    api, ask = GROUPS[group]
+    asked = pair.asked
+    ask(pair, served[api])
+    assert pair.asked > asked
+    found = unexpected(pair, needed)
+    assert not found, f"\n{found}"
+
+
+def test_versions_and_keys_that_do_not_exist(pair: Pair, served: dict[str, list[int]], needed: set[Accepted]) -> None:
+    admin.unknown_versions(pair, served)
+    found = unexpected(pair, needed)
+    assert not found, f"\n{found}"
+
+
+def test_every_api_has_a_group(served: dict[str, list[int]]) -> None:
+    assert set(served) == {api for api, _ in GROUPS.values()}
+
+
+def test_every_accepted_difference_is_still_there(request: pytest.FixtureRequest, needed: set[Accepted]) -> None:
+    if request.session.testsfailed or len(request.session.items) < len(GROUPS):
+        pytest.skip("only after a whole run without failures")
+    assert [entry for entry in ACCEPTED if entry not in needed] == []
