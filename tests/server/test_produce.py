@@ -202,6 +202,13 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     assert epochs == [before, partition.leader_epoch]
 
 
+def test_the_record_that_has_no_key_is_named(client: Connection) -> None:
+    client.create_topic("t", cleanup_policy="compact")
+    refused = client.produce("t", b"a")
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [0]
+
+
 @pytest.mark.parametrize("acks", [1, -1])
 def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(client: Connection, acks: int) -> None:
     client.create_topic("t", cleanup_policy="compact")

@@ -37,10 +37,11 @@ class CorruptBatch(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """An intact batch whose records break the format."""
+    """An intact batch whose records break the format or a rule; `record_index` names the one that can't be written."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, record_index: int | None = None) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.record_index = record_index
 
 
 def invalid_record(defect: int, record_index: int) -> InvalidRecord:

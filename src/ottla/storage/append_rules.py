@@ -67,7 +67,7 @@ def check_records(buffer: bytearray, start: int, end: int, header: BatchHeader, 
 
 def _require_keys(keyless: int) -> None:
     if keyless >= 0:
-        raise InvalidRecord(f"record {keyless}: a compacted topic needs keys")
+        raise InvalidRecord(f"record {keyless}: a compacted topic needs keys", keyless)
 
 
 def needs_decompression(attributes: int, config: LogConfig) -> bool:

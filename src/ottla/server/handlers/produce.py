@@ -19,11 +19,13 @@ from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.produce import (
     ParsedProduceRequest,
     ProducePartitionResult,
+    RecordError,
     encode_produce_response,
     encode_single_produce_response,
     parse_produce,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.record.errors import InvalidRecord
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
@@ -150,9 +152,13 @@ def _failed(
 ) -> ProducePartitionResult:
     """The answer for a partition that could not be appended; a defect is reported and answered, never raised."""
     message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, KafkaError):
         code = error.code
         message = error.message or None
+        if isinstance(error, InvalidRecord) and error.record_index is not None:
+            # The Java producer then blames this record only (KIP-467).
+            record_errors = (RecordError(error.record_index, message),)
     elif isinstance(error, InvariantError):
         raise error
     elif isinstance(error, OSError):
@@ -172,7 +178,9 @@ def _failed(
         if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             statistics.bytes_rejected.value += size
     leader = context.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
-    return ProducePartitionResult(index, code, error_message=message, current_leader=leader)
+    return ProducePartitionResult(
+        index, code, record_errors=record_errors, error_message=message, current_leader=leader
+    )
 
 
 def _name(context: BrokerContext, topic: Topic) -> str:
