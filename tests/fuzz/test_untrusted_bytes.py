@@ -230,6 +230,22 @@ def test_decompression_bomb(broker, codec, codec_id):
     assert growth.bytes < 300 * MEGABYTE  # 128 MiB of output at most, as much again for a codec's window
 
 
+def test_many_bombs_in_one_request_cost_as_much_as_two(broker):
+    """A budget for the request bounds the work; what a refused batch became goes with it."""
+    bomb = compressed_batch(4, zeros("zstd", 100 * MEGABYTE), 1)
+    data = TopicProduceData(
+        name="compacted", partition_data=[PartitionProduceData(index=0, records=bomb) for _ in range(40)]
+    )
+    growth = Growth(broker)
+    before = cpu_seconds(broker)
+    with Wire(broker.port) as wire:
+        answer = wire.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]))
+        codes = [partition.error_code for partition in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.INVALID_RECORD] * 2 + [ErrorCode.REQUEST_TIMED_OUT] * 38
+    assert growth.bytes < 300 * MEGABYTE
+    assert cpu_seconds(broker) - before < 3
+
+
 @pytest.mark.parametrize(
     "payload", [b"\xff\xff\xff\xff\x0f" + bytes(20), b"\x82SNAPPY\0" + bytes(8) + b"\x7f\xff\xff\xff"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.record.batch import iter_batches
+from ottla.record.checksum import crc32c
 
 from .harness import Connection, Server, batch_of, fetch_request, fetched, produce_request
 
@@ -233,6 +235,45 @@ def test_a_topic_with_its_own_codec_recompresses_off_the_loop(client: Connection
         4
     ] * 4
     assert [record.value for batch in batches for record in batch.records()] == [b"x" * 100, b"y"] * 4
+
+
+def test_decompression_leaves_threads_for_the_disk(server: Server, client: Connection) -> None:
+    client.create_topic("t", flush_messages="1")
+    go_on = threading.Event()
+    ended: list[bool | None] = []
+    for _ in range(20):
+        server.broker.context.compute_pool.submit(lambda: go_on.wait(30), lambda result, _: ended.append(result))
+    assert client.produce("t", b"a").error_code == 0, "its fsync found a thread"
+    assert not ended
+    go_on.set()
+    server.run_until(lambda: ended == [True] * 20)
+
+
+def test_a_large_request_takes_turns_with_others(server: Server, client: Connection) -> None:
+    client.create_topic("t", cleanup_policy="compact")
+    good = batch_of(b"x" * 700_000, key=b"k", compression="zstd")
+    row = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=good) for _ in range(20)])
+    client.send(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), 9)
+    other = server.connect()
+    other.send(produce_request("t", records=good), 9)
+    assert other.answer().responses[0].partition_responses[0].base_offset == 0, "it came second and was done first"
+    answers = client.answer().responses[0].partition_responses
+    assert [answer.base_offset for answer in answers] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("codec_id", [5, 6, 7])
+def test_a_codec_that_does_not_exist(client: Connection, codec_id: int) -> None:
+    for name, configs in (
+        ("plain", {}),
+        ("zstd", {"compression_type": "zstd"}),
+        ("keys", {"cleanup_policy": "compact"}),
+    ):
+        client.create_topic(name, **configs)
+        batch = bytearray(batch_of(b"x", key=b"k"))
+        batch[22] = codec_id
+        struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+        answer = client.ask(produce_request(name, records=bytes(batch)), 9).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_refusal_off_the_loop_closes_acks_0(server: Server, client: Connection) -> None:

@@ -16,6 +16,7 @@ from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
+from ottla.server.pool_share import PoolShare
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
 
@@ -38,6 +39,7 @@ class BrokerContext:
         "_brokers_on_image",
         "clock",
         "cluster_id",
+        "compute_pool",
         "config",
         "controller",
         "disk",
@@ -79,6 +81,7 @@ class BrokerContext:
         self.clock = clock
         self.rng = rng
         self.pool = pool
+        self.compute_pool = PoolShare(pool)
         self.publisher = publisher
         self.controller = controller
         self.replicas = replicas

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 
+from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
@@ -24,7 +25,7 @@ from ottla.record.batch import (
     BatchView,
 )
 from ottla.record.checksum import crc32c
-from ottla.record.compression import CODEC_IDS, CODEC_NAMES, compress
+from ottla.record.compression import CODEC_IDS, DEFAULT_MAX_BYTES, compress, decompress
 from ottla.record.errors import InvalidRecord
 from ottla.record.validate import check_batch
 from ottla.record.walk import first_null_key, walk_records
@@ -32,6 +33,40 @@ from ottla.storage.log_config import LogConfig
 
 PRODUCER_CODEC = "producer"
 CRC = struct.Struct(">I")
+
+MAX_BYTES_PER_REQUEST = 2 * DEFAULT_MAX_BYTES
+"""What the batches of one request may decompress to together. The first may always use its whole bound."""
+
+
+class DecompressionBudget:
+    """Bounds the work that one request can make by decompression, however many batches it carries."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, max_bytes: int = MAX_BYTES_PER_REQUEST) -> None:
+        self.left = max_bytes
+
+    def decompress(self, codec_id: int, stored: Buffer) -> memoryview:
+        """The bytes behind `stored`. Data that is refused costs all it might have become.
+
+        Raises KafkaError as `compression.decompress`, and REQUEST_TIMED_OUT when the budget is what is too small: the
+        client tries again with the batches that are left.
+        """
+        limit = min(self.left, DEFAULT_MAX_BYTES)
+        if limit > 0:
+            try:
+                body = decompress(codec_id, stored, limit)
+            except KafkaError as error:
+                self.left -= limit
+                if error.code != ErrorCode.MESSAGE_TOO_LARGE or limit == DEFAULT_MAX_BYTES:
+                    raise
+            else:
+                self.left -= len(body)
+                return body
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"the batches of this request decompress to more than {MAX_BYTES_PER_REQUEST} bytes",
+        )
 
 
 def check_timestamps(base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig) -> None:
@@ -76,25 +111,42 @@ def needs_decompression(attributes: int, config: LogConfig) -> bool:
     return (codec != 0 and config.compacted) or needs_recompression(attributes, config)
 
 
-def prepare_batch(buffer: bytearray, start: int, end: int, config: LogConfig) -> bytearray:
+def prepare_batch(buffer: bytearray, start: int, end: int, config: LogConfig, budget: DecompressionBudget) -> bytearray:
     """What of an append costs time in proportion to decompressed bytes, for a pool thread: touches its arguments only.
 
-    Returns the batch as it is to be appended, with `prepared=True`. Raises KafkaError as `Log.append_as_leader`.
+    Returns the batch as it is to be appended, with `prepared=True`. Raises KafkaError as `Log.append_as_leader` and
+    `DecompressionBudget.decompress`.
     """
-    if end - start <= config.max_message_bytes:
-        with memoryview(buffer) as view:
-            header = check_batch(buffer, view, start, end)
-        if header[1] + LOG_OVERHEAD == end - start:
-            check_records(buffer, start, end, header, config)
-            if needs_recompression(header[5], config):
-                return recompress(buffer, start, end, config)
+    if end - start > config.max_message_bytes:
+        return buffer[start:end]
+    with memoryview(buffer) as view:
+        header = check_batch(buffer, view, start, end)
+        if header[1] + LOG_OVERHEAD != end - start:
+            return buffer[start:end]
+        codec_id = header[5] & COMPRESSION_MASK
+        recompressed = needs_recompression(header[5], config)
+        with view[start + HEADER_SIZE : end] as stored, budget.decompress(codec_id, stored) as body:
+            if recompressed or codec_id == 0:
+                walk_records(body, 0, len(body), header[12])
+            if config.compacted:
+                _require_keys(first_null_key(body, 0, len(body), header[12]))
+            if recompressed:
+                batch = _with_codec(header, body, config)
+                if len(batch) > config.max_message_bytes:
+                    # Told here already, since what is kept until the append must not be more than what was sent.
+                    raise KafkaError(
+                        ErrorCode.MESSAGE_TOO_LARGE,
+                        f"a batch of {len(batch)} bytes after recompression is larger than max.message.bytes, "
+                        f"{config.max_message_bytes}",
+                    )
+                return batch
     return buffer[start:end]
 
 
 def needs_recompression(attributes: int, config: LogConfig) -> bool:
     """Whether the topic's `compression.type` is not what the batch has."""
     wanted = config.compression_type
-    return wanted != PRODUCER_CODEC and _codec_name(wanted) != CODEC_NAMES[attributes & COMPRESSION_MASK]
+    return wanted != PRODUCER_CODEC and CODEC_IDS[_codec_name(wanted)] != attributes & COMPRESSION_MASK
 
 
 def _codec_name(compression_type: str) -> str:
@@ -109,12 +161,17 @@ def recompress(buffer: bytearray, start: int, end: int, config: LogConfig) -> by
     source = BatchView(bytes(memoryview(buffer)[start:end]))
     body = source.body()
     walk_records(body, 0, len(body), source.records_count)
+    return _with_codec(source.header, body, config)
+
+
+def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> bytearray:
+    """A batch of the decompressed `body` with the topic's codec."""
     codec_id = CODEC_IDS[_codec_name(config.compression_type)]
     payload = compress(codec_id, body)
-    header = list(source.header)
-    header[1] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
-    header[5] = source.attributes & ~COMPRESSION_MASK | codec_id
-    batch = bytearray(BATCH_HEADER.pack(*header))
+    fields = list(header)
+    fields[1] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    fields[5] = header[5] & ~COMPRESSION_MASK | codec_id
+    batch = bytearray(BATCH_HEADER.pack(*fields))
     batch += payload
     with memoryview(batch) as view:
         CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))

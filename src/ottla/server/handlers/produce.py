@@ -31,7 +31,7 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
-from ottla.storage.append_rules import needs_decompression, prepare_batch
+from ottla.storage.append_rules import DecompressionBudget, needs_decompression, prepare_batch
 from ottla.storage.log import AppendResult
 from ottla.storage.log_config import LogConfig
 
@@ -46,6 +46,9 @@ _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
+
+BYTES_PER_JOB = 1024 * 1024
+"""A request gives its thread of the pool to others after about as many decompressed bytes."""
 
 Results = list[tuple[Topic, list[ProducePartitionResult]]]
 
@@ -69,8 +72,7 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     if inspected and any(topic in inspected for topic, _ in produce.topics):
         preparation = Preparation(context, request, produce, buffer)
         if preparation.jobs:
-            context.in_flight.begin()
-            context.pool.submit(preparation.run, preparation.finished)
+            preparation.begin()
             return None
     return append_all(context, request, produce, buffer, {})
 
@@ -100,7 +102,10 @@ def append_all(
                 if ready is None:
                     result = partition.append_records(buffer, start, stop, acks_all)
                 elif isinstance(ready, KafkaError):
-                    raise ready
+                    try:
+                        raise ready
+                    finally:
+                        del ready  # else its traceback and this frame would hold each other, and the buffers
                 else:
                     result = partition.append_records(ready, 0, len(ready), acks_all, True)
             except Exception as error:
@@ -233,9 +238,11 @@ class Preparation:
     """The part of a request that decompresses or compresses, done in the pool; the rest follows on the loop.
 
     The request stays parked meanwhile, so the order of its connection is kept. Settings are those of the arrival.
+    Bounded: one piece of work at a time in the computing share of the pool, one budget of decompressed bytes for all
+    batches, and nothing kept of a batch that was refused but the refusal.
     """
 
-    __slots__ = ("_buffer", "_context", "_prepared", "_produce", "_request", "jobs")
+    __slots__ = ("_buffer", "_budget", "_context", "_next", "_prepared", "_produce", "_request", "jobs")
 
     def __init__(
         self, context: BrokerContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
@@ -244,6 +251,8 @@ class Preparation:
         self._request = request
         self._produce = produce
         self._buffer = buffer
+        self._budget = DecompressionBudget()
+        self._next = 0
         self._prepared: dict[tuple[int, int], bytearray | KafkaError] = {}
         self.jobs: list[tuple[tuple[int, int], int, int, LogConfig]] = []
         for row, (topic, partitions) in enumerate(produce.topics):
@@ -259,16 +268,29 @@ class Preparation:
             # The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end.
             self._buffer = buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
 
-    def run(self) -> None:
-        """In the pool: prepare every batch that needs it; a refusal is kept for the answer."""
-        for key, start, stop, config in self.jobs:
+    def begin(self) -> None:
+        """On the loop: start; `append_all` follows once all is prepared."""
+        self._context.in_flight.begin()
+        self._context.compute_pool.submit(self._run, self._ran)
+
+    def _run(self) -> None:
+        """In the pool: prepare batches until the job is large enough; a refusal is kept for the answer."""
+        floor = self._budget.left - BYTES_PER_JOB
+        while self._next < len(self.jobs) and self._budget.left > floor:
+            key, start, stop, config = self.jobs[self._next]
+            self._next += 1
             try:
-                self._prepared[key] = prepare_batch(self._buffer, start, stop, config)
+                self._prepared[key] = prepare_batch(self._buffer, start, stop, config, self._budget)
             except KafkaError as error:
+                # Its frames hold all that the batch became.
+                error.__traceback__ = error.__context__ = error.__cause__ = None
                 self._prepared[key] = error
 
-    def finished(self, _: None, error: BaseException | None) -> None:
-        """On the loop: append and answer, unless that has to wait for more."""
+    def _ran(self, _: None, error: BaseException | None) -> None:
+        """On the loop: go on preparing, or append and answer, unless that has to wait for more."""
+        if error is None and self._next < len(self.jobs):
+            self._context.compute_pool.submit(self._run, self._ran)
+            return
         try:
             self._append(error)
         finally:
