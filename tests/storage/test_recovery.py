@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import struct
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.common.errors import KafkaError
+from ottla.common.errors import KafkaError, OperatorError
 from ottla.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
@@ -154,15 +156,17 @@ def test_only_what_was_not_flushed_is_walked(store):
     store.log.flush()
     store.manager.write_checkpoints()
     store.fill(1)
-    walked = set()
+    read = []
 
     def watch(action, path):
         if action == "read" and path.endswith(".log"):
-            walked.add(path)
+            read.append(path)
 
     store.disk.fault = watch
     log = store.reopen()
-    assert walked == {log.segments[-1].path}
+    assert len(log.segments) > 2
+    assert set(read) == {log.segments[0].path, log.segments[-1].path}
+    assert read.count(log.segments[0].path) == 1, "only for the format of its first message"
     assert log.log_end_offset == 42
 
 
@@ -175,7 +179,9 @@ def test_a_clean_start_trusts_and_reads_little(store):
     log = store.reopen()
     assert store.manager.had_clean_shutdown
     assert not store.disk.exists("/data/.kafka_cleanshutdown")
-    assert {path for path in opened if path.endswith(".log")} == {log.segments[-1].path}
+    assert len(log.segments) > 2
+    # The first one for the format of its first message.
+    assert {path for path in opened if path.endswith(".log")} == {log.segments[0].path, log.segments[-1].path}
     assert log.recovery_point == log.log_end_offset == 60
     assert log.producers.get(3).last_sequence == 59
     assert store.stored() == store.expected(30)
@@ -259,3 +265,54 @@ def test_a_batch_larger_than_the_walks_window(fakes):
     data[2_000_000] ^= 1
     store.disk.write_bytes(path, bytes(data))
     assert store.reopen().log_end_offset == 2
+
+
+def old_message(magic: int, offset: int, value: bytes) -> bytes:
+    """A message set of one message, as brokers before 0.11 stored it."""
+    timestamp = struct.pack(">q", 1_400_000_000_000) if magic else b""
+    body = bytes([magic, 0]) + timestamp + struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("size", [0, 20, 100])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_are_refused_and_stay(store, magic, size, clean):
+    store.fill(1)
+    path = store.active()
+    if clean:
+        store.manager.shutdown()
+    data = b"".join(old_message(magic, offset, b"v" * size) for offset in range(5))
+    store.disk.write_bytes(path, data)
+    with pytest.raises(OperatorError, match=rf"t-0/.*\.log holds messages in the old format v{magic} .*move its dir"):
+        store.reopen()
+    assert store.disk.read_bytes(path) == data
+
+
+def test_old_messages_in_a_segment_before_the_active_one_are_refused_after_a_clean_stop(store):
+    store.fill(20)
+    path = store.log.segments[0].path
+    store.manager.shutdown()
+    store.disk.write_bytes(path, old_message(1, 0, b"v"))
+    with pytest.raises(OperatorError, match="old format v1"):
+        store.reopen()
+
+
+def test_old_messages_behind_batches_are_refused(store):
+    store.fill(2)
+    path = store.active()
+    before = store.disk.read_bytes(path)
+    store.disk.write_bytes(path, before + old_message(0, 4, b""))
+    with pytest.raises(OperatorError, match=rf"old format v0 \(at position {len(before)}\)"):
+        store.reopen()
+
+
+def test_nonsense_with_an_old_magic_is_cut(store):
+    store.fill(2)
+    path = store.active()
+    before = store.disk.read_bytes(path)
+    message = bytearray(old_message(1, 4, b"v" * 100))
+    message[-1] ^= 1
+    store.disk.write_bytes(path, before + bytes(message))
+    assert store.reopen().log_end_offset == 4
+    assert store.disk.read_bytes(path) == before

@@ -7,23 +7,28 @@ there. What follows in later segments is dropped. Each cut is logged with file a
 Invariants:
 - What is before the recovery point was synced and is not read, except for producers without a usable snapshot.
 - Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
-- Nothing here makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
+- No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
+- A message of format v0 or v1 is no damage: it is refused by name and never cut.
 
-Left out: `.swap` and `.cleaned` files of a cleaner (the latter are removed), message formats v0 and v1.
+Left out: `.swap` and `.cleaned` files of a cleaner (the latter are removed), reading message formats v0 and v1.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import dataclass, field
 
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import File
+from ottla.common.errors import OperatorError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER,
     HEADER_SIZE,
+    LENGTH_POSITION,
     LOG_OVERHEAD,
+    MAGIC_POSITION,
     MAGIC_V2,
     MIN_BATCH_LENGTH,
     BatchHeader,
@@ -40,6 +45,9 @@ from ottla.storage.segment import Segment
 
 _LOGGER = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
+_OLD_MAGICS = (0, 1)
+_MIN_OLD_MESSAGE = 14
+"""CRC, magic, attributes, length of key and value: the size that a message of format v0 has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +86,13 @@ class _Loading:
 def load_log(
     folder: Folder, topic: str, partition: int, options: LoadOptions, *, clock: Clock, rng: Rng, events: LogEvents
 ) -> Log:
-    """Open the directory of a partition, which exists; an empty one becomes an empty log. Raises OSError."""
+    """Open the directory of a partition, which exists; an empty one becomes an empty log.
+
+    Raises OSError, and OperatorError where messages have a format before v2.
+    """
     loading = _Loading(folder, options, clock)
     _take_inventory(loading)
+    _refuse_old_formats(loading)
     topic_id = None
     try:
         topic_id = read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
@@ -160,6 +172,42 @@ def _take_inventory(loading: _Loading) -> None:
         loading.segments.append(Segment(folder, base, disk.size(path), now, interval))
     if not loading.segments:
         loading.segments.append(_new_segment(loading, loading.options.log_start_offset))
+
+
+def _refuse_old_formats(loading: _Loading) -> None:
+    """Raise OperatorError when the log begins with format v0 or v1; what was written later can only be newer."""
+    for segment in loading.segments:
+        if segment.size_bytes:
+            _refuse_old_message(segment.log_descriptor.file(), 0, segment.size_bytes)
+            return
+
+
+def _refuse_old_message(file: File, position: int, end: int) -> None:
+    """Raise OperatorError when a whole message of format v0 or v1 begins at `position`.
+
+    Offset, size and magic lie where those of a batch do; the CRC (CRC-32, from the magic on) tells it from nonsense.
+    """
+    head = file.read(MAGIC_POSITION + 1, position)
+    if len(head) <= MAGIC_POSITION:
+        return
+    magic = head[MAGIC_POSITION]
+    size = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+    if magic not in _OLD_MAGICS or not _MIN_OLD_MESSAGE <= size <= end - position - LOG_OVERHEAD:
+        return
+    crc = 0
+    cursor, stop = position + MAGIC_POSITION, position + LOG_OVERHEAD + size
+    while cursor < stop:
+        piece = file.read(min(_CHUNK_BYTES, stop - cursor), cursor)
+        if not piece:
+            return
+        crc = zlib.crc32(piece, crc)
+        cursor += len(piece)
+    if crc == int.from_bytes(head[LOG_OVERHEAD:MAGIC_POSITION], "big"):
+        raise OperatorError(
+            f"{file.path} holds messages in the old format v{magic} (at position {position}), which Ottla can't read "
+            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its directory "
+            "out of log.dirs"
+        )
 
 
 def _new_segment(loading: _Loading, base_offset: int) -> Segment:
@@ -282,6 +330,7 @@ class _ValidBatches:
         if left == 0:
             raise StopIteration
         if left < HEADER_SIZE:
+            _refuse_old_message(self._file, position, self._size)  # which may be shorter than the header of a batch
             return self._stop("the header of a batch is cut short")
         at = position - self._chunk_position
         if at + HEADER_SIZE > len(self._chunk):
@@ -290,6 +339,8 @@ class _ValidBatches:
         size = header[1] + LOG_OVERHEAD
         if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
             at = self._refill(position)
+        if header[3] in _OLD_MAGICS:
+            _refuse_old_message(self._file, position, self._size)
         defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
         if defect:
             return self._stop(defect)
