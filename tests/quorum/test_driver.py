@@ -13,7 +13,13 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.ids import uuid_to_string
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, versioned
-from ottla.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.messages.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.snapshot_file import read_snapshot
@@ -261,6 +267,17 @@ def test_damaged_quorum_state_is_refused(setup: Any, data: bytes) -> None:
     (setup.directory / "quorum-state").write_bytes(data)
     with pytest.raises(OperatorError, match="quorum-state"):
         setup.started()
+
+
+@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 30), ("metadata.version", 24), ("no.such", 1)])
+def test_levels_of_another_version_are_refused_before_anything_is_written(setup: Any, feature: str, level: int) -> None:
+    driver = setup.started()
+    submit(driver, [versioned(FeatureLevelRecord(name=feature, feature_level=level))])
+    driver.close()
+    before = {path.name: path.read_bytes() for path in setup.directory.iterdir() if path.suffix != ".index"}
+    with pytest.raises(OperatorError, match=f"at level {level} of {feature}, .*--data-dir"):
+        setup.started()
+    assert {name: (setup.directory / name).read_bytes() for name in before} == before
 
 
 class FailingDisk:

@@ -28,9 +28,9 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import Uuid
 from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
-from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
+from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, decode_record, encode_record
 from ottla.metadata.snapshot import image_records
 from ottla.quorum.control import leader_change, read_voters, voter_records
 from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig, open_metadata_log
@@ -162,12 +162,14 @@ class QuorumDriver:
         """Open the log, replay it, become leader of a new epoch; blocks, before anything else runs.
 
         `endpoints` are where this voter can be reached. Whether the cluster is new: then the caller submits its first
-        records. Raises OperatorError for damaged or foreign files and for a disk that refuses.
+        records. Raises OperatorError for damaged or foreign files, for finalized features that this version doesn't
+        have (before anything is written), and for a disk that refuses.
         """
         try:
             self._log = open_metadata_log(self._disk, self._clock, self._rng, self._data_dir, self._config)
             new = self.log.end_offset == 0 and not self.log.snapshots()
             self._replay()
+            self._refuse_unknown_levels()
             self._become_leader(endpoints)
         except OSError as error:
             raise disk_refusal(error, self._data_dir) from error
@@ -209,6 +211,19 @@ class QuorumDriver:
                 delta.replay(decode_record(record.value or b"").message)
             elif control_record_type(record) is ControlRecordType.KRAFT_VOTERS:
                 self._voters = read_voters(record)
+
+    def _refuse_unknown_levels(self) -> None:
+        """Records of another level would be read wrongly, or written so that the other broker can't read them."""
+        features = self.latest.features
+        for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):
+            level = features[name]
+            supported = SUPPORTED_FEATURES.get(name, VersionRange(0, 0))
+            if not supported.low <= level <= supported.high:
+                raise OperatorError(
+                    f"the metadata log in {self.log.directory} is at level {level} of {name}, and this version has "
+                    f"levels {supported.low} to {supported.high}: start what wrote it, or set log.dirs (--data-dir) to "
+                    "another directory"
+                )
 
     def _become_leader(self, endpoints: Sequence[Endpoint]) -> None:
         log = self.log

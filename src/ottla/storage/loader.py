@@ -205,8 +205,8 @@ def _refuse_old_message(file: File, position: int, end: int) -> None:
     if crc == int.from_bytes(head[LOG_OVERHEAD:MAGIC_POSITION], "big"):
         raise OperatorError(
             f"{file.path} holds messages in the old format v{magic} (at position {position}), which Ottla can't read "
-            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its directory "
-            "out of log.dirs"
+            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its "
+            "directory out of log.dirs"
         )
 
 
