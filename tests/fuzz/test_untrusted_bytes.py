@@ -198,6 +198,42 @@ def test_many_names_in_one_request_hold_the_loop_only_briefly(broker):
     assert growth.bytes < 400 * MEGABYTE
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+def test_partitions_that_do_not_exist_by_the_hundred_thousand(broker, api_key):
+    count = 240_000
+    message, version = {
+        ApiKey.FETCH: lambda: (
+            FetchRequest(topics=[FetchTopic(topic="plain", partitions=[FetchPartition(partition=7)] * count)]),
+            12,
+        ),
+        ApiKey.PRODUCE: lambda: (
+            ProduceRequest(
+                acks=1, topic_data=[TopicProduceData(name="x", partition_data=[PartitionProduceData(index=7)] * count)]
+            ),
+            9,
+        ),
+        ApiKey.LIST_OFFSETS: lambda: (
+            ListOffsetsRequest(
+                topics=[ListOffsetsTopic(name="x", partitions=[ListOffsetsPartition(partition_index=7)] * count)]
+            ),
+            7,
+        ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: (
+            OffsetForLeaderEpochRequest(
+                topics=[OffsetForLeaderTopic(topic="x", partitions=[OffsetForLeaderPartition(partition=7)] * count)]
+            ),
+            4,
+        ),
+    }[api_key]()
+    before = cpu_seconds(broker)
+    with Wire(broker.port) as wire:
+        body = bytearray()
+        write_message(message, version, body)
+        wire.send(header(api_key, version) + body)
+        assert wire.closed_by_broker()
+    assert cpu_seconds(broker) - before < 1.5
+
+
 # Decompression bombs, on the one path where the broker decompresses what a client sends.
 
 

@@ -196,3 +196,40 @@ def test_the_set_follows_a_model(steps: list[tuple[int, bool]]) -> None:
             context = client.ask(context.session_id, epoch, [], [("t", [index])])
             model.discard(("t", index))
         assert set(keys(context)) == model
+
+
+def test_partitions_are_bounded_for_a_session() -> None:
+    cache = FetchSessionCache(10, SeededRng())
+    asked = [("t", [Asked(index) for index in range(100)])]
+    context = cache.open(0, 0, asked, [], uses_topic_ids=False, privileged=False, now_s=0.0, max_partitions=100)
+    more = [("t", [Asked(100)])]
+    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    with pytest.raises(KafkaError) as refused:
+        cache.open(context.session_id, 1, more, [], **options, max_partitions=100)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count()) == (0, 0)
+    full = cache.open(0, 0, asked + more, [], **options, max_partitions=100)
+    assert (full.session_id, len(full.partitions)) == (0, 101), "served, without a session"
+
+
+def test_a_session_larger_than_the_limit_goes_on_while_it_does_not_grow() -> None:
+    """Topics were deleted, and with them the limit shrank."""
+    cache = FetchSessionCache(10, SeededRng())
+    asked = [("t", [Asked(index) for index in range(100)])]
+    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    session_id = cache.open(0, 0, asked, [], **options, max_partitions=100).session_id
+    assert len(cache.open(session_id, 1, asked, [("t", [0])], **options, max_partitions=5).partitions) == 99
+
+
+def test_partitions_are_bounded_over_all_sessions() -> None:
+    cache = FetchSessionCache(10, SeededRng(), max_partitions=250)
+    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    asked = [("t", [Asked(index) for index in range(100)])]
+    ids = [cache.open(0, 0, asked, [], **options).session_id for _ in range(3)]
+    assert [session_id != 0 for session_id in ids] == [True, True, False]
+    assert cache.partition_count() == 200
+    with pytest.raises(KafkaError):
+        cache.open(ids[0], 1, [("u", [Asked(index) for index in range(60)])], [], **options)
+    assert cache.partition_count() == 100
+    cache.open(ids[1], -1, [], [], **options)
+    assert cache.partition_count() == 0

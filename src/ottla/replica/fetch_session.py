@@ -4,7 +4,8 @@ A session is found by its id on any connection and is good for one epoch at a ti
 the expected one is refused, so a lost response can never make both sides disagree about what is being fetched. The
 cache is bounded by `max.incremental.fetch.session.cache.slots`; a session that was idle for two minutes gives way to a
 new one, and so does, once it is two minutes old, a smaller consumer session to a bigger or a follower's one. Who gets
-no slot is served without a session.
+no slot is served without a session. Partitions that don't exist are remembered too, as the protocol wants it, so the
+number of partitions is bounded for each session (by the caller) and for all of them.
 
 State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
 belongs into an incremental response. Left out: reading of partitions, and who asks.
@@ -27,6 +28,9 @@ MAX_EPOCH = 0x7FFFFFFF
 
 SESSION_EVICTION_S = 120.0
 """How long a session is safe from a bigger one, and how long an idle one is kept when the cache is full."""
+
+MAX_CACHED_PARTITIONS = 500_000
+"""Over all sessions; one costs about 300 bytes."""
 
 TopicKey = str | bytes
 """A topic's name below Fetch version 13, its id from there on."""
@@ -151,10 +155,12 @@ class FetchContext:
 class FetchSessionCache:
     """All sessions of this broker, least recently used first."""
 
-    __slots__ = ("_rng", "_sessions", "_slots", "evictions")
+    __slots__ = ("_max_partitions", "_partition_count", "_rng", "_sessions", "_slots", "evictions")
 
-    def __init__(self, slots: int, rng: Rng) -> None:
+    def __init__(self, slots: int, rng: Rng, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
+        self._partition_count = 0
         self._rng = rng
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.evictions = 0
@@ -164,7 +170,7 @@ class FetchSessionCache:
 
     def partition_count(self) -> int:
         """Partitions remembered over all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
+        return self._partition_count
 
     def open(
         self,
@@ -176,21 +182,24 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         privileged: bool,
         now_s: float,
+        max_partitions: int = MAX_CACHED_PARTITIONS,
     ) -> FetchContext:
-        """Match a request with its session.
+        """Match a request with its session. One that would grow beyond `max_partitions` is forgotten.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
-                self._sessions.pop(session_id, None)
+                self._forget(session_id)
             partitions = full_partitions(topics)
             if epoch == FINAL_EPOCH:
                 return FetchContext(list(partitions.values()), None, INVALID_SESSION_ID, False)
-            session = self._create(partitions, privileged, uses_topic_ids, now_s)
+            session = None
+            if len(partitions) <= max_partitions:
+                session = self._create(partitions, privileged, uses_topic_ids, now_s)
             found = INVALID_SESSION_ID if session is None else session.id
             return FetchContext(list(partitions.values()), session, found, False)
-        return self._continue(session_id, epoch, topics, forgotten, uses_topic_ids, now_s)
+        return self._continue(session_id, epoch, topics, forgotten, uses_topic_ids, now_s, max_partitions)
 
     def _continue(
         self,
@@ -200,6 +209,7 @@ class FetchSessionCache:
         forgotten: ForgottenTopics,
         uses_topic_ids: bool,
         now_s: float,
+        max_partitions: int,
     ) -> FetchContext:
         session = self._sessions.get(session_id)
         if session is None:
@@ -209,10 +219,17 @@ class FetchSessionCache:
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if topics or forgotten:
+            before = len(session.partitions)
             session.apply(topics, forgotten)
+            size = len(session.partitions)
+            self._partition_count += size - before
+            if size > before and (size > max_partitions or self._partition_count > self._max_partitions):
+                # The client begins anew with all partitions it wants, and is served without a session at worst.
+                self._forget(session_id)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.last_used_s = now_s
         if not session.partitions:
-            del self._sessions[session_id]
+            self._forget(session_id)
             return FetchContext([], None, INVALID_SESSION_ID, False)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         self._sessions.move_to_end(session_id)
@@ -226,10 +243,18 @@ class FetchSessionCache:
         session = FetchSession(self._new_id(), privileged, uses_topic_ids, now_s)
         session.partitions = partitions
         self._sessions[session.id] = session
+        self._partition_count += len(partitions)
         return session
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
 
     def _make_room(self, privileged: bool, size: int, now_s: float) -> bool:
         sessions = self._sessions
+        if self._partition_count + size > self._max_partitions:
+            return False
         if len(sessions) < self._slots:
             return True
         if not sessions:
@@ -247,7 +272,7 @@ class FetchSessionCache:
             victim = min(candidates, key=lambda session: (session.privileged, len(session.partitions)))
             if (victim.privileged, len(victim.partitions)) >= (privileged, size):
                 return False
-        del sessions[victim.id]
+        self._forget(victim.id)
         self.evictions += 1
         return True
 

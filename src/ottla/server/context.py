@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
+from ottla.common.errors import ProtocolError
 from ottla.controller.driver import Controller
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -19,6 +20,10 @@ from ottla.server.in_flight import InFlight
 from ottla.server.pool_share import PoolShare
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
+
+
+UNKNOWN_PARTITIONS_PER_REQUEST = 1000
+"""A request may name so many partitions more than there are, for clients that know of topics deleted since."""
 
 
 class ReachableBroker(NamedTuple):
@@ -37,6 +42,8 @@ class BrokerContext:
     __slots__ = (
         "_brokers_on",
         "_brokers_on_image",
+        "_partition_limit",
+        "_partition_limit_image",
         "clock",
         "cluster_id",
         "compute_pool",
@@ -93,6 +100,8 @@ class BrokerContext:
         self.in_flight = InFlight()
         self._brokers_on: dict[tuple[str, bool], list[ReachableBroker]] = {}
         self._brokers_on_image: MetadataImage | None = None
+        self._partition_limit = UNKNOWN_PARTITIONS_PER_REQUEST
+        self._partition_limit_image: MetadataImage | None = None
         self.use_config(config)
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -125,6 +134,19 @@ class BrokerContext:
                     found.append(ReachableBroker(broker_id, endpoint.host, endpoint.port, broker.rack, broker.fenced))
             self._brokers_on[(listener_name, include_fenced)] = found
         return found
+
+    def partition_limit(self) -> int:
+        """How many partitions one request or fetch session may name: those that there are, and some more."""
+        image = self.publisher.image
+        if self._partition_limit_image is not image:
+            self._partition_limit_image = image
+            self._partition_limit = image.partition_count() + UNKNOWN_PARTITIONS_PER_REQUEST
+        return self._partition_limit
+
+    def check_partition_count(self, named: int) -> None:
+        """Raise ProtocolError when a request names too many: each costs an answer, made while all others wait."""
+        if named > UNKNOWN_PARTITIONS_PER_REQUEST and named > self.partition_limit():
+            raise ProtocolError(f"a request names {named} partitions, far more than there are")
 
     def alive_brokers(self) -> frozenset[int]:
         """Ids of the brokers that are not fenced."""

@@ -19,6 +19,7 @@ NO_WATERMARK = -1
 
 def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
+    context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     asked_offsets: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         for asked in topic.partitions:

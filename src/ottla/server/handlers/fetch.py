@@ -249,6 +249,7 @@ class DelayedFetch(DelayedOperation):
 def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Answer a fetch, or park it; see the module."""
     message = parse_fetch(request.api_version, buffer, body_start, end)
+    context.check_partition_count(sum([len(partitions) for _, partitions in message.topics]))
     if message.replica_id >= 0:
         return _refuse(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
@@ -260,6 +261,7 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
             uses_topic_ids=request.api_version >= TOPIC_ID_FROM,
             privileged=False,
             now_s=request.started_s,
+            max_partitions=context.partition_limit(),
         )
     except KafkaError as error:
         request.count_error(error.code)

@@ -41,6 +41,7 @@ _FIRST_VERSION_OF = {
 
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
+    context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     times_asked = Counter(
         (topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions
     )

@@ -20,6 +20,7 @@ def handle(
     context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition by itself."""
+    context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     topics = []
     for topic in message.topics:
         answers = []

@@ -68,6 +68,7 @@ class _Append:
 def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
+    context.check_partition_count(sum([len(partitions) for _, partitions in produce.topics]))
     inspected = context.replicas.inspected_topics
     if inspected and any(topic in inspected for topic, _ in produce.topics):
         preparation = Preparation(context, request, produce, buffer)
