@@ -313,6 +313,30 @@ def test_idle_connections_close_and_busy_ones_stay(network, make_frame):
     network.run(body, ConnectionLimits(connections_max_idle_ms=100))
 
 
+def test_an_idle_time_of_nothing_closes_idle_connections_without_turning_all_the_time(network, make_frame):
+    async def body(net):
+        sweeps = 0
+        sweep = connection_module.Connection.sweep
+
+        def counted(connection):
+            nonlocal sweeps
+            sweeps += 1
+            return sweep(connection)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connection_module.Connection, "sweep", counted)
+            client = await net.connect()
+            await net.send(client, make_frame(b"Pb"))
+            begin = net.loop.time()
+            await net.until(lambda: net.loop.time() > begin + 0.2)
+            assert sweeps < 30
+            net.dispatcher.finish()
+            assert await net.response(client) == b"b"
+            assert await net.at_end(client)
+
+    network.run(body, ConnectionLimits(connections_max_idle_ms=0))
+
+
 def test_a_peer_that_never_reads_counts_as_idle(network, make_frame):
     async def body(net):
         client = await net.connect(receive_buffer=4096)

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 64 * 1024
 """One read from a socket; larger buffers were measured to bring nothing."""
 SWEEPS_PER_IDLE_TIME = 8
+MIN_SWEEP_INTERVAL_S = 0.02
 MAX_SWEEP_INTERVAL_S = 30.0
 
 
@@ -198,7 +199,7 @@ class ConnectionSet:
         idle_ms = self.limits.connections_max_idle_ms
         interval = MAX_SWEEP_INTERVAL_S
         if idle_ms >= 0:
-            interval = min(interval, idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
+            interval = min(interval, max(idle_ms / 1000 / SWEEPS_PER_IDLE_TIME, MIN_SWEEP_INTERVAL_S))
         self._sweep_handle = self.loop.call_later(interval, self._sweep, interval)
 
     def _sweep(self, interval: float) -> None:

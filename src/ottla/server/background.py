@@ -1,7 +1,7 @@
 """Periodic steps of a running broker: retention, flushing, checkpoints, removal of deleted files.
 
 Each step runs on the loop and hands its system calls to the pool where they may block. A step that fails is reported
-and runs again at its next time: the broker goes on serving.
+and runs again at its next time: the broker goes on serving. Only a broken invariant goes on to the loop, which ends it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.common.clock import Scheduler, TimerHandle
-from ottla.common.errors import KafkaError
+from ottla.common.errors import InvariantError, KafkaError
 from ottla.server.failures import Failures
+
+
+MIN_INTERVAL_MS = 100
+"""Settings may say 0, or less where Apache Kafka has no lower bound; the loop is not to spend itself on that."""
 
 
 class PeriodicSteps:
@@ -24,8 +28,11 @@ class PeriodicSteps:
         self._timers: dict[str, TimerHandle] = {}
 
     def add(self, name: str, interval_ms: int, step: Callable[[], object]) -> None:
-        """Run `step` every `interval_ms`, for the first time after that long. `name` is unique and shows in the log."""
-        interval_s = interval_ms / 1000
+        """Run `step` every `interval_ms`, `MIN_INTERVAL_MS` at least, for the first time after that long.
+
+        `name` is unique and shows in the log.
+        """
+        interval_s = max(interval_ms, MIN_INTERVAL_MS) / 1000
 
         def run() -> None:
             self._timers[name] = self._scheduler.call_later(interval_s, run)
@@ -33,6 +40,8 @@ class PeriodicSteps:
                 step()
             except (KafkaError, OSError) as error:
                 self._failures.complain(name, str(error))
+            except InvariantError:
+                raise
             except Exception as error:
                 self._failures(name, error)
 

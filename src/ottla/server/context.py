@@ -21,7 +21,6 @@ from ottla.server.pool_share import PoolShare
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
 
-
 UNKNOWN_PARTITIONS_PER_REQUEST = 1000
 """A request may name so many partitions more than there are, for clients that know of topics deleted since."""
 

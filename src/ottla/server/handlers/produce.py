@@ -243,7 +243,7 @@ class Preparation:
     batches, and nothing kept of a batch that was refused but the refusal.
     """
 
-    __slots__ = ("_buffer", "_budget", "_context", "_next", "_prepared", "_produce", "_request", "jobs")
+    __slots__ = ("_budget", "_buffer", "_context", "_next", "_prepared", "_produce", "_request", "jobs")
 
     def __init__(
         self, context: BrokerContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray

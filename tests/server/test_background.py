@@ -1,0 +1,74 @@
+"""Periodic steps: how often they run, and what their failures do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.app.clock import SystemClock
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.server.background import MIN_INTERVAL_MS, PeriodicSteps
+from ottla.server.failures import Failures
+
+
+class Timers:
+    """A scheduler whose timers run when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[float, Callable[[], Any]]] = []
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        raise NotImplementedError
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Any:
+        self.waiting.append((delay, callback))
+        return self
+
+    def cancel(self) -> None:
+        self.waiting.clear()
+
+    def run(self) -> float:
+        """Run the next timer; how long it waited, in seconds."""
+        delay, callback = self.waiting.pop(0)
+        callback()
+        return delay
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1, -(1 << 63), 1])
+def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
+    timers, runs = Timers(), []
+    PeriodicSteps(timers, Failures(SystemClock())).add("step", interval_ms, lambda: runs.append(1))
+    assert [timers.run() * 1000 for _ in range(3)] == [MIN_INTERVAL_MS] * 3
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), OSError(5, "broken"), ValueError("defect")]
+)
+def test_a_step_that_fails_runs_again(error: Exception) -> None:
+    timers, outcomes = Timers(), [error, None]
+
+    def step() -> None:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    PeriodicSteps(timers, Failures(SystemClock())).add("step", 1000, step)
+    timers.run()
+    timers.run()
+    assert not outcomes
+
+
+def test_a_broken_invariant_reaches_the_loop() -> None:
+    timers = Timers()
+
+    def step() -> None:
+        raise InvariantError("planted")
+
+    failures = Failures(SystemClock())
+    PeriodicSteps(timers, failures).add("step", 1000, step)
+    with pytest.raises(InvariantError):
+        timers.run()
+    assert failures.count == 0
