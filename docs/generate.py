@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ottla.common.config_def import markdown
 from ottla.common.config_keys_broker import BROKER_CONFIGS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -39,9 +39,8 @@ BROKER = """
 
 In `server.properties` or by `--set`. Those with the update mode `cluster-wide` also change while the broker runs, by
 `ottla config alter broker`. The defaults are Kafka's, except that `node.id`, `process.roles`, `listeners` and `log.dir`
-have values with which `ottla start` works without a file. `socket.receive.buffer.bytes`, `socket.send.buffer.bytes` and
-`socket.listen.backlog.size` count only where they are set; otherwise the system sizes the buffers, and the backlog is
-1024.
+have values with which `ottla start` works without a file, and that the system sizes the buffers of sockets, with a backlog
+of 1024.
 
 """
 
@@ -49,6 +48,11 @@ INERT = """
 ## Known, without effect
 
 These give one warning at the start, with the reason, and change nothing.
+
+"""
+
+STORED = """
+In the tables above, stored and described, and not acted upon either, like the topic settings that they are defaults of:
 
 """
 
@@ -65,6 +69,7 @@ with another value than the one shown, every other name with `.sasl.` in it or o
 def configuration_page() -> str:
     """The whole page."""
     parts = [HEAD, markdown(TOPIC_CONFIGS), BROKER, markdown(BROKER_CONFIGS), INERT, _inert(INERT_CONFIGS)]
+    parts += [STORED, _inert(STORED_CONFIGS)]
     prefixes = ", ".join(f"`{prefix}`" for prefix in SECURITY_PREFIXES)
     parts += [SECURITY.format(prefixes=prefixes), _security(SECURITY_CONFIGS)]
     return "".join(parts)

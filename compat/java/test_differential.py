@@ -68,6 +68,7 @@ ACCEPTED = (
     Accepted("text of its own", "describe_configs", ".*texts", r".*\.documentation"),
     Accepted("defaults of synonyms too (KIP-226)", "describe_configs", path=r".*synonyms\[.* 5\]", kafka="missing"),
     Accepted("one listener, other defaults", "describe_configs", "broker.*", r".*\[(listeners|log\.dir)\].*"),
+    Accepted("sized by the system", "describe_configs", "broker.*", r".*\[socket\.(send|receive|listen)\..*\].*"),
     Accepted(
         "no controller listener, roles and ids as given",
         "describe_configs",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.broker_configs import BrokerConfig, validate_dynamic
+from ottla.common.config_def import ConfigType
 from ottla.common.config_keys_broker import BROKER_CONFIGS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, STORED_CONFIGS
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
@@ -190,3 +191,11 @@ def test_accessors_refuse_the_wrong_type() -> None:
         config.get_list("node.id")
     with pytest.raises(KeyError):
         config.get("no.such.setting")
+
+
+@pytest.mark.parametrize("name", sorted(STORED_CONFIGS))
+def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
+    text = "true" if BROKER_CONFIGS[name].type is ConfigType.BOOLEAN else "1"
+    config, warnings = BrokerConfig.parse({name: text})
+    assert config.get(name) == 1
+    assert warnings == [f"{name} has no effect: {STORED_CONFIGS[name]}"]

@@ -261,6 +261,19 @@ def test_a_large_request_takes_turns_with_others(server: Server, client: Connect
     assert [answer.base_offset for answer in answers] == list(range(1, 21))
 
 
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 17), ("zstd", -5, 19), ("gzip", 1, -1)])
+def test_the_level_of_a_topics_codec_counts(client: Connection, codec: str, low: int, high: int) -> None:
+    words = [b"%d %s" % (number * number % 977, b"abcdefgh"[number % 7 :]) for number in range(5000)]
+    sizes = []
+    for level in (low, high):
+        client.create_topic(f"t{level}", **{"compression_type": codec, f"compression_{codec}_level": str(level)})
+        assert client.produce(f"t{level}", b" ".join(words)).error_code == 0
+        stored = records_of(client, f"t{level}")
+        sizes.append(len(stored))
+        assert next(next(iter_batches(stored)).records()).value == b" ".join(words)
+    assert sizes[1] < sizes[0]
+
+
 @pytest.mark.parametrize("codec_id", [5, 6, 7])
 def test_a_codec_that_does_not_exist(client: Connection, codec_id: int) -> None:
     for name, configs in (

@@ -57,18 +57,13 @@ class BrokerProcess:
     def __init__(
         self,
         config: BrokerConfig,
-        explicit: frozenset[str],
         loop_name: str,
         ready_file: str | None,
         metrics_port: int | None,
         descriptor_limit: int,
     ) -> None:
-        """`explicit` are the settings that the operator gave; `ready_file` is absolute.
-
-        `descriptor_limit` is how many files and sockets this process may have open.
-        """
+        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open."""
         self._config = config
-        self._explicit = explicit
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
@@ -82,7 +77,7 @@ class BrokerProcess:
         """Start, serve until a signal or a broken invariant, stop; returns the exit code. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
-        bound = bind_listeners(self._config, self._socket_setting("socket.listen.backlog.size", DEFAULT_BACKLOG))
+        bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
         pool = ThreadPool(loop)
@@ -147,13 +142,9 @@ class BrokerProcess:
             bound.listening,
             bound.endpoint,
             connections,
-            send_buffer_bytes=self._socket_setting("socket.send.buffer.bytes", -1),
-            receive_buffer_bytes=self._socket_setting("socket.receive.buffer.bytes", -1),
+            send_buffer_bytes=self._config.get_int("socket.send.buffer.bytes"),
+            receive_buffer_bytes=self._config.get_int("socket.receive.buffer.bytes"),
         )
-
-    def _socket_setting(self, name: str, otherwise: int) -> int:
-        """A setting only where the operator gave it: Kafka's defaults for sockets are worse than the system's."""
-        return self._config.get_int(name) if name in self._explicit else otherwise
 
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""

@@ -47,7 +47,7 @@ def run_broker(options: StartOptions) -> int:
     ready_file = prepare_ready_file(options.ready_file)
     descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()
-    process = BrokerProcess(config, frozenset(settings), loop_name, ready_file, options.metrics_port, descriptor_limit)
+    process = BrokerProcess(config, loop_name, ready_file, options.metrics_port, descriptor_limit)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())

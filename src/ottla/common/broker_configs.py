@@ -23,7 +23,7 @@ from ottla.common.config_def import (
     render,
 )
 from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES
+from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
@@ -87,6 +87,8 @@ class BrokerConfig:
             if name in BROKER_CONFIGS:
                 _check_static_value(BROKER_CONFIGS[name], text)
                 known[name] = text
+                if name in STORED_CONFIGS:
+                    warnings.append(f"{name} has no effect: {STORED_CONFIGS[name]}")
                 continue
             override = _LISTENER_OVERRIDE.fullmatch(name)
             base = override.group(1) if override else name

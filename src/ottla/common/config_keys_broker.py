@@ -1,8 +1,9 @@
-"""The broker settings that take effect: names, types and defaults of Apache Kafka 4.1, texts our own.
+"""The broker settings that can be set and described: names, types and defaults of Apache Kafka 4.1, texts our own.
 
-Deviations from Kafka's defaults, each so that `ottla start` works without a file: `node.id` 1, `process.roles`
-broker and controller, `listeners` on the loopback address, `log.dir` under the working directory. Settings that
-Kafka knows and that have no effect here yet are in `config_keys_inert`, with the reason.
+Deviations from Kafka's defaults: so that `ottla start` works without a file, `node.id` 1, `process.roles` broker and
+controller, `listeners` on the loopback address, `log.dir` under the working directory; and socket buffers that the
+system sizes, with a backlog of 1024, since Kafka's are small for both. Which of these are stored and not acted upon,
+and what Kafka knows beside them, says `config_keys_inert` with the reasons.
 """
 
 from __future__ import annotations
@@ -373,21 +374,21 @@ _NETWORK = [
     _fixed(
         "socket.receive.buffer.bytes",
         ConfigType.INT,
-        102_400,
-        "SO_RCVBUF of client connections; -1 leaves it to the operating system.",
+        -1,
+        "SO_RCVBUF of client connections; -1 leaves it to the operating system, which adapts it to the path.",
         importance=Importance.HIGH,
     ),
     _fixed(
         "socket.send.buffer.bytes",
         ConfigType.INT,
-        102_400,
-        "SO_SNDBUF of client connections; -1 leaves it to the operating system.",
+        -1,
+        "SO_SNDBUF of client connections; -1 leaves it to the operating system, which adapts it to the path.",
         importance=Importance.HIGH,
     ),
     _fixed(
         "socket.listen.backlog.size",
         ConfigType.INT,
-        50,
+        1024,
         "Connections that may wait to be accepted on each listener.",
         at_least(1),
     ),

@@ -1,7 +1,8 @@
 """Settings of Apache Kafka 4.1 that have no effect here, with the reason that the one warning gives.
 
 `INERT_CONFIGS` start with a warning. `SECURITY_CONFIGS` would leave the operator believing in a protection that is
-not there, so a value other than the one that asks for nothing refuses to start.
+not there, so a value other than the one that asks for nothing refuses to start. `STORED_CONFIGS` are in the tables,
+can be set and described, and are not acted upon; the broker's own give the same warning.
 """
 
 from __future__ import annotations
@@ -147,6 +148,20 @@ def _by_name(reasons: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 INERT_CONFIGS: Mapping[str, str] = _by_name(_REASONS)
 """Why each of these settings has no effect."""
+
+STORED_CONFIGS: Mapping[str, str] = _by_name(
+    (
+        (
+            "there is no log cleaner yet",
+            "log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms "
+            "log.cleaner.min.cleanable.ratio",
+        ),
+        ("there is no tiered storage yet", "log.local.retention.bytes log.local.retention.ms"),
+        ("blocks are reserved as a segment grows", "log.preallocate"),
+        ("a partition has one replica", "unclean.leader.election.enable"),
+    )
+)
+"""Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
 
 SECURITY_CONFIGS: Mapping[str, str | None] = {
     "allow.everyone.if.no.acl.found": "true",

@@ -12,7 +12,6 @@ from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.server.failures import Failures
 
-
 MIN_INTERVAL_MS = 100
 """Settings may say 0, or less where Apache Kafka has no lower bound; the loop is not to spend itself on that."""
 

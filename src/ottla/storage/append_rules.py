@@ -25,7 +25,7 @@ from ottla.record.batch import (
     BatchView,
 )
 from ottla.record.checksum import crc32c
-from ottla.record.compression import CODEC_IDS, DEFAULT_MAX_BYTES, compress, decompress
+from ottla.record.compression import CODEC_IDS, DEFAULT_MAX_BYTES, GZIP, LZ4, ZSTD, compress, decompress
 from ottla.record.errors import InvalidRecord
 from ottla.record.validate import check_batch
 from ottla.record.walk import first_null_key, walk_records
@@ -167,7 +167,7 @@ def recompress(buffer: bytearray, start: int, end: int, config: LogConfig) -> by
 def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> bytearray:
     """A batch of the decompressed `body` with the topic's codec."""
     codec_id = CODEC_IDS[_codec_name(config.compression_type)]
-    payload = compress(codec_id, body)
+    payload = compress(codec_id, body, _level(codec_id, config))
     fields = list(header)
     fields[1] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
     fields[5] = header[5] & ~COMPRESSION_MASK | codec_id
@@ -176,3 +176,10 @@ def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> byt
     with memoryview(batch) as view:
         CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
     return batch
+
+
+def _level(codec_id: int, config: LogConfig) -> int | None:
+    """The level that the topic asks for; None is the codec's default."""
+    if codec_id == GZIP:
+        return None if config.compression_gzip_level == -1 else config.compression_gzip_level
+    return {LZ4: config.compression_lz4_level, ZSTD: config.compression_zstd_level}.get(codec_id)
