@@ -9,6 +9,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.storage.flush import request_closing_flush
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -185,6 +186,12 @@ def test_open_files_are_bounded(fakes, disk, clock):
     assert disk.open_count == 0
 
 
+def contents(disk) -> dict[str, bytes]:
+    """All files that are in use."""
+    files = {name: inode for name, inode in disk._names.items() if inode is not None}
+    return {name: bytes(inode.data) for name, inode in files.items() if not name.endswith(".deleted")}
+
+
 class TestFlush:
     def test_requests_of_the_meantime_share_the_next_sync(self, fakes, clock, disk, manager):
         pool, done = fakes.Pool(), []
@@ -232,6 +239,81 @@ class TestFlush:
         assert manager.offline is not None
         with pytest.raises(KafkaError):
             manager.create_log("other", 0, TOPIC_ID)
+        manager.shutdown()
+        assert not disk.exists("/data/.kafka_cleanshutdown")
+
+    def test_a_stop_syncs_what_may_be_lost_and_nothing_else(self, fakes, disk, clock, manager):
+        """A thousand new partitions with seven syncs each made a stop take seconds."""
+        for index in range(3):
+            manager.create_log("t", index, TOPIC_ID).assign_leader_epoch(0)
+        put(fakes, manager.get_log("t", 1), clock)
+        synced = []
+        disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
+        manager.shutdown()
+        metadata = [f"/data/t-{index}/partition.metadata" for index in range(3)]
+        written = ["/data/t-1/00000000000000000000.log", "/data/t-1/00000000000000000000.timeindex"]
+        assert sorted(synced) == sorted(metadata + written)
+        manager = fakes.open_manager(disk, clock)
+        for index in range(3):
+            manager.get_log("t", index).assign_leader_epoch(1)
+        synced.clear()
+        manager.shutdown()
+        assert synced == [], "nothing but leader epochs changed, and those have a file that is replaced durably"
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_power_failure_after_a_clean_stop_takes_nothing(self, fakes, disk, clock, seed):
+        config = LogConfig(segment_bytes=300, index_interval_bytes=90)
+        manager = fakes.open_manager(disk, clock, config=config)
+        rng, before = fakes.Rng(seed + 1), {}
+        for life in range(4):
+            for index in range(4):
+                log = manager.create_log("t", index, TOPIC_ID)
+                log.assign_leader_epoch(life)
+                for _ in range(rng.randrange(7)):
+                    put(fakes, log, clock)
+                if rng.randrange(4) == 0:
+                    log.truncate_to(rng.randrange(log.log_end_offset + 1))
+                before[index] = fakes.read_log(log), log.log_end_offset
+            manager.shutdown()
+            files = contents(disk)
+            disk.crash(rng)
+            assert contents(disk) == files
+            manager = fakes.open_manager(disk, clock, config=config)
+            assert manager.had_clean_shutdown
+            for index, expected in before.items():
+                log = manager.get_log("t", index)
+                assert (fakes.read_log(log), log.log_end_offset) == expected
+
+    def test_a_stop_may_flush_in_the_pool_first(self, fakes, disk, clock, manager):
+        pool, done = fakes.Pool(), []
+        for index in range(3):
+            put(fakes, manager.create_log("t", index, TOPIC_ID), clock)
+        for log in manager.logs():
+            log.request_flush(pool, done.append)
+        pool.run_all()
+        for log in manager.logs():
+            request_closing_flush(log, pool, done.append)
+        pool.run_all()
+        assert done == [None] * 6
+        assert disk.open_count <= 9
+        synced = []
+        disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
+        manager.shutdown()
+        assert synced == []
+        assert disk.open_count == 0
+        manager = fakes.open_manager(disk, clock)
+        assert manager.had_clean_shutdown
+        assert [log.log_end_offset for log in manager.logs()] == [1, 1, 1]
+
+    def test_a_stop_that_can_not_sync_is_not_clean(self, fakes, disk, clock, manager):
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID)
+        put(fakes, log, clock)
+        disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "fsync" else None
+        request_closing_flush(log, pool, done.append)
+        pool.run_all()
+        disk.fault = lambda action, path: None
+        assert [error.errno for error in done] == [errno.EIO]
         manager.shutdown()
         assert not disk.exists("/data/.kafka_cleanshutdown")
 

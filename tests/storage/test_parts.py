@@ -186,7 +186,7 @@ class TestDescriptors:
         folder = folder_on(fakes, limit=2)
         descriptors = [Descriptor(folder, f"f{number}") for number in range(5)]
         for descriptor in descriptors:
-            descriptor.create()
+            descriptor.create_empty()
         assert folder.disk.open_count == 2
         files = [descriptor.pin() for descriptor in descriptors]
         assert folder.disk.open_count == 5

@@ -4,15 +4,20 @@ The manager owns the set: `apply` is called for each published image with what c
 tells partitions who leads. A lookup for produce or fetch is two dictionary reads, by name or by id alike. A partition
 begins with the high watermark of `replication-offset-checkpoint`, which the log manager reads and writes.
 
+Opening a log makes files, so a step of the metadata that brings many partitions is worked off over several turns of the
+loop, in the order of the metadata and with what the newest image says. Until its turn a partition answers
+NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`.
+
 Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from ottla.common.clock import BlockingPool
+from ottla.common.clock import BlockingPool, Clock, Scheduler
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
@@ -27,6 +32,9 @@ from ottla.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
+OPENING_SLICE_S = 0.005
+"""How long one turn of the loop may open logs, but for the last of them."""
+
 TopicProperties = Callable[[Mapping[str, str]], Mapping[str, str]]
 """A topic's overrides to its effective settings (`BrokerConfig.topic_properties`)."""
 
@@ -35,11 +43,19 @@ class ReplicaManager:
     """The partitions of one broker."""
 
     __slots__ = (
+        "_clock",
         "_image",
         "_logs",
         "_node_id",
+        "_opening",
+        "_opening_config",
+        "_opening_number",
+        "_opening_scheduled",
+        "_opening_waiters",
         "_pool",
         "_purgatory",
+        "_scheduler",
+        "_stopped",
         "_topic_properties",
         "_topics",
         "_unopened",
@@ -53,17 +69,30 @@ class ReplicaManager:
         purgatory: Purgatory,
         pool: BlockingPool,
         topic_properties: TopicProperties,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
     ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._purgatory = purgatory
         self._pool = pool
+        self._clock = clock
+        self._scheduler = scheduler
         self._topic_properties = topic_properties
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         """Each topic's partitions under its name and under its id: both keys share one dictionary."""
         self._unopened: dict[tuple[Uuid, int], None] = {}
         """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
+        self._opening: dict[tuple[Uuid, int], int] = {}
+        """Partitions that belong here and whose log is still to be opened, by rising number."""
+        self._opening_number = 0
+        self._opening_scheduled = False
+        self._opening_waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        """Who waits until every partition below a number was opened."""
+        self._opening_config: tuple[MetadataImage, Uuid, LogConfig] | None = None
+        self._stopped = False
         self.inspected_topics: dict[TopicKey, None] = {}
         """Topics, by name and by id, whose settings may make an append decompress or compress."""
 
@@ -86,7 +115,7 @@ class ReplicaManager:
         partition = known.partitions.get(index)
         if partition is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._node_id in partition.replicas:
+        if (known.topic_id, index) in self._unopened:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -121,19 +150,37 @@ class ReplicaManager:
             logger.warning("%s belongs to no topic of this cluster; its data is kept in %s", log.name, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Follow one step of the metadata, the first of which names everything there is."""
+        """Follow one step of the metadata, the first of which names everything there is.
+
+        New partitions may come up only after this returned: see `when_opened`.
+        """
         self._image = image
         for topic in changes.deleted_topics:
             self._remove(topic)
         for topic, index in changes.changed_partitions:
-            self._update(image, topic, index)
+            self._update(topic, index)
         for resource in changes.changed_configs:
             if resource.type == resource.type.TOPIC:
                 self._reconfigure(image, resource.name)
+        self._open_waiting()
+
+    def when_opened(self, done: Callable[[], None]) -> None:
+        """Call `done` once every partition that the metadata has brought so far was opened or given up."""
+        if self._opening:
+            self._opening_waiters.append((self._opening_number, done))
+        else:
+            done()
+
+    def stop(self) -> None:
+        """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed."""
+        self._stopped = True
+        self._opening.clear()
+        self._release_waiters()
 
     def use_topic_properties(self, topic_properties: TopicProperties) -> None:
         """The broker's own settings changed, and with them the defaults of topics."""
         self._topic_properties = topic_properties
+        self._opening_config = None
         for topic in self._image.topics:
             self._reconfigure(self._image, topic)
 
@@ -155,24 +202,59 @@ class ReplicaManager:
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
         return LogConfig.from_properties(self._topic_properties(image.topic_configs(topic)))
 
-    def _update(self, image: MetadataImage, topic: TopicImage, index: int) -> None:
+    def _update(self, topic: TopicImage, index: int) -> None:
         state = topic.partitions[index]
         if self._node_id not in state.replicas:
+            return
+        partition = self._topics.get(topic.topic_id, {}).get(index)
+        if partition is not None:
+            partition.update_state(_partition_state(state))
+        elif not self._stopped and (topic.topic_id, index) not in self._opening:
+            self._opening[topic.topic_id, index] = self._opening_number
+            self._opening_number += 1
+
+    def _open_waiting(self) -> None:
+        if self._opening and not self._opening_scheduled:
+            self._open_some()
+
+    def _open_some(self) -> None:
+        """Open logs for one slice of time, and go on in the next turn of the loop."""
+        self._opening_scheduled = False
+        until = self._clock.monotonic() + OPENING_SLICE_S
+        while self._opening:
+            key = next(iter(self._opening))
+            topic = self._image.topic_by_id(key[0])
+            if topic is not None and self._node_id in topic.partitions[key[1]].replicas:
+                self._open(topic, key[1])
+            del self._opening[key]
+            if self._clock.monotonic() >= until:
+                break
+        if self._opening:
+            self._opening_scheduled = True
+            self._scheduler.call_soon(self._open_some)
+        else:
+            self._opening_config = None
+        self._release_waiters()
+
+    def _release_waiters(self) -> None:
+        waiters = self._opening_waiters
+        while waiters and (not self._opening or next(iter(self._opening.values())) >= waiters[0][0]):
+            waiters.popleft()[1]()
+
+    def _open(self, topic: TopicImage, index: int) -> None:
+        """Bring up one partition, with the state and the settings of the newest image."""
+        partition = self._create(topic, index)
+        if partition is None:
             return
         partitions = self._topics.get(topic.topic_id)
         if partitions is None:
             partitions = {}
             self._topics[topic.name] = self._topics[topic.topic_id] = partitions
-        partition = partitions.get(index)
-        if partition is None:
-            partition = self._create(image, topic, index)
-            if partition is None:
-                return
-            partitions[index] = partition
-        partition.update_state(_partition_state(state))
+        partitions[index] = partition
+        partition.update_state(_partition_state(topic.partitions[index]))
 
-    def _create(self, image: MetadataImage, topic: TopicImage, index: int) -> Partition | None:
-        config = self._log_config(image, topic.name)
+    def _create(self, topic: TopicImage, index: int) -> Partition | None:
+        config = self._config_to_open(topic)
         try:
             log = self._logs.create_log(topic.name, index, topic.topic_id, config)
         except KafkaError as error:
@@ -192,6 +274,15 @@ class ReplicaManager:
             topic.name, index, topic.topic_id, log, self._node_id, self._purgatory, self._pool, high_watermark
         )
 
+    def _config_to_open(self, topic: TopicImage) -> LogConfig:
+        """The settings of a topic, read once for all of its partitions."""
+        cached = self._opening_config
+        if cached is not None and cached[0] is self._image and cached[1] == topic.topic_id:
+            return cached[2]
+        config = self._log_config(self._image, topic.name)
+        self._opening_config = (self._image, topic.topic_id, config)
+        return config
+
     def open_missing(self) -> None:
         """Try again what could not be opened: a full disk may have space by now. Called now and then."""
         for topic_id, index in list(self._unopened):
@@ -199,9 +290,12 @@ class ReplicaManager:
             if topic is None:
                 del self._unopened[topic_id, index]
             else:
-                self._update(self._image, topic, index)
+                self._update(topic, index)
+        self._open_waiting()
 
     def _remove(self, topic: TopicImage) -> None:
+        for index in topic.partitions:
+            self._opening.pop((topic.topic_id, index), None)
         partitions = self._topics.pop(topic.topic_id, None)
         if partitions is None:
             return

@@ -37,6 +37,8 @@ from ottla.server.failures import Failures
 from ottla.server.gauges import register_gauges
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
+from ottla.storage.flush import request_closing_flush
+from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 
@@ -44,6 +46,8 @@ FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
 PURGE_INTERVAL_MS = 15_000
 REOPEN_INTERVAL_MS = 5_000
+CLOSING_FLUSHES = 64
+"""Logs that a stop flushes at once."""
 
 
 class Broker:
@@ -139,6 +143,9 @@ class Broker:
             await registered
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        context.replicas.when_opened(lambda: _resolving(opened)(None))
+        await opened
         self._dispatcher = RequestDispatcher(context, BROKER_APIS)
         register_gauges(self._registry, context, self._logs)
         self._start_steps(config)
@@ -165,7 +172,15 @@ class Broker:
 
     def _make_context(self, controller: Controller, config: BrokerConfig) -> BrokerContext:
         purgatory = Purgatory(self._scheduler, self._failures)
-        replicas = ReplicaManager(config.node_id, self._logs, purgatory, self._pool, config.topic_properties)
+        replicas = ReplicaManager(
+            config.node_id,
+            self._logs,
+            purgatory,
+            self._pool,
+            config.topic_properties,
+            clock=self._clock,
+            scheduler=self._scheduler,
+        )
         return BrokerContext(
             config=config,
             cluster_id=self.cluster_id,
@@ -236,6 +251,7 @@ class Broker:
         if self._dispatcher is not None:
             self._dispatcher.stop()
         if self._context is not None:
+            self._context.replicas.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.
             await self._context.in_flight.drained()
         await self._flush_all()
@@ -251,16 +267,23 @@ class Broker:
         self._logs.shutdown()
 
     async def _flush_all(self) -> None:
-        """Wait until no flush is under way and everything is durable; a failed one is the log manager's to report."""
+        """Wait until no flush is under way and everything is durable; a failed one is the log manager's to report.
+
+        Some logs at once, since concurrent syncs share the journal's commits; not all, since each holds files open.
+        """
+        logs = [log for log in self._logs.logs() if not log.failed]
+        for start in range(0, len(logs), CLOSING_FLUSHES):
+            waiting = [self._flush_for_close(log) for log in logs[start : start + CLOSING_FLUSHES]]
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _flush_for_close(self, log: Log) -> None:
         loop = asyncio.get_running_loop()
-        waiting: list[asyncio.Future[None]] = []
-        for log in self._logs.logs():
-            if log.failed:
-                continue
-            done: asyncio.Future[None] = loop.create_future()
-            waiting.append(done)
-            log.request_flush(self._pool, _resolving(done))
-        await asyncio.gather(*waiting, return_exceptions=True)
+        flushed: asyncio.Future[None] = loop.create_future()
+        log.request_flush(self._pool, _resolving(flushed))
+        await flushed
+        ready: asyncio.Future[None] = loop.create_future()
+        request_closing_flush(log, self._pool, _resolving(ready))
+        await ready
 
 
 def _with_dynamic(config: BrokerConfig, image: MetadataImage) -> BrokerConfig:

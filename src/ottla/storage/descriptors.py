@@ -81,13 +81,15 @@ class Folder:
 class Descriptor:
     """One file of a folder, opened on demand."""
 
-    __slots__ = ("_closed", "_file", "_folder", "_name", "pins")
+    __slots__ = ("_closed", "_file", "_folder", "_name", "made_empty", "pins")
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder
         self._name = name
         self._file: File | None = None
         self._closed = False
+        self.made_empty = False
+        """The file was made by `create_empty` and held nothing before; writes don't change this."""
         self.pins = 0
 
     @property
@@ -107,11 +109,15 @@ class Descriptor:
         descriptors.add(self)
         return file
 
-    def create(self) -> None:
-        """Make the file and open it."""
+    def create_empty(self) -> None:
+        """Make the file and open it; what a crash may have left under its name is cut off."""
         descriptors = self._folder.descriptors
-        self._file = descriptors.disk.open(self.path, create=True)
+        file = self._file = descriptors.disk.open(self.path, create=True)
         descriptors.add(self)
+        if file.size():
+            file.truncate(0)
+        else:
+            self.made_empty = True
 
     def renamed(self, name: str) -> None:
         """The file got another name in the same folder; an open descriptor stays good."""

@@ -42,7 +42,10 @@ class FlushTask:
         loose_paths: list[str],
         folder: str | None,
     ) -> None:
-        """`loose_paths` are files written without a descriptor that is kept; `folder` is synced when given."""
+        """`loose_paths` are files written without a descriptor that is kept; `folder` is synced when given.
+
+        `atomic_writes` are files of that folder.
+        """
         self._log = log
         self._disk: Disk = log.disk
         self._files: list[File] = []
@@ -74,7 +77,7 @@ class FlushTask:
                 loose.close()
         for path, data in self._atomic_writes:
             self._disk.write_atomic(path, data)
-        if self._folder is not None:
+        if self._folder is not None and not self._atomic_writes:  # each of those synced the folder
             self._disk.fsync_dir(self._folder)
 
     def finish(self, error: BaseException | None) -> None:
@@ -86,6 +89,27 @@ class FlushTask:
         for descriptor in self._pinned:
             descriptor.unpin()
         self._pinned = []
+
+
+def request_closing_flush(log: Log, pool: BlockingPool, done: FlushDone) -> None:
+    """Do in the pool what `Log.close` would do on the loop, then `done(error)`; no other flush may be under way.
+
+    A failure leaves the log marked as failed or `close` to meet it again.
+    """
+    try:
+        task = log.prepare_flush(closing=True)
+    except OSError as error:
+        done(error)
+        return
+    if task is None:
+        done(None)
+        return
+
+    def finished(_: None, error: BaseException | None) -> None:
+        task.finish(error)
+        done(error)
+
+    pool.submit(task.run, finished)
 
 
 class Flusher:

@@ -34,7 +34,7 @@ class IndexCorruption(Exception):
 class SparseIndex:
     """What both indexes share: fixed-size entries in a file, the newest of them in memory."""
 
-    __slots__ = ("_block", "_block_first", "_descriptor", "_pending", "_stored", "_torn", "base_offset")
+    __slots__ = ("_block", "_block_first", "_descriptor", "_pending", "_stored", "_torn", "base_offset", "dirty")
 
     _FORMAT = Struct(">ii")
     _SUFFIX = INDEX_SUFFIX
@@ -47,11 +47,14 @@ class SparseIndex:
         self._torn = False
         self._block = b""
         self._block_first = 0
+        self.dirty = False
+        """The file was changed since its last sync. One that is taken up was synced before the recovery point passed it
+        or by a clean stop; where neither is so it is made anew."""
 
     def create(self) -> None:
         """Make an empty file, cutting what may be there."""
-        self._descriptor.create()
-        self._descriptor.file().truncate(0)
+        self._descriptor.create_empty()
+        self.dirty = not self._descriptor.made_empty
 
     def open(self) -> None:
         """Take up the file as it is. Raises FileNotFoundError, IndexCorruption."""
@@ -90,6 +93,7 @@ class SparseIndex:
         if not self._pending:
             return
         file = self._descriptor.file()
+        self.dirty = True
         if self._torn:
             file.truncate(self._stored * self._FORMAT.size)
             self._torn = False
@@ -156,6 +160,7 @@ class SparseIndex:
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
         if count < self._stored:
+            self.dirty = True
             self._descriptor.file().truncate(count * self._FORMAT.size)
             self._stored = count
             self._pending = bytearray()

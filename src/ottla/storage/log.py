@@ -534,27 +534,33 @@ class Log:
     def prepare_flush(self, *, closing: bool = False) -> FlushTask | None:
         """What makes everything up to the log end durable; None when it is. Its `run` blocks, `finish` must follow.
 
-        `closing` includes the indexes of the active segment, which the start after a clean stop trusts.
+        `closing` makes the log ready for the start after a clean stop, which trusts the indexes of the active segment
+        too and finds the producers in a snapshot.
 
         Raises OSError, and InvariantError while another flush of this log is under way.
         """
         if self._flush_in_flight:
             raise InvariantError(f"two flushes of {self.name} at once")
-        owed = self.recovery_point < self.log_end_offset or self._unsynced_paths or self.epochs.dirty
-        if not owed and not closing:
+        if closing:
+            if not self._changed:
+                return None
+            self.segments[-1].become_inactive()
+            self._write_snapshot()
+        elif not (self.recovery_point < self.log_end_offset or self._unsynced_paths or self.epochs.dirty):
             return None
-        number = self.segment_number(self.recovery_point)
-        descriptors = []
-        for segment in self.segments[number:]:
-            descriptors.append(segment.log_descriptor)
-            if closing or segment is not self.segments[-1]:
-                # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
-                segment.write_indexes()
-                descriptors += [segment.offset_index.descriptor, segment.time_index.descriptor]
+        # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
+        segments = self.segments[self.segment_number(self.recovery_point) :]
+        indexed = segments if closing else segments[:-1]
+        data = self.recovery_point < self.log_end_offset
+        descriptors = [
+            descriptor
+            for segment in segments
+            for descriptor in segment.files_to_sync(data=data, indexes=closing or segment is not segments[-1])
+        ]
         atomic_writes = []
         if self.epochs.dirty:
-            data = format_epochs(self.epochs.entries())
-            atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), data))
+            content = format_epochs(self.epochs.entries())
+            atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), content))
         task = FlushTask(
             self,
             self.log_end_offset,
@@ -563,6 +569,10 @@ class Log:
             loose_paths=self._unsynced_paths,
             folder=self.directory if self._folder_changed else None,
         )
+        for segment in indexed:
+            segment.indexes_synced()
+        if closing:
+            self._changed = False
         self.epochs.dirty = False
         self._unsynced_paths = []
         self._folder_changed = False
@@ -587,19 +597,18 @@ class Log:
         """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
             task = self.prepare_flush(closing=closing)
-            if task is None:
-                return
-            try:
-                task.run()
-            except OSError as error:
-                task.finish(error)
-                raise
-            task.finish(None)
         except OSError as error:
-            self._failed = True
+            raise self._storage_error(error, "a flush") from error
+        if task is None:
+            return
+        try:
+            task.run()
+        except OSError as error:
+            task.finish(error)
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"a flush of {self.name} failed: {error.strerror}"
             ) from error
+        task.finish(None)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
         """Call `done(None)` once everything appended so far is durable; requests of the meantime share one sync."""
@@ -759,13 +768,8 @@ class Log:
         """Let go of all files. With `clean`, everything is on disk and durable first, so that the next start can trust
         it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
         try:
-            if clean and self._changed and not self._failed:
-                self.segments[-1].become_inactive()
-                self._write_snapshot()
+            if clean and not self._failed:
                 self.flush(closing=True)
-                self._changed = False
-        except OSError as error:
-            raise self._storage_error(error, "closing") from error
         finally:
             self._closed = True
             for segment in self.segments:

@@ -135,8 +135,7 @@ class Segment:
     def create(cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int) -> Segment:
         """Make the files of an empty segment, cutting what a crash may have left under their names."""
         segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes)
-        segment._log.create()
-        segment._log.file().truncate(0)
+        segment._log.create_empty()
         segment._index = OffsetIndex(folder, base_offset)
         segment._index.create()
         segment._time_index = TimeIndex(folder, base_offset)
@@ -150,6 +149,28 @@ class Segment:
     @property
     def log_descriptor(self) -> Descriptor:
         return self._log
+
+    def files_to_sync(self, *, data: bool, indexes: bool) -> list[Descriptor]:
+        """The files that may hold what is not durable, with everything of the indexes written; raises OSError.
+
+        `data`: the log file was appended to or cut since its last sync. An empty file that nothing was ever written to
+        has no content to lose, and its name is the directory's.
+        """
+        files = []
+        if data and (self.size_bytes or self.truncation_count or not self._log.made_empty):
+            files.append(self._log)
+        if indexes:
+            self.write_indexes()
+            files += [
+                index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty
+            ]
+        return files
+
+    def indexes_synced(self) -> None:
+        """A sync of `files_to_sync` begins; should it fail, the log is used no more."""
+        for index in (self._index, self._time_index):
+            if index is not None:
+                index.dirty = False
 
     @property
     def offset_index(self) -> OffsetIndex:

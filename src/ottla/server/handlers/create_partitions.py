@@ -17,8 +17,13 @@ from ottla.server.request import Request
 
 
 def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(context, request, lambda image, controller: handle_create_partitions(image, message, controller))
+    """Hand the request to the controller; the channel parks until the change is committed and the logs are open."""
+    submit(
+        context,
+        request,
+        lambda image, controller: handle_create_partitions(image, message, controller),
+        makes_partitions=True,
+    )
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:

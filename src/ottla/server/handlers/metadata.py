@@ -2,7 +2,7 @@
 
 Version notes: 0 asks for all topics by an empty list, from 1 on by a null one; 4 says whether topics may be created;
 10 and later carry topic ids, 12 can ask by id. A topic that may be created is created before the answer, so that the
-client needs no second round; the channel parks until then.
+client needs no second round; the channel parks until then, and until its partitions are open.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
             problems = dict.fromkeys(missing, error.code)
         elif error is None and response is not None:
             problems = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
-        request.answer(lambda: _describe(context, request, message, problems))
+        context.replicas.when_opened(lambda: request.answer(lambda: _describe(context, request, message, problems)))
 
     context.controller.submit(create, created)
     return None

@@ -1,4 +1,7 @@
-"""How a request that changes metadata waits: its channel parks until the quorum driver has committed the records."""
+"""How a request that changes metadata waits: its channel parks until the quorum driver has committed the records.
+
+One that makes partitions also waits until this broker has opened them, so that its client can use them at once.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from ottla.server.request import Request
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
 
-def submit(context: BrokerContext, request: Request, operation: Operation) -> None:
+def submit(context: BrokerContext, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
     """Run `operation` in the controller's order and answer with its response once its records are committed."""
 
     def done(response: object | None, error: BaseException | None) -> None:
-        request.answer(lambda: _outcome(request, response, error))
+        if error is None and makes_partitions:
+            context.replicas.when_opened(lambda: request.answer(lambda: _outcome(request, response, None)))
+        else:
+            request.answer(lambda: _outcome(request, response, error))
 
     context.controller.submit(operation, done)
 
