@@ -1,0 +1,109 @@
+"""Records of `__consumer_offsets`: typed on one side, key and value bytes on the other.
+
+A key is the kind of record as a 16-bit integer and the key's body, always in its version 0. A value is its version as a
+16-bit integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.3
+writes, and read in every version that is declared. Records of kind 0, which brokers before Kafka 0.9 wrote, read as
+kind 1. Kinds that are not declared (share and streams groups) read as None: whoever replays skips them, so that data of
+a newer broker does not stop this one, and the log keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, NamedTuple
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import KafkaError, ProtocolError
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
+from ottla.protocol.messages.coordinator_records import (
+    COORDINATOR_RECORDS,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.protocol.schema import schema_of
+
+NO_TIMESTAMP = -1
+
+_INT16 = Struct(">h")
+_KINDS: Mapping[type, int] = {key: kind for kind, (key, _) in COORDINATOR_RECORDS.items()}
+_VALUE_OF_KEY: Mapping[type, type] = dict(COORDINATOR_RECORDS.values())
+_GROUP_METADATA_VERSION = 3
+_OFFSET_COMMIT_VERSION = 4
+_OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
+
+
+class GroupRecord(NamedTuple):
+    """One record: a key message of `protocol.messages.coordinator_records` and its value message, None: tombstone."""
+
+    key: Any
+    value: Any
+
+
+def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of the log record."""
+    key = bytearray(_INT16.pack(_KINDS[type(record.key)]))
+    write_message(record.key, 0, key)
+    if record.value is None:
+        return bytes(key), None
+    version = _write_version(record.value)
+    value = bytearray(_INT16.pack(version))
+    write_message(record.value, version, value)
+    return bytes(key), bytes(value)
+
+
+def _write_version(value: Any) -> int:
+    if isinstance(value, OffsetCommitValue):
+        with_expiry = value.expire_timestamp != NO_TIMESTAMP
+        return _OFFSET_COMMIT_VERSION_WITH_EXPIRY if with_expiry else _OFFSET_COMMIT_VERSION
+    return _GROUP_METADATA_VERSION if isinstance(value, GroupMetadataValue) else 0
+
+
+def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
+    """Inverse of `encode_record`; None for a kind that is not known. Raises ProtocolError for damaged bytes."""
+    if len(key) < _INT16.size:
+        raise ProtocolError(f"a coordinator record has a key of {len(key)} bytes")
+    kind = _INT16.unpack_from(key)[0]
+    classes = COORDINATOR_RECORDS.get(kind)
+    if classes is None:
+        return None
+    key_message = _body(classes[0], 0, key)
+    if value is None:
+        return GroupRecord(_current_key(key_message), None)
+    if len(value) < _INT16.size:
+        raise ProtocolError(f"a coordinator record has a value of {len(value)} bytes")
+    version = _INT16.unpack_from(value)[0]
+    if version < 0:
+        raise ProtocolError(f"{classes[1].__name__} of version {version}")
+    value_message = _body(classes[1], version, value)
+    if isinstance(value_message, LegacyOffsetCommitValue):
+        value_message = OffsetCommitValue(
+            offset=value_message.offset,
+            metadata=value_message.metadata,
+            commit_timestamp=value_message.commit_timestamp,
+        )
+    return GroupRecord(_current_key(key_message), value_message)
+
+
+def _current_key(key: Any) -> Any:
+    if isinstance(key, LegacyOffsetCommitKey):
+        return OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+    return key
+
+
+def _body(cls: type, version: int, data: Buffer) -> Any:
+    """The message behind the leading 16 bits; a version above those declared is refused, as nothing skips its fields."""
+    end = len(data)
+    try:
+        message, position = read_message(cls, version, data, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
+    except KafkaError as error:
+        known = schema_of(cls).versions
+        raise ProtocolError(
+            f"{cls.__name__} of version {version}: versions {known.low} to {known.high} are known"
+        ) from error
+    if position != end:
+        raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} bytes too many")
+    return message
