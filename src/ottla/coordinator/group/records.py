@@ -95,7 +95,7 @@ def _current_key(key: Any) -> Any:
 
 
 def _body(cls: type, version: int, data: Buffer) -> Any:
-    """The message behind the leading 16 bits; a version above those declared is refused, as nothing skips its fields."""
+    """The message behind the leading 16 bits; a version above those declared is refused."""
     end = len(data)
     try:
         message, position = read_message(cls, version, data, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
