@@ -11,6 +11,7 @@ only while this broker leads. Left out: what requests look like (server), file h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool
@@ -24,6 +25,9 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 
 READ_COMMITTED = 1
+
+HighWatermarkListener = Callable[[int, int], None]
+"""Called with the partition's number and its high watermark after each rise, also from inside an append."""
 
 
 class PartitionState(NamedTuple):
@@ -54,6 +58,7 @@ class Partition:
         "appended_bytes",
         "fetch_watch",
         "high_watermark",
+        "high_watermark_listener",
         "index",
         "is_leader",
         "leader_epoch_start_offset",
@@ -87,6 +92,8 @@ class Partition:
         self.offline = False
         self.leader_epoch_start_offset = 0
         self.high_watermark = log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.high_watermark_listener: HighWatermarkListener | None = None
+        """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
         self.produce_watch = Watch()
         self.appended_bytes = 0
@@ -143,9 +150,9 @@ class Partition:
     # --- append ----------------------------------------------------------------------------------------------------
 
     def append_records(
-        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False
+        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False, *, client: bool = True
     ) -> AppendResult:
-        """Append one batch from a client; `buffer[start:end]` is patched in place. `prepared` as for the log.
+        """Append one batch; `buffer[start:end]` is patched in place. `prepared` and `client` as for the log.
 
         Raises KafkaError with the code the producer gets. An OSError marks the replica offline.
         """
@@ -157,13 +164,15 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, prepared=prepared)
+        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared)
         if not result.duplicate:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
             elif self._alone_in_sync and log.recovery_point >= self._flush_owed:
                 self.high_watermark = log.high_watermark = log.log_end_offset
+                if self.high_watermark_listener is not None:
+                    self.high_watermark_listener(self.index, self.high_watermark)
             watch = self.fetch_watch
             if watch.waiters and not watch.touched:
                 self._purgatory.touch(watch)
@@ -201,6 +210,8 @@ class Partition:
             self.high_watermark = self.log.high_watermark = end
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
+            if self.high_watermark_listener is not None:
+                self.high_watermark_listener(self.index, end)
 
     # --- read ------------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.common.errors import ProtocolError
-from ottla.coordinator.group.records import GroupRecord, decode_record, encode_record
+from ottla.coordinator.group.records import (
+    GroupRecord,
+    _decode_any,
+    _decode_usual_offset_commit,
+    decode_record,
+    encode_record,
+)
 from ottla.protocol.codec import write_message
 from ottla.protocol.messages.coordinator_records import (
     COORDINATOR_RECORDS,
@@ -140,3 +148,30 @@ def test_an_unknown_kind_is_skipped():
 def test_damage_is_a_protocol_error(key, value):
     with pytest.raises(ProtocolError):
         decode_record(key, value)
+
+
+@given(
+    st.builds(
+        OffsetCommitKey, group=st.text(max_size=5), topic=st.text(max_size=5), partition=st.integers(-1, 2**31 - 1)
+    ),
+    st.builds(
+        OffsetCommitValue,
+        offset=st.integers(-1, 2**63 - 1),
+        leader_epoch=st.integers(-1, 5),
+        metadata=st.one_of(st.text(max_size=5), st.just("m" * 126), st.just("m" * 127), st.just("m" * 200)),
+        commit_timestamp=st.integers(0, 2**60),
+        expire_timestamp=st.sampled_from([-1, -1, 77]),
+        topic_id=st.sampled_from([bytes(16), TOPIC_ID]),
+    ),
+    st.integers(0, 60),
+    st.binary(max_size=2),
+)
+def test_the_short_way_for_offset_commits_reads_what_the_general_one_reads(key, value, cut, more):
+    """The fast and the reference implementation, on whole and on damaged bytes."""
+    key_bytes, value_bytes = encode_record(GroupRecord(key, value))
+    assert value_bytes is not None
+    assert _decode_any(key_bytes, value_bytes) == decode_record(key_bytes, value_bytes)
+    for damaged in ((key_bytes[:cut] + more, value_bytes), (key_bytes, value_bytes[:cut] + more)):
+        fast = _decode_usual_offset_commit(*damaged)
+        if fast is not None:
+            assert fast == _decode_any(*damaged)

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
-from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.ids import ZERO_UUID
+from ottla.coordinator.runtime.records import CoordinatorRecord
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.coordinator_records import (
     COORDINATOR_RECORDS,
@@ -34,6 +37,17 @@ _VALUE_OF_KEY: Mapping[type, type] = dict(COORDINATOR_RECORDS.values())
 _GROUP_METADATA_VERSION = 3
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
+
+_OFFSET_COMMIT_KIND = 1
+_KIND_AND_LENGTH = Struct(">hh")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_VALUE_HEAD = Struct(">hqiB")
+"""Version, offset, leader epoch, and the length of the metadata plus one where that is one byte of a varint."""
+_LONG_VARINT = 0x80
+_NO_TAGS = b"\0"
+_TOPIC_ID_TAG = b"\1\0\x10"
+_TOPIC_ID_TAG_SIZE = len(_TOPIC_ID_TAG) + 16
 
 
 class GroupRecord(NamedTuple):
@@ -64,6 +78,52 @@ def _write_version(value: Any) -> int:
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     """Inverse of `encode_record`; None for a kind that is not known. Raises ProtocolError for damaged bytes."""
+    if isinstance(key, bytes) and isinstance(value, bytes):
+        usual = _decode_usual_offset_commit(key, value)
+        if usual is not None:
+            return usual
+    return _decode_any(key, value)
+
+
+def _decode_usual_offset_commit(key: bytes, value: bytes) -> GroupRecord | None:
+    """An offset commit as this broker writes it, None for everything else, damage included.
+
+    A load reads millions of them; this takes half the time of the compiled readers, to which a test compares it.
+    """
+    try:
+        kind, group_length = _KIND_AND_LENGTH.unpack_from(key)
+        topic_start = _KIND_AND_LENGTH.size + group_length + _INT16.size
+        topic_end = len(key) - _INT32.size
+        if kind != _OFFSET_COMMIT_KIND or group_length < 0 or topic_end < topic_start:
+            return None
+        if _INT16.unpack_from(key, topic_start - _INT16.size)[0] != topic_end - topic_start:
+            return None
+        version, offset, leader_epoch, metadata_length = _VALUE_HEAD.unpack_from(value)
+        metadata_end = _VALUE_HEAD.size + metadata_length - 1
+        if version != _OFFSET_COMMIT_VERSION or not 1 <= metadata_length < _LONG_VARINT:
+            return None
+        tail = value[metadata_end + _INT64.size :]
+        if tail != _NO_TAGS and (len(tail) != _TOPIC_ID_TAG_SIZE or not tail.startswith(_TOPIC_ID_TAG)):
+            return None
+        return GroupRecord(
+            OffsetCommitKey(
+                group=key[_KIND_AND_LENGTH.size : topic_start - _INT16.size].decode(),
+                topic=key[topic_start:topic_end].decode(),
+                partition=_INT32.unpack_from(key, topic_end)[0],
+            ),
+            OffsetCommitValue(
+                offset=offset,
+                leader_epoch=leader_epoch,
+                metadata=value[_VALUE_HEAD.size : metadata_end].decode(),
+                commit_timestamp=_INT64.unpack_from(value, metadata_end)[0],
+                topic_id=ZERO_UUID if tail == _NO_TAGS else tail[len(_TOPIC_ID_TAG) :],
+            ),
+        )
+    except (StructError, UnicodeDecodeError):
+        return None
+
+
+def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if len(key) < _INT16.size:
         raise ProtocolError(f"a coordinator record has a key of {len(key)} bytes")
     kind = _INT16.unpack_from(key)[0]
@@ -97,6 +157,7 @@ def _current_key(key: Any) -> Any:
 def _body(cls: type, version: int, data: Buffer) -> Any:
     """The message behind the leading 16 bits; a version above those declared is refused."""
     end = len(data)
+    message: Any
     try:
         message, position = read_message(cls, version, data, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
     except KafkaError as error:
@@ -107,3 +168,19 @@ def _body(cls: type, version: int, data: Buffer) -> Any:
     if position != end:
         raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} bytes too many")
     return message
+
+
+class GroupRecordSerde:
+    """The records as the runtime's `CoordinatorSerde`."""
+
+    __slots__ = ()
+
+    def encode(self, record: GroupRecord) -> CoordinatorRecord:
+        return CoordinatorRecord(*encode_record(record))
+
+    def decode(self, key: Buffer, value: Buffer | None) -> GroupRecord | None:
+        """None for an unknown kind. Raises KafkaError CORRUPT_MESSAGE."""
+        try:
+            return decode_record(key, value)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
