@@ -114,6 +114,11 @@ class CoordinatorContext(Generic[S]):
             raise InvariantError(f"{self} has no shard")
         return self._shard
 
+    @property
+    def pending_records(self) -> int:
+        """Records of the open batch."""
+        return 0 if self._batch is None else len(self._batch.records)
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start_loading(self) -> None:
@@ -252,7 +257,11 @@ class CoordinatorContext(Generic[S]):
     # --- the open batch ----------------------------------------------------------------------------------------------
 
     def _batch_limit_bytes(self) -> int:
-        return min(WRITE_BATCH_BYTES, self._parts.log.max_batch_bytes(self.partition))
+        try:
+            return min(WRITE_BATCH_BYTES, self._parts.log.max_batch_bytes(self.partition))
+        except KafkaError:
+            # The replica is going; the append will say so to everybody.
+            return WRITE_BATCH_BYTES
 
     def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: Operation) -> None:
         """Add the records of one operation to the open batch, which is appended before where it has no room."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from ottla.common.clock import TimerHandle
 from ottla.common.disk import Buffer
-from ottla.common.errors import InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.record.batch import BatchView, iter_batches
@@ -213,7 +213,9 @@ class Loader:
     def _failed(self, load: _Load, error: Exception) -> None:
         context = load.context
         self._parts.statistics.load_failures += 1
-        self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
+        if not isinstance(error, KafkaError) or error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            # Otherwise leadership has just gone, and the runtime is about to hear of it.
+            self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
         context.fail()
         backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)
         self._retries[context] = self._parts.scheduler.call_later(backoff_s, self._enqueue, context, load.attempt + 1)

@@ -223,6 +223,10 @@ class CoordinatorRuntime(Generic[S]):
             counts[context.state] += 1
         return counts
 
+    def pending_records(self) -> int:
+        """Records that were replayed and are to be appended at the end of this turn."""
+        return sum(context.pending_records for context in self._contexts.values())
+
     def active_shards(self) -> list[tuple[int, S]]:
         """(partition, shard) of all that are loaded, by partition; to tell them of new metadata, for metrics."""
         return [
