@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
+from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import AppendResult, Log, ReadResult
 
@@ -60,6 +61,7 @@ class Partition:
         "high_watermark",
         "high_watermark_listener",
         "index",
+        "is_internal",
         "is_leader",
         "leader_epoch_start_offset",
         "log",
@@ -88,6 +90,7 @@ class Partition:
         self.log = log
         self.node_id = node_id
         self.state = PartitionState(NO_LEADER, NO_EPOCH, NO_EPOCH, (), ())
+        self.is_internal = topic in INTERNAL_TOPICS
         self.is_leader = False
         self.offline = False
         self.leader_epoch_start_offset = 0

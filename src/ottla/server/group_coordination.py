@@ -40,6 +40,7 @@ def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
         offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
         group_consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
         group_consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+        group_consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),
         group_consumer_max_size=config.get_int("group.consumer.max.size"),
         group_consumer_assignors=config.get_list("group.consumer.assignors"),
         group_consumer_migration_policy=(config.get_str("group.consumer.migration.policy") or "").lower(),
