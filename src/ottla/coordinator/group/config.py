@@ -34,6 +34,8 @@ class GroupCoordinatorConfig:
     # consumer groups (KIP-848)
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    """No target assignment is computed sooner after the last one of its group (KIP-1263)."""
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
     """The first one is used when no member asks for another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 from ottla.common.clock import Clock, Rng
@@ -46,8 +47,12 @@ class ShardContext:
         return self._image()
 
     def new_member_id(self) -> str:
-        """22 characters that nobody guesses."""
+        """For a member of a consumer group: 22 characters that nobody guesses."""
         return uuid_to_string(new_uuid(self.rng.random_bytes(16)))
+
+    def new_classic_member_id(self, prefix: str) -> str:
+        """For a member of a classic group: its instance id or client id, and a UUID in the form of RFC 9562."""
+        return f"{prefix}-{uuid.UUID(bytes=new_uuid(self.rng.random_bytes(16)))}"
 
 
 class RequestContext:

@@ -6,11 +6,12 @@ affair: classic groups keep soft state (members that wait for a rebalance), cons
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid
 from ottla.coordinator.group.records import GroupRecord
 from ottla.protocol.messages.list_groups import ListedGroup
 from ottla.timeline import SnapshotRegistry, TimelineDict
@@ -33,6 +34,10 @@ class OffsetExpiration(NamedTuple):
     """Milliseconds since the epoch; None: from the commit of each offset."""
 
 
+PartitionCheck = Callable[[str, Uuid, int], None]
+"""Of topic name, topic id (zero where the client gave none) and partition; raises KafkaError."""
+
+
 class Group(Protocol):
     """One group of any type. `as_of` is an offset of the log, or None for the current state."""
 
@@ -48,17 +53,22 @@ class Group(Protocol):
         """As ListGroups and the describe APIs print it, e.g. `Stable`."""
         ...
 
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        ...
 
     def as_listed_group(self, as_of: int | None = LATEST) -> ListedGroup: ...
 
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, api_version: int
-    ) -> None:
-        """Raises KafkaError when this member may not commit."""
+    ) -> PartitionCheck | None:
+        """Raises KafkaError when this member may not commit.
+
+        The check that comes back, if any, is made for every partition of the commit, which fails as a whole.
+        """
         ...
 
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int) -> None:
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
         """Raises KafkaError when this member may not read offsets (OffsetFetch 9+)."""
         ...
 
@@ -108,9 +118,14 @@ class GroupRegistry:
         """Add a group or replace the one with its id; in an operation or a replay only."""
         self._groups[group.group_id] = group
 
-    def remove(self, group_id: str) -> None:
-        """Forget a group; in an operation or a replay only."""
-        self._groups.pop(group_id, None)
+    def remove(self, group_id: str, group_type: GroupType) -> None:
+        """Forget a group if it still has that type; in an operation or a replay only.
+
+        A group that changes its type writes the tombstones of the old one when the new one is in place already.
+        """
+        group = self._groups.get(group_id)
+        if group is not None and group.type is group_type:
+            del self._groups[group_id]
 
     def ids(self) -> Iterator[str]:
         """Current ids in order of creation."""
