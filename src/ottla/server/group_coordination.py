@@ -114,7 +114,7 @@ class GroupCoordination:
                 else:
                     self.runtime.resign(index, partition.leader_epoch)
         changed = frozenset(topic.name for topic, _ in changes.changed_partitions)
-        deleted = frozenset(topic.name for topic in changes.deleted_topics)
+        deleted = [(topic.name, topic.topic_id) for topic in changes.deleted_topics]
         if changed or deleted:
             self.coordinator.image_changed(changed, deleted)
 

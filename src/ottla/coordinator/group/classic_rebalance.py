@@ -1,7 +1,7 @@
 """The rebalance of a classic group: who comes, who is waited for and how long, when everybody goes on.
 
-Each method is part of an operation of the shard and returns the records that are due. Only two steps write: a group that
-became empty, and (in `classic_handlers`) an assignment. Timers, one of each kind for a group, by key:
+Each method is part of an operation of the shard and returns the records that are due. Only two steps write: a group
+that became empty, and (in `classic_handlers`) an assignment. Timers, one of each kind for a group, by key:
     rebalance-<group>    the members of a rebalance have this long to join
     sync-<group>         the members of a generation have this long to send SyncGroup
     heartbeat-<group>-<member>

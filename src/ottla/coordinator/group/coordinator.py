@@ -2,8 +2,8 @@
 
 A method checks what needs no group, finds the shard by the group id, schedules the work on it and puts errors where the
 API carries them: nothing is raised for what a client did. `done` may be called before the method returns. Topic names
-and ids of commits and fetches are resolved here, against the image at the time of the request (`offset_requests`). Access
-checks are the handlers' business, before they come here.
+and ids of commits and fetches are resolved here, against the image at the time of the request (`offset_requests`).
+Access checks are the handlers' business, before they come here.
 """
 
 from __future__ import annotations
