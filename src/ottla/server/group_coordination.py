@@ -113,7 +113,9 @@ class GroupCoordination:
                     self.runtime.become_leader(index, partition.leader_epoch)
                 else:
                     self.runtime.resign(index, partition.leader_epoch)
-        changed = frozenset(topic.name for topic, _ in changes.changed_partitions)
+        changed = frozenset(
+            [*(topic.name for topic, _ in changes.changed_partitions), *(t.name for t in changes.deleted_topics)]
+        )
         deleted = [(topic.name, topic.topic_id) for topic in changes.deleted_topics]
         if changed or deleted:
             self.coordinator.image_changed(changed, deleted)

@@ -44,7 +44,7 @@ class _Tally:
         self._groups = Counter(
             (group.type, group.state_name()) for shard in shards for group in shard.context.groups.groups()
         )
-        self._offsets = sum(shard.offsets.offset_count for shard in shards)
+        self._offsets = sum(len(shard.offsets) for shard in shards)
 
     def groups(self, kind: GroupType | None = None, state: str | None = None) -> int:
         """Groups of a type and in a state; None: any."""
