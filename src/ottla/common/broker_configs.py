@@ -288,6 +288,8 @@ _ORDERED_GROUP_SETTINGS = (
     ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
     ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
 )
 """Pairs of which the first must not be larger than the second, as Apache Kafka requires."""
 

@@ -507,6 +507,28 @@ _GROUPS = [
         at_least(1),
     ),
     _fixed(
+        "group.consumer.assignment.interval.ms",
+        ConfigType.INT,
+        1_000,
+        "Shortest time between two target assignments of a consumer group, so that members that join together are "
+        "assigned together.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "Smallest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Largest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
         "group.consumer.max.size",
         ConfigType.INT,
         MAX_INT,

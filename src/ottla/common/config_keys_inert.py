@@ -98,11 +98,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix "
         "remote.log.storage.system.enable",
     ),
-    (
-        "target assignments are computed as soon as their group changes",
-        "group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms "
-        "group.consumer.min.assignment.interval.ms",
-    ),
     ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
     (
         "what one turn of the event loop brings shares a write, and waits no longer",
