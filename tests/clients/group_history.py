@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 FOREIGN_CLOCK_SLACK_NS = 2_000_000
@@ -48,9 +48,11 @@ class History:
         self._lock = threading.Lock()
         self._ownerships: dict[int, list[Ownership]] = defaultdict(list)
         self._commits: dict[int, list[Commit]] = defaultdict(list)
+        self._reads_elsewhere: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._strays: list[str] = []
         self._read_at: list[int] = []
         self.rebalances: dict[str, int] = defaultdict(int)
+        self.readers: set[str] = set()
 
     def assigned(self, member: str, partitions: Iterable[int], at: int | None = None) -> None:
         """The member owns these from now on, beside those it has."""
@@ -73,12 +75,20 @@ class History:
     def read(self, member: str, partition: int, first: int, end: int, at: int | None = None) -> None:
         """The member took the records from `first` to `end` (exclusive) in."""
         with self._lock:
+            self.readers.add(member)
             self._read_at.append(time.time_ns() if at is None else at)
             current = self._current(member, partition)
             if current is None:
                 self._strays.append(f"{member} read {partition}@{first} without owning it")
             else:
                 current.reads.append((first, end))
+
+    def read_elsewhere(self, member: str, partition: int, first: int, end: int) -> None:
+        """A member that does not tell what it owns read these: they count as read."""
+        with self._lock:
+            self.readers.add(member)
+            self._read_at.append(time.time_ns())
+            self._reads_elsewhere[partition].append((first, end))
 
     def committed(self, partition: int, offset: int, sent_at: int, *, known: bool = True) -> None:
         """A commit was acknowledged just now, or (`known` is False) its outcome stayed unknown."""
@@ -104,10 +114,8 @@ class History:
     def read_ends(self) -> dict[int, int]:
         """Past the highest offset that anybody read, by partition."""
         with self._lock:
-            return {
-                partition: max((end for each in ownerships for _, end in each.reads), default=0)
-                for partition, ownerships in self._ownerships.items()
-            }
+            partitions = {*self._ownerships, *self._reads_elsewhere}
+            return {each: max((end for _, end in self._reads(each)), default=0) for each in partitions}
 
     def read_count(self) -> int:
         """How many reads were reported so far."""
@@ -120,17 +128,21 @@ class History:
             times = sorted(self._read_at)
             return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0) / 1e9
 
-    def violations(self, ends: Mapping[int, int], *, foreign: Collection[str] = ()) -> list[str]:
-        """Everything that was wrong; `ends` are the log ends. `foreign` members commit without telling."""
+    def _reads(self, partition: int) -> list[tuple[int, int]]:
+        owned = [read for ownership in self._ownerships[partition] for read in ownership.reads]
+        return sorted([*owned, *self._reads_elsewhere[partition]])
+
+    def violations(self, ends: Mapping[int, int], *, commits_known: bool = True) -> list[str]:
+        """Everything that was wrong; `ends` are the log ends. Without `commits_known` some members told no commits."""
         with self._lock:
             found = list(self._strays)
             for partition, end in sorted(ends.items()):
                 ownerships = sorted(self._ownerships[partition], key=lambda ownership: ownership.start)
                 found += self._overlaps(partition, ownerships)
                 found += self._gaps(partition, ownerships)
-                if not foreign:
+                if commits_known:
                     found += self._wrong_starts(partition, ownerships)
-                found += self._unread(partition, ownerships, end)
+                found += self._unread(partition, end)
             return found
 
     @staticmethod
@@ -169,10 +181,9 @@ class History:
                 found.append(f"{ownership.member} began {partition} at {first}, committed was {last}: {word}")
         return found
 
-    @staticmethod
-    def _unread(partition: int, ownerships: list[Ownership], end: int) -> list[str]:
+    def _unread(self, partition: int, end: int) -> list[str]:
         position = 0
-        for first, last in sorted(read for ownership in ownerships for read in ownership.reads):
+        for first, last in self._reads(partition):
             if first > position:
                 return [f"{partition}: nobody read {position} to {first}"]
             position = max(position, last)

@@ -318,3 +318,21 @@ class Feeder(threading.Thread):
         self.join(JOIN_S)
         assert not self.errors, self.errors[:3]
         return dict(self.ends)
+
+
+def produce_evenly(
+    servers: str, topic: str, partitions: int, count: int, already: Mapping[int, int] | None = None
+) -> dict[int, int]:
+    """Put `count` records into a topic, which is created unless it holds records `already`; returns the log ends."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    if already is None:
+        client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        client.create_topics([NewTopic(topic, partitions, 1)], request_timeout=20)[topic].result(30)
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+    base = already or {}
+    return {each: base.get(each, 0) + len(range(each, count, partitions)) for each in range(partitions)}

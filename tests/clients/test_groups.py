@@ -13,12 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from group_history import History
 from group_members import AioKafkaMember, ConfluentMember, Feeder, KafkaPythonMember, Member
 
