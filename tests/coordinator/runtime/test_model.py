@@ -3,7 +3,8 @@
 The log is the truth: without an open batch the state is what the log says, a read sees what the log says up to the
 high watermark, and every operation is answered once and rightly:
 
-- answered well: its records lie below the high watermark, and stay there for ever;
+- answered well: what it saw was the state that the log tells at its place; its records lie below the high watermark,
+  and stay there for ever;
 - failed by its append, or refused: its records are nowhere in the log;
 - failed by a time-out or by lost leadership: either.
 """
@@ -36,7 +37,8 @@ class RuntimeModel(RuleBasedStateMachine):
         self.waiting: list[tuple[Outcome, list[int]]] = []
         self.acknowledged: set[int] = set()
         self.refused: set[int] = set()
-        self.failures_planned = False
+        self.modifications: dict[int, tuple[str, Outcome]] = {}
+        self.looks: list[Outcome] = []
         self.elect()
 
     # --- what happens ----------------------------------------------------------------------------------------------
@@ -61,11 +63,14 @@ class RuntimeModel(RuleBasedStateMachine):
         outcome = Outcome()
         self.setup.runtime.schedule_write(0, operation, outcome)
         self.waiting.append((outcome, [number]))
+        self.modifications[number] = (key, outcome)
 
     @rule()
     def write_nothing(self) -> None:
-        state = dict(self.setup.shard().numbers) if self.active else {}
-        self.waiting.append((self.setup.write(response=state), []))
+        outcome = Outcome()
+        self.setup.runtime.schedule_write(0, lambda shard: CoordinatorResult((), dict(shard.numbers)), outcome)
+        self.waiting.append((outcome, []))
+        self.looks.append(outcome)
 
     @rule()
     def turn(self) -> None:
@@ -120,6 +125,8 @@ class RuntimeModel(RuleBasedStateMachine):
     def restart(self) -> None:
         """kill -9: whoever waits never hears, the log stays."""
         self.waiting.clear()
+        self.modifications.clear()
+        self.looks.clear()
         self.setup.time = type(self.setup.time)()
         self.setup.log.time = self.setup.time
         self.setup.new_runtime()
@@ -152,6 +159,24 @@ class RuntimeModel(RuleBasedStateMachine):
         assert self.acknowledged <= committed
         assert not self.refused & stored
         assert self.setup.defects == []
+
+    @invariant()
+    def answers_tell_what_was_so(self) -> None:
+        """What an operation saw is what the log says before its record, or up to some committed point."""
+        log = self.setup.log
+        records = log.records(0)
+        index_of = {record.number: index for index, record in enumerate(records)}
+        for number, (key, outcome) in list(self.modifications.items()):
+            if outcome.calls:
+                del self.modifications[number]
+                if outcome.error is None:
+                    assert outcome.response == state_of(records[: index_of[number]]).get(key)
+        committed = log.records(0, log.high_watermark[0])
+        points = [state_of(committed[:end]) for end in range(len(committed) + 1)]
+        for outcome in self.looks:
+            if outcome.calls and outcome.error is None:
+                assert outcome.response in points
+        self.looks = [outcome for outcome in self.looks if outcome.pending]
 
     @invariant()
     def state_is_what_the_log_says(self) -> None:

@@ -98,6 +98,22 @@ def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     assert led.shard().offsets == [0, 1, 2, 1]
 
 
+def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) -> None:
+    led.log.batch_bytes = 300
+    led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    first = led.write(Put("a" * 150, 1))
+
+    def count(shard: MapShard) -> CoordinatorResult[Put, int]:
+        return CoordinatorResult((Put("count" + "x" * 100, len(shard.numbers)),), len(shard.numbers))
+
+    second = Outcome()
+    led.runtime.schedule_write(0, count, second)
+    led.time.settle()
+    assert first.error == second.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert led.shard().numbers == {}
+    assert led.log.ends(0) == []
+
+
 @pytest.mark.parametrize(
     ("raised", "told"),
     [
