@@ -54,6 +54,27 @@ def test_a_log_that_begins_inside_a_batch(setup: Setup) -> None:
     assert setup.shard().numbers == {"b": 2, "c": 3, "d": 4}
 
 
+def test_a_log_whose_last_batches_were_compacted_away(setup: Setup) -> None:
+    setup.store([Put("a", 1)], [Put("b", 2)], [Put("b", None)])
+    del setup.log.batches[0][1:]
+    setup.lead()
+    assert setup.committed() == {"a": 1}
+    outcome = setup.write(Put("c", 3))
+    setup.time.turn()
+    assert outcome.response == "written"
+    assert setup.log.ends(0) == [1, 4]
+
+
+def test_a_log_with_gaps(setup: Setup) -> None:
+    setup.store([Put("a", 1)], [Put("b", 2)], [Put("c", 3)], [Put("d", 4)])
+    del setup.log.batches[0][1:3]
+    setup.log.high_watermark[0] = 2
+    setup.lead()
+    assert setup.shard().offsets == [0, 3]
+    assert setup.shard().numbers == {"a": 1, "d": 4}
+    assert setup.committed() == {"a": 1}
+
+
 def test_an_empty_log_needs_no_read(setup: Setup) -> None:
     setup.lead()
     assert setup.runtime.state(0) is CoordinatorState.ACTIVE

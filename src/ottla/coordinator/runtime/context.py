@@ -244,7 +244,10 @@ class CoordinatorContext(Generic[S]):
         return RecordData(timestamp_ms, key, value)
 
     def _wait_for_pending(self, operation: Operation) -> None:
-        """Answer once everything that the operation may have seen is committed; mostly at once."""
+        """Answer once everything that the operation may have seen is committed; mostly at once.
+
+        Behind a parked batch it shares that batch's time-out, so it waits for less than the whole of it.
+        """
         if self._batch is not None:
             self._batch.operations.append(operation)
         elif self.last_committed_offset >= self.last_written_offset:

@@ -133,7 +133,7 @@ class Loader:
             elif error is not None or records is None:
                 self._failed(load, error or InvariantError("a read ended without records and without error"))
             else:
-                self._slice(load, self._replay(load, records, offsets.high_watermark))
+                self._slice(load, self._replay(load, records, offsets.high_watermark, offsets.log_end_offset))
 
         self._parts.log.read(partition, load.position, READ_BYTES, done)
 
@@ -151,11 +151,18 @@ class Loader:
         except Exception as error:
             self._failed(load, error)
 
-    def _replay(self, load: _Load, buffer: Buffer, high_watermark: int) -> Iterator[None]:
-        """Replay the whole batches of `buffer`; yields whenever the time of a slice is over."""
+    def _replay(self, load: _Load, buffer: Buffer, high_watermark: int, end_offset: int) -> Iterator[None]:
+        """Replay the whole batches of `buffer`; yields whenever the time of a slice is over.
+
+        High watermark and log end are those from before `buffer` was read.
+        """
         monotonic = self._parts.clock.monotonic
         deadline_s = monotonic() + SLICE_S
         start = load.position
+        if not len(buffer):
+            # The cleaner took the last batches, e.g. tombstones of old: the end of the log is a gap.
+            load.position = end_offset
+            return
         for batch in iter_batches(buffer):
             if batch.next_offset <= load.position:
                 continue

@@ -46,6 +46,6 @@ class CoordinatorLog(Protocol):
 
         The file is read off the loop (BlockingPool); `done(records, None)` or `done(None, error)` follows exactly once,
         never before this call has returned. At least one batch comes whole, however large; a last one may be cut.
-        Empty: `offset` is the log end.
+        Empty: there is no batch between `offset` and the log end.
         """
         ...

@@ -11,6 +11,7 @@ or `done(None, error)` follows each scheduled operation exactly once, possibly b
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -239,9 +240,9 @@ class CoordinatorRuntime(Generic[S]):
 def partition_for(key: str, partition_count: int) -> int:
     """`abs(key.hashCode()) % partition_count` of Java, whose abs of the smallest integer is taken as 0."""
     hashed = 0
-    units = key.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
     if hashed >= 1 << 31:
         hashed = 0 if hashed == 1 << 31 else (1 << 32) - hashed
     return hashed % partition_count
