@@ -28,6 +28,7 @@ from ottla.coordinator.group.classic_rebalance import Rebalance, Result, heartbe
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, GroupType
 from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.group.responses import error_code
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
 from ottla.protocol.messages.coordinator_records import GroupMetadataKey, GroupMetadataValue
 from ottla.protocol.messages.describe_groups import DescribedGroup
@@ -151,7 +152,7 @@ class ClassicGroups:
                 member.assignment = assignments.get(member.member_id, b"")
             self.rebalance.propagate_assignments(group)
         else:
-            self.rebalance.reset_assignments(group, error.code)
+            self.rebalance.reset_assignments(group, error_code(error))
             self.rebalance.prepare_or_complete_join(group, f"error {error.code.name} when storing group assignment")
 
     # -- Heartbeat -----------------------------------------------------------------------------------------------------

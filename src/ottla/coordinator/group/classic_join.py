@@ -17,6 +17,7 @@ from ottla.coordinator.group.classic_member import ClassicGroupMember, JoinReply
 from ottla.coordinator.group.classic_rebalance import Rebalance, Result, heartbeat_timer, join_error
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.group.responses import error_code
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
 from ottla.protocol.messages.join_group import JoinGroupRequest
 
@@ -192,7 +193,7 @@ class ClassicJoin:
         error: KafkaError | None,
     ) -> None:
         if error is not None:
-            reply.answer(join_error(UNKNOWN_MEMBER_ID, error.code))
+            reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))
             self._restore_static_member(group, member, old)
             return
         response = group.join_response(member.member_id)
@@ -253,4 +254,4 @@ def _reason(request: JoinGroupRequest) -> str:
 
 def _creation_written(reply: JoinReply, error: KafkaError | None) -> None:
     if error is not None:
-        reply.answer(join_error(UNKNOWN_MEMBER_ID, error.code))
+        reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))

@@ -84,7 +84,11 @@ class GroupCoordinator:
         def finished(_: None, error: KafkaError | None) -> None:
             reply.settle(error)
             if error is not None:
-                reply.answer(JoinGroupResponse(member_id=request.member_id, error_code=error.code, protocol_name=None))
+                reply.answer(
+                    JoinGroupResponse(
+                        member_id=request.member_id, error_code=responses.error_code(error), protocol_name=None
+                    )
+                )
 
         reply = Reply(answer)
         try:
@@ -114,7 +118,7 @@ class GroupCoordinator:
         def finished(_: None, error: KafkaError | None) -> None:
             reply.settle(error)
             if error is not None:
-                reply.answer(SyncGroupResponse(error_code=error.code))
+                reply.answer(SyncGroupResponse(error_code=responses.error_code(error)))
 
         reply = Reply(done)
         try:
@@ -232,7 +236,7 @@ class GroupCoordinator:
 
         def finished(listed: list[list[ListedGroup]], error: KafkaError | None) -> None:
             if error is not None:
-                done(ListGroupsResponse(error_code=error.code))
+                done(ListGroupsResponse(error_code=responses.error_code(error)))
             else:
                 done(ListGroupsResponse(groups=[group for groups in listed for group in groups]))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
 from ottla.coordinator.group.context import RequestContext
-from ottla.coordinator.group.responses import error_code
+from ottla.coordinator.group.responses import commit_error_code, error_code
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,12 +43,6 @@ FIRST_FETCH_OF_GROUPS = 8
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 NO_OFFSET = -1
 
-# Commits beyond what a record batch may hold have an error of their own.
-_COMMIT_ERRORS = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
@@ -65,7 +59,7 @@ class CommitPlan(NamedTuple):
     def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> OffsetCommitResponse:
         """The shard's answer, or its error for every partition, and what was refused."""
         answered = iter(response.topics if response is not None else ())
-        code = _COMMIT_ERRORS.get(error_code(error), error_code(error))
+        code = commit_error_code(error)
         topics = []
         for index, topic in enumerate(self.request.topics):
             refusal = self.refused.get(index)

@@ -12,9 +12,22 @@ from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 LAST_VERSION_WITH_ONE_LEAVING = 2
 
 
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
 def error_code(error: KafkaError | None) -> ErrorCode:
-    """NONE when there is none."""
-    return ErrorCode.NONE if error is None else error.code
+    """NONE when there is none. What does not fit in a record batch is not the client's affair: UNKNOWN_SERVER_ERROR, as
+    from Apache Kafka; a commit says it in its own way."""
+    if error is None:
+        return ErrorCode.NONE
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error.code in _TOO_LARGE else error.code
+
+
+def commit_error_code(error: KafkaError | None) -> ErrorCode:
+    """The same for OffsetCommit, which has INVALID_COMMIT_OFFSET_SIZE for more than fits."""
+    if error is not None and error.code in _TOO_LARGE:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return error_code(error)
 
 
 def leave_group(
