@@ -13,6 +13,7 @@ from ottla.coordinator.group.records import (
     GroupRecord,
     _decode_any,
     _decode_usual_offset_commit,
+    _encode_any,
     decode_record,
     encode_record,
 )
@@ -166,10 +167,11 @@ def test_damage_is_a_protocol_error(key, value):
     st.integers(0, 60),
     st.binary(max_size=2),
 )
-def test_the_short_way_for_offset_commits_reads_what_the_general_one_reads(key, value, cut, more):
+def test_the_short_way_for_offset_commits_does_what_the_general_one_does(key, value, cut, more):
     """The fast and the reference implementation, on whole and on damaged bytes."""
     key_bytes, value_bytes = encode_record(GroupRecord(key, value))
     assert value_bytes is not None
+    assert (key_bytes, value_bytes) == _encode_any(GroupRecord(key, value))
     assert _decode_any(key_bytes, value_bytes) == decode_record(key_bytes, value_bytes)
     for damaged in ((key_bytes[:cut] + more, value_bytes), (key_bytes, value_bytes[:cut] + more)):
         fast = _decode_usual_offset_commit(*damaged)

@@ -45,6 +45,7 @@ _INT64 = Struct(">q")
 _VALUE_HEAD = Struct(">hqiB")
 """Version, offset, leader epoch, and the length of the metadata plus one where that is one byte of a varint."""
 _LONG_VARINT = 0x80
+_MAX_INT16 = 0x7FFF
 _NO_TAGS = b"\0"
 _TOPIC_ID_TAG = b"\1\0\x10"
 _TOPIC_ID_TAG_SIZE = len(_TOPIC_ID_TAG) + 16
@@ -59,6 +60,42 @@ class GroupRecord(NamedTuple):
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the log record."""
+    if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp == NO_TIMESTAMP:
+        return _encode_usual_offset_commit(record.key, record.value) or _encode_any(record)
+    return _encode_any(record)
+
+
+def _encode_usual_offset_commit(key: OffsetCommitKey, value: OffsetCommitValue) -> tuple[bytes, bytes] | None:
+    """The same for an offset commit without its own expiry; None where a length is unusual.
+
+    Commits are the bulk of what a coordinator writes; see `_decode_usual_offset_commit`.
+    """
+    group, topic, metadata = key.group.encode(), key.topic.encode(), value.metadata.encode()
+    if len(group) > _MAX_INT16 or len(topic) > _MAX_INT16 or len(metadata) + 1 >= _LONG_VARINT:
+        return None
+    topic_id = value.topic_id
+    return (
+        b"".join(
+            (
+                _KIND_AND_LENGTH.pack(_OFFSET_COMMIT_KIND, len(group)),
+                group,
+                _INT16.pack(len(topic)),
+                topic,
+                _INT32.pack(key.partition),
+            )
+        ),
+        b"".join(
+            (
+                _VALUE_HEAD.pack(_OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch, len(metadata) + 1),
+                metadata,
+                _INT64.pack(value.commit_timestamp),
+                _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id,
+            )
+        ),
+    )
+
+
+def _encode_any(record: GroupRecord) -> tuple[bytes, bytes | None]:
     key = bytearray(_INT16.pack(_KINDS[type(record.key)]))
     write_message(record.key, 0, key)
     if record.value is None:
