@@ -131,9 +131,8 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = f(STRING, "0+", nullable="0+", default=None)
     rebalance_timeout_ms: int = f(INT32, "0+", default=-1)
     server_assignor: str | None = f(STRING, "0+", nullable="0+", default=None)
-    classic_member_metadata: ClassicMemberMetadata | None = f(
-        ClassicMemberMetadata, "0+", nullable="0+", tag=0, default=None
-    )
+    # Kafka's default is an empty struct, so null is written out: a reader that misses the tag sees a classic member.
+    classic_member_metadata: ClassicMemberMetadata | None = f(ClassicMemberMetadata, "0+", nullable="0+", tag=0)
 
 
 @message("0", api_key=6)
