@@ -42,10 +42,10 @@ NO_PARTITIONS: OwnedPartitions = {}
 class MemberState(IntEnum):
     """Where a member is on the way to its target; the numbers are those in the log."""
 
-    STABLE = 1
-    UNREVOKED_PARTITIONS = 2
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
     """It has been told to give partitions up and has not confirmed."""
-    UNRELEASED_PARTITIONS = 3
+    UNRELEASED_PARTITIONS = 2
     """Partitions of its target are still with other members."""
     UNKNOWN = 127
 
