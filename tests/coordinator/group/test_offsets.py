@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.group.committed_offset import CommittedOffset, unpack
+from ottla.coordinator.group.committed_offset import CommittedOffset, pack, unpack
 from ottla.protocol.messages.coordinator_records import OffsetCommitKey
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,7 +41,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
     )
 )
 def test_packing_keeps_everything(committed: CommittedOffset) -> None:
-    assert unpack(committed.pack()) == committed
+    assert unpack(pack(*committed)) == committed
 
 
 class TestCommit:

@@ -16,7 +16,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.coordinator.group.classic_group import PREPARING_REBALANCE, STABLE, ClassicGroup
 from ottla.coordinator.group.classic_rebalance import Rebalance
-from ottla.coordinator.group.committed_offset import NO_TIMESTAMP, CommittedOffset, is_expired, unpack
+from ottla.coordinator.group.committed_offset import NO_TIMESTAMP, is_expired, pack, unpack
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, PartitionCheck
 from ottla.coordinator.group.records import GroupRecord
@@ -87,14 +87,14 @@ class Offsets:
             partitions = topics[key.topic] = TimelineDict(self._context.registry)
         if key.partition not in partitions:
             self._count.value += 1
-        partitions[key.partition] = CommittedOffset(
+        partitions[key.partition] = pack(
             value.offset,
             value.leader_epoch,
             value.commit_timestamp,
             value.expire_timestamp,
             value.topic_id,
             value.metadata,
-        ).pack()
+        )
         if self._context.groups.find(key.group) is None:
             self._context.groups.put(ClassicGroup(key.group, self._context.clock))
 
