@@ -216,6 +216,23 @@ class Conversation:
         )
         return self._send(self.coordinator.join_group, self.context("join", version, client_id), request)
 
+    def join_at_once(self, *instances: str) -> list[Answer[JoinGroupResponse]]:
+        """Static members whose requests come in one turn of the loop, so that one batch is for both."""
+        answers: list[Answer[JoinGroupResponse]] = []
+        for instance in instances:
+            request = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                group_instance_id=instance,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in CONSUMER.items()],
+            )
+            answers.append(Answer())
+            self.coordinator.join_group(self.context("join", None), request, answers[-1])
+        self.time.settle()
+        return answers
+
     def join_new(self, **options: Any) -> tuple[str, Answer[JoinGroupResponse]]:
         """A dynamic member in its two steps: (member id, answer of the second)."""
         first = self.join(**options).response

@@ -78,6 +78,26 @@ def test_a_group_that_can_t_be_created(talk: Conversation) -> None:
     assert talk.stable_group(1)
 
 
+def test_a_group_that_can_t_be_created_leaves_no_timer_for_the_next_of_that_name(talk: Conversation) -> None:
+    talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    talk.join(instance="i")
+    pending = talk.join().response
+    assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    talk.time.advance(INITIAL_DELAY_S)
+    assert talk.describe().group_state == "Empty"
+    answer = talk.join(pending.member_id)
+    talk.time.advance(INITIAL_DELAY_S)
+    assert answer.response.generation_id == 1
+
+
+def test_somebody_who_came_with_the_group_that_can_t_be_created(talk: Conversation) -> None:
+    talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    answers = talk.join_at_once("a", "b")
+    assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert talk.list_groups() == []
+    talk.static_group("a", "b")
+
+
 def test_an_end_that_can_t_be_written(talk: Conversation) -> None:
     (leader,) = talk.stable_group(1)
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))

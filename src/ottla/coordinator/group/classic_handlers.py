@@ -24,9 +24,9 @@ from ottla.coordinator.group.classic_group import (
 )
 from ottla.coordinator.group.classic_join import ClassicJoin
 from ottla.coordinator.group.classic_member import SyncReply
-from ottla.coordinator.group.classic_rebalance import Rebalance, Result, heartbeat_timer, join_error
+from ottla.coordinator.group.classic_rebalance import Rebalance, Result, heartbeat_timer
 from ottla.coordinator.group.context import RequestContext, ShardContext
-from ottla.coordinator.group.group import Group, GroupType
+from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.group.responses import error_code
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
@@ -75,15 +75,7 @@ class ClassicGroups:
     def unloaded(self) -> None:
         """Another broker coordinates: members that wait are told to look for it."""
         for group in self._groups():
-            group.transition_to(DEAD)
-            for member in group:
-                group.answer_join(member, join_error(member.member_id, ErrorCode.NOT_COORDINATOR))
-                member.answer_sync(ErrorCode.NOT_COORDINATOR)
-
-    def forget_timers(self, group: Group) -> None:
-        """The group is deleted, or becomes one of another type."""
-        if isinstance(group, ClassicGroup):
-            self.rebalance.cancel_timers(group, [*group.members, *group.pending_join_members])
+            self.rebalance.abandon(group, ErrorCode.NOT_COORDINATOR)
 
     def _groups(self) -> list[ClassicGroup]:
         return [group for group in self._context.groups.groups() if isinstance(group, ClassicGroup)]

@@ -55,7 +55,7 @@ class ClassicJoin:
         if not records:
             return result
         # The group must be in the log before somebody is told that it exists.
-        reply.outcome = partial(_creation_written, reply)
+        reply.outcome = partial(self._creation_written, group, reply)
         return CoordinatorResult([*records, *result.records], appended=reply.settle)
 
     def _find_or_create(self, group_id: str, may_create: bool) -> tuple[ClassicGroup, list[GroupRecord]]:
@@ -76,6 +76,14 @@ class ClassicJoin:
         created.current_state_timestamp = self._context.clock.time_ms()
         groups.put(created)
         return created, [*records, created.empty_metadata_record()]
+
+    def _creation_written(self, group: ClassicGroup, reply: JoinReply, error: KafkaError | None) -> None:
+        if error is None:
+            return
+        reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))
+        if self._context.groups.find(group.group_id) is not group:
+            # The state was reverted, so there is no such group; its timers must not meet the next one of that id.
+            self._rebalance.abandon(group, error_code(error))
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether `group.max.size` leaves room (KIP-389). While joining, those who wait hold the places."""
@@ -250,8 +258,3 @@ class ClassicJoin:
 
 def _reason(request: JoinGroupRequest) -> str:
     return request.reason or "not provided"
-
-
-def _creation_written(reply: JoinReply, error: KafkaError | None) -> None:
-    if error is not None:
-        reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))

@@ -12,7 +12,6 @@ Timers carry the ids, not the group: it may be another one, or none, when they f
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from functools import partial
 
 from ottla.common.errors import ErrorCode
@@ -112,7 +111,7 @@ class Rebalance:
 
     def _initial_delay_over(self, group_id: str, delay_ms: int, remaining_ms: int) -> Result:
         group = self._find(group_id)
-        if group is None:
+        if group is None or group.state is not PREPARING_REBALANCE:
             return EMPTY_RESULT
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
@@ -251,13 +250,21 @@ class Rebalance:
             return self.prepare(group, reason)
         return self._without_pending(group)
 
-    def cancel_timers(self, group: ClassicGroup, member_ids: Iterable[str]) -> None:
+    def cancel_timers(self, group: ClassicGroup) -> None:
         """The group goes, or becomes one of another type."""
         timer = self._context.timer
         timer.cancel(rebalance_timer(group.group_id))
         timer.cancel(sync_timer(group.group_id))
-        for member_id in member_ids:
+        for member_id in (*group.members, *group.pending_join_members):
             timer.cancel(heartbeat_timer(group.group_id, member_id))
+
+    def abandon(self, group: ClassicGroup, code: ErrorCode) -> None:
+        """The end of a group in this shard: whoever waits is told why."""
+        self.cancel_timers(group)
+        group.transition_to(DEAD)
+        for member in group:
+            group.answer_join(member, join_error(member.member_id, code))
+            member.answer_sync(code)
 
 
 def join_error(member_id: str, code: ErrorCode) -> JoinGroupResponse:

@@ -19,7 +19,7 @@ from ottla.coordinator.group.classic_member import JoinReply, SyncReply
 from ottla.coordinator.group.classic_rebalance import Result
 from ottla.coordinator.group.consumer_handlers import ConsumerGroups
 from ottla.coordinator.group.context import RequestContext, ShardContext
-from ottla.coordinator.group.group import Group, GroupType
+from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.offsets import Offsets
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
@@ -133,13 +133,9 @@ class GroupCoordinatorShard:
                 result.error_code = error.code
             else:
                 records += self.offsets.group_tombstones(group_id)
-                records += self._group_tombstones(group)
+                records += group.tombstone_records()
             results.append(result)
         return CoordinatorResult(records, results, atomic=False)
-
-    def _group_tombstones(self, group: Group) -> Sequence[GroupRecord]:
-        self.classic.forget_timers(group)
-        return group.tombstone_records()
 
     # -- expiry (KIP-211) ----------------------------------------------------------------------------------------------
 
@@ -160,7 +156,7 @@ class GroupCoordinatorShard:
             tombstones, all_expired = self.offsets.expired(group)
             records += tombstones
             if all_expired and group.is_empty():
-                records += self._group_tombstones(group)
+                records += group.tombstone_records()
             if examined >= EXPIRATION_SLICE_OFFSETS:
                 self._schedule_expiration(0)
                 return CoordinatorResult(records, atomic=False)
