@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pytest
 from ottla.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
+for folder in ("compat", "compat/java", "tests/clients"):
+    sys.path.insert(0, str(ROOT / folder))
+
 CACHE = ROOT / ".cache" / "compat"
 
 
@@ -24,9 +28,38 @@ def need(command: str) -> str:
     return found
 
 
+class Elsewhere:
+    """A broker that somebody else started, to judge the tests themselves: OTTLA_TEST_BOOTSTRAP=host:port."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
+def broker() -> Iterator[Broker | Elsewhere]:
+    elsewhere = os.environ.get("OTTLA_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield Elsewhere(elsewhere)
+        return
     with Broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def group_broker() -> Iterator[Broker | Elsewhere]:
+    """One with short intervals, so that groups settle in seconds."""
+    elsewhere = os.environ.get("OTTLA_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield Elsewhere(elsewhere)
+        return
+    configs = {
+        "group.initial.rebalance.delay.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 500,
+        "group.consumer.min.heartbeat.interval.ms": 500,
+        "group.consumer.session.timeout.ms": 6000,
+        "group.consumer.min.session.timeout.ms": 3000,
+    }
+    with Broker(configs=configs) as running:
         yield running
 
 

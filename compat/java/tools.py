@@ -18,6 +18,11 @@ CLASSES = {
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "connect-standalone": "org.apache.kafka.connect.cli.ConnectStandalone",
+    "connect-distributed": "org.apache.kafka.connect.cli.ConnectDistributed",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
 }
 
@@ -28,12 +33,15 @@ class JavaTools:
 
     classpath: str
 
+    def command(self, tool: str, *arguments: str) -> list[str]:
+        """The command line; one compiler tier starts a short-lived JVM in half the time."""
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self.classpath]
+        return ["java", *options, CLASSES[tool], *arguments]
+
     def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """What the tool printed to standard output."""
-        # One compiler tier starts a short-lived JVM in half the time.
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self.classpath]
         result = subprocess.run(
-            ["java", *options, CLASSES[tool], *arguments],
+            self.command(tool, *arguments),
             input=stdin,
             capture_output=True,
             text=True,

@@ -3,13 +3,15 @@
 //   node client.mjs produce HOST:PORT TOPIC none|gzip|snappy|lz4|zstd   < records
 //   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
 //   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
+//   node client.mjs group   HOST:PORT TOPIC GROUP                       > events, until SIGTERM
+//   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
 import { createRequire } from 'node:module'
 
 const require = createRequire(import.meta.url)
 const kafkajs = require('kafkajs')
-const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = kafkajs
+const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs, logLevel } = kafkajs
 const Cluster = require('kafkajs/src/cluster')
 const { createLogger } = require('kafkajs/src/loggers')
 const consoleLogger = require('kafkajs/src/loggers/console')
@@ -93,6 +95,74 @@ async function consume(partition, offset, count) {
   await cluster.disconnect()
 }
 
+// The assignor that every library has, by the name it has elsewhere.
+const range = () => ({
+  name: 'range',
+  version: 0,
+  async assign({ members, topics }) {
+    const partitions = (await metadata(topics[0])).map(each => each.partitionId).sort((a, b) => a - b)
+    const ids = members.map(each => each.memberId).sort()
+    const [least, rest] = [Math.floor(partitions.length / ids.length), partitions.length % ids.length]
+    return ids.map((memberId, i) => {
+      const start = i * least + Math.min(i, rest)
+      const assignment = { [topics[0]]: partitions.slice(start, start + least + (i < rest ? 1 : 0)) }
+      return { memberId, memberAssignment: AssignerProtocol.MemberAssignment.encode({ version: 0, assignment }) }
+    })
+  },
+  protocol({ topics }) {
+    return { name: 'range', metadata: AssignerProtocol.MemberMetadata.encode({ version: 0, topics }) }
+  },
+})
+
+async function metadata(name) {
+  const admin = kafka.admin()
+  await admin.connect()
+  const { topics } = await admin.fetchTopicMetadata({ topics: [name] })
+  await admin.disconnect()
+  return topics[0].partitions
+}
+
+async function group(groupId) {
+  const consumer = kafka.consumer({
+    groupId,
+    partitionAssigners: [range],
+    sessionTimeout: 6000,
+    heartbeatInterval: 300,
+    maxWaitTimeInMs: 50,
+  })
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => print({ assigned: payload.memberAssignment[topic] ?? [] }))
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  process.once('SIGTERM', async () => {
+    await consumer.disconnect()
+    process.exit(0)
+  })
+  await consumer.run({
+    autoCommitInterval: 200,
+    eachBatch: async ({ batch, resolveOffset, heartbeat, commitOffsetsIfNecessary, isRunning, isStale }) => {
+      for (const message of batch.messages) {
+        if (!isRunning() || isStale()) break
+        print({ partition: batch.partition, offset: Number(message.offset) })
+        resolveOffset(message.offset)
+      }
+      await heartbeat()
+      await commitOffsetsIfNecessary()
+    },
+  })
+}
+
+async function groups(groupId) {
+  const admin = kafka.admin()
+  await admin.connect()
+  print(await admin.listGroups())
+  print(await admin.describeGroups([groupId]))
+  print(await admin.fetchOffsets({ groupId, topics: [topic] }))
+  await admin.resetOffsets({ groupId, topic, earliest: true })
+  print(await admin.fetchOffsets({ groupId, topics: [topic] }))
+  print(await admin.deleteGroups([groupId]))
+  await admin.disconnect()
+}
+
 if (command === 'create') {
   const admin = kafka.admin()
   await admin.connect()
@@ -113,6 +183,10 @@ if (command === 'create') {
   const read = rest.length ? admin.fetchTopicOffsetsByTimestamp(topic, Number(rest[0])) : admin.fetchTopicOffsets(topic)
   print(await read)
   await admin.disconnect()
+} else if (command === 'group') {
+  await group(rest[0])
+} else if (command === 'groups') {
+  await groups(rest[0])
 } else {
   throw new Error(`unknown command ${command}`)
 }

@@ -12,6 +12,7 @@ from ottla.cli.command import Command, print_table, settings_option
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
+from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
@@ -20,6 +21,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 ROOTS = {
     "topic": topic,
     "config": config,
+    "group": group,
     "log": log,
     "produce": produce,
     "consume": consume,
@@ -65,6 +67,13 @@ def test_the_issues_list_of_commands_is_complete():
         "produce",
         "consume",
         "log dump",
+        "group list",
+        "group describe",
+        "group members",
+        "group state",
+        "group reset-offsets",
+        "group delete-offsets",
+        "group delete",
         "config describe",
         "config alter",
         "completion",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.consume import parse_timestamp
 from ottla.cli.record_format import format_json, make_formatter, unescape
+from ottla.cli.times import parse_timestamp
 from ottla.client.consumer import ConsumedRecord
 from ottla.common.errors import OperatorError
 

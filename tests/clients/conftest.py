@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that the tests here share
 
 TIMEOUT_S = 20
 FETCH_WAIT_MS = 50

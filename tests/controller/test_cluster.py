@@ -32,7 +32,7 @@ def update(image: MetadataImage, feature: str, level: int, version: int = 2, **o
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
-    assert image.features == {"metadata.version": 25}
+    assert image.features == {"metadata.version": 25, "group.version": 1}
     result = update(image, "metadata.version", 25)
     assert (result.records, result.response.error_code) == ([], 0)
 

@@ -39,6 +39,9 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
         values = st.sampled_from([code.value for code in ErrorCode])
     elif field.name == "log_append_time_ms":
         values = st.one_of(st.just(-1), st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000))
+    elif field.name == "retention_time_ms":
+        # kio keeps it as a timedelta, which loses milliseconds in very long times.
+        values = st.integers(-1, 1 << 45)
     elif isinstance(field.type, Primitive):
         values = _primitive(field.type)
     else:

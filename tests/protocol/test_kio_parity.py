@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.messages import control_records
+from ottla.protocol.messages import consumer_protocol, control_records
 from ottla.protocol.registry import API
 from ottla.protocol.schema import schema_of
 
@@ -26,6 +26,10 @@ CONTROL_RECORDS = {
     "snapshot_footer_record": control_records.SnapshotFooterRecord,
     "k_raft_version_record": control_records.KRaftVersionRecord,
     "voters_record": control_records.VotersRecord,
+}
+EMBEDDED = {
+    "consumer_protocol_subscription": consumer_protocol.ConsumerProtocolSubscription,
+    "consumer_protocol_assignment": consumer_protocol.ConsumerProtocolAssignment,
 }
 
 
@@ -43,7 +47,7 @@ def _cases() -> list[object]:
             for version in range(versions.low, versions.high + 1):
                 kio_class = _kio_class(package, version, module, cls.__name__)
                 cases.append(pytest.param(cls, version, kio_class, id=f"{cls.__name__}-{version}"))
-    for package, cls in CONTROL_RECORDS.items():
+    for package, cls in (CONTROL_RECORDS | EMBEDDED).items():
         versions = schema_of(cls).versions
         for version in range(versions.low, versions.high + 1):
             kio_class = _kio_class(package, version, "data", cls.__name__)

@@ -148,19 +148,17 @@ def test_topic_partitions_that_are_not_there(client: Connection) -> None:
     assert {t.error_code for t in client.ask(bad, 0).topics} == {ErrorCode.INVALID_REQUEST}
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_there_is_no_coordinator_yet(client: Connection, version: int) -> None:
-    for key_type in (0, 1) if version else (0,):
-        if version < 4:
-            response = client.ask(FindCoordinatorRequest(key="g", key_type=key_type), version)
-            assert (response.error_code, response.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-        else:
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g", "h"])
-            found = client.ask(request, version).coordinators
-            assert [(c.key, c.error_code) for c in found] == [
-                ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-                ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            ]
+@pytest.mark.parametrize("version", range(1, 7))
+def test_there_is_no_coordinator_of_transactions_yet(client: Connection, version: int) -> None:
+    if version < 4:
+        response = client.ask(FindCoordinatorRequest(key="t", key_type=1), version)
+        assert (response.error_code, response.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    else:
+        found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t", "u"]), version).coordinators
+        assert [(c.key, c.error_code) for c in found] == [
+            ("t", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ("u", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ]
 
 
 def test_a_coordinator_of_an_unknown_type(client: Connection) -> None:

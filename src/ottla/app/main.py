@@ -31,6 +31,7 @@ MOUNTED = {
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
+    "group": Mounted("ottla.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "log": Mounted("ottla.cli.log", "log", "Look into segment files."),
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),

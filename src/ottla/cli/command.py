@@ -131,6 +131,19 @@ def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: s
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Group ids for the shell; nothing when no broker answers at once."""
+    bootstrap_server = ctx.params.get("bootstrap_server") or os.environ.get(
+        "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
+    )
+    try:
+        with open_cluster(bootstrap_server, COMPLETION_TIMEOUT_S) as cluster:
+            names = [listing.group_id for listing in cluster.groups()]
+    except OttlaError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def print_json(value: object) -> None:
     """Indented, with every character as itself."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))

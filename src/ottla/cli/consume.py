@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, complete_topic, open_cluster, settings_option
+from ottla.cli.command import (
+    CLIENT_ID,
+    Command,
+    bootstrap_option,
+    complete_group,
+    complete_topic,
+    open_cluster,
+    settings_option,
+)
 from ottla.cli.record_format import FIELDS, make_formatter
+from ottla.cli.times import parse_timestamp
 from ottla.client.cluster import Cluster
-from ottla.client.consumer import Position, RecordConsumer
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
+from ottla.client.consumer import RecordConsumer
+from ottla.client.group_consumer import GroupConsumer
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 
@@ -23,10 +33,15 @@ from ottla.common.errors import ErrorCode, KafkaError
         "ottla consume clicks --offset -5 --stop-at-end          # the last five of each partition",
         "ottla consume clicks --timestamp 2026-01-31T12:00:00Z --partition 0",
         r"ottla consume clicks --from-beginning --format '{partition}:{offset}\t{time}\t{key}\t{value}\t{headers}'",
+        "ottla consume clicks --group billing --from-beginning",
+        "ottla consume clicks --group billing -X group.protocol=consumer",
         "ottla consume clicks --json --stop-at-end --from-beginning | jq .value",
     ),
 )
 @click.argument("topic", shell_complete=complete_topic)
+@click.option(
+    "--group", "-g", "group_id", shell_complete=complete_group, help="Read as a member of this group and commit."
+)
 @click.option("--from-beginning", is_flag=True, help="Start at the first record.")
 @click.option("--offset", "-o", type=int, help="Start at this offset; negative: so many before the end.")
 @click.option("--timestamp", "-t", metavar="MS|ISO", help="Start at the first record as young as this.")
@@ -55,6 +70,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 @bootstrap_option
 def consume(
     topic: str,
+    group_id: str | None,
     from_beginning: bool,
     offset: int | None,
     timestamp: str | None,
@@ -71,52 +87,47 @@ def consume(
 ) -> None:
     """Print records of a topic, from now on unless a start is given, until Ctrl-C.
 
-    No group takes part and nothing is committed.
+    With --group the partitions are shared with the other members, the start is where the group stands
+    (--from-beginning: the first record where it does not stand anywhere), and what was printed is committed.
+    Otherwise no group takes part and nothing is committed.
     """
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("give only one of --from-beginning, --offset and --timestamp")
+    if group_id is not None and (partitions or offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "a group shares out its partitions and remembers where it stands: "
+            "--group goes without --partition, --offset and --timestamp; see `ottla group reset-offsets`"
+        )
     formatter = make_formatter("json" if as_json else template, null)
     timestamp_ms = None if timestamp is None else parse_timestamp(timestamp)
     with open_cluster(bootstrap_server) as cluster:
         keys = _positions(cluster, topic, partitions)
         ends = _offsets(cluster, keys, LATEST_TIMESTAMP, isolation)
-        if from_beginning:
-            starts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
+        if group_id is not None or not (from_beginning or offset is not None or timestamp_ms is not None):
+            starts = ends
         elif timestamp_ms is not None:
             found = _offsets(cluster, keys, timestamp_ms, isolation)
             starts = {key: ends[key] if found[key] == NO_OFFSET else found[key] for key in keys}
         elif offset is not None:
             starts = _starts_from_offset(cluster, keys, ends, offset, isolation)
         else:
-            starts = ends
-    consumer = RecordConsumer(
-        bootstrap_server,
-        starts,
-        ends=ends if stop_at_end else None,
-        client_id=CLIENT_ID,
-        isolation=isolation,
-        properties=properties,
-    )
+            starts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
+    settings: dict[str, Any] = {
+        "ends": ends if stop_at_end else None,
+        "client_id": CLIENT_ID,
+        "isolation": isolation,
+        "properties": properties,
+    }
+    consumer: RecordConsumer | GroupConsumer
+    if group_id is None:
+        consumer = RecordConsumer(bootstrap_server, starts, **settings)
+    else:
+        consumer = GroupConsumer(bootstrap_server, group_id, topic, from_beginning=from_beginning, **settings)
     output = sys.stdout.buffer
     with consumer:
         for records in consumer.batches(max_records=max_records, idle_timeout_s=timeout):
             output.write(b"".join([formatter(record) for record in records]))
             output.flush()
-
-
-def parse_timestamp(text: str) -> int:
-    """Milliseconds since the epoch, from such a number or an ISO 8601 time (UTC unless it says otherwise)."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither milliseconds nor an ISO 8601 time", param_hint="--timestamp"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> list[Position]:

@@ -8,8 +8,8 @@ Invariants: nothing connects before the first use; at most one connection to a b
 trying again (`RETRIABLE_ERRORS`, broken connections) are, with fresh metadata and growing pauses, until the time is up;
 administration that changes something is never sent twice, since its first outcome may be unknown.
 
-Left out on purpose: record decoding (`ottla.record`), groups and producing (confluent-kafka does both), sharing between
-threads or processes.
+Left out on purpose: record decoding (`ottla.record`), being a member of a group and producing (confluent-kafka does
+both), sharing between threads or processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, reading
+from ottla.client import admin, groups, reading
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -33,10 +33,14 @@ from ottla.client.model import (
     ISOLATION_LEVELS,
     BrokerInfo,
     ClusterInfo,
+    CommittedOffset,
     ConfigEntry,
     ConfigOperation,
     FetchResult,
+    GroupDescription,
+    GroupListing,
     OffsetInfo,
+    Position,
     ResourceType,
     TopicInfo,
 )
@@ -51,6 +55,11 @@ DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
 
 NOT_SENT_ERRORS = frozenset({ErrorCode.NOT_CONTROLLER})
 """What a change may be tried again after: the broker refused it untouched."""
+
+NO_COORDINATOR_ERRORS = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""The same for a change of a group."""
 
 
 class Cluster:
@@ -259,7 +268,64 @@ class Cluster:
 
         return self._retry(attempt)
 
+    # Groups
+
+    def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        """Every group of the cluster in the order of the ids; filters are Kafka's names of states and types."""
+
+        def attempt() -> list[GroupListing]:
+            self._refresh([])
+            found: dict[str, GroupListing] = {}
+            for node_id in self._brokers:
+                for listing in groups.list_groups(self._connection(node_id), states, types):
+                    found[listing.group_id] = listing
+            return [found[group_id] for group_id in sorted(found)]
+
+        return self._retry(attempt)
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """State and members of a group of either protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""
+
+        def attempt() -> GroupDescription:
+            coordinator = self._coordinator(group_id)
+            return groups.describe_group(self._connection(coordinator.node_id), group_id, coordinator)
+
+        return self._retry(attempt)
+
+    def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+        """All offsets that a group has committed; empty for a group that doesn't exist."""
+        return self._retry(lambda: groups.fetch_offsets(self._group_connection(group_id), group_id))
+
+    def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+        """Set offsets of a group without members; one that doesn't exist comes into being. Safe to repeat.
+
+        Raises KafkaError UNKNOWN_MEMBER_ID when the group has members.
+        """
+        self._retry(lambda: groups.commit_offsets(self._group_connection(group_id), group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, positions: Iterable[Position]) -> None:
+        """Forget committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC."""
+        doomed = list(positions)
+        self._retry(lambda: groups.delete_offsets(self._group_connection(group_id), group_id, doomed))
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        self._retry(
+            lambda: groups.delete_group(self._retry(lambda: self._group_connection(group_id)), group_id),
+            NO_COORDINATOR_ERRORS,
+        )
+
     # Routing
+
+    def _coordinator(self, group_id: str) -> BrokerInfo:
+        coordinator = groups.find_coordinator(self._any_connection(), group_id)
+        if coordinator.node_id not in self._brokers:
+            self._refresh([])
+        self._brokers.setdefault(coordinator.node_id, coordinator)
+        return coordinator
+
+    def _group_connection(self, group_id: str) -> Connection:
+        return self._connection(self._coordinator(group_id).node_id)
 
     def _timeout_ms(self) -> int:
         return max(1, int(self._timeout_s * 1000))

@@ -91,30 +91,36 @@ class Connection:
             self._socket.close()
             self._socket = None
 
-    def version_for(self, api_key: ApiKey) -> int:
-        """The highest version that both sides know; raises KafkaError UNSUPPORTED_VERSION when there is none."""
+    def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        """The highest version that both sides know and that is not above `max_version`.
+
+        Raises KafkaError UNSUPPORTED_VERSION when there is none.
+        """
         spec = API[api_key]
+        highest = spec.max_version if max_version is None else min(spec.max_version, max_version)
         theirs = self._versions.get(api_key)
         if theirs is None:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not support {spec.name}"
             )
-        version = min(spec.max_version, theirs[1])
+        version = min(highest, theirs[1])
         if version < max(spec.min_version, theirs[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"the broker at {self.address} supports {spec.name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in {spec.min_version} to {spec.max_version}",
+                f"this client in {spec.min_version} to {highest}",
             )
         return version
 
-    def request(self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None) -> Any:
-        """Send one request in the best common version and return its response message.
+    def request(
+        self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None, max_version: int | None = None
+    ) -> Any:
+        """Send one request in the best common version (up to `max_version`) and return its response message.
 
         Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
         time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
         """
-        return self._exchange(api_key, self.version_for(api_key), message, timeout_s)
+        return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
 
     def _negotiate(self, software_version: str) -> None:
         """ApiVersions in our best version; a broker that doesn't know it answers in version 0 (KIP-511)."""

@@ -4,7 +4,7 @@ Invariants: no group takes part and nothing is committed; a partition starts whe
 out of range is an error. With `ends`, records at and beyond a partition's end are not returned and the iteration stops
 once every partition got there, also when its last records are markers or were compacted away.
 
-Left out: groups, deserializers, the user-facing API of a later issue. Not thread-safe.
+Left out: groups (`ottla.client.group_consumer`), deserializers, the user-facing API of a later issue. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from ottla.client.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
@@ -23,8 +24,6 @@ FULL_QUEUE_BACKOFF_MS = 10
 """The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 """By librdkafka's numbers; 0 is 'not available'."""
-
-Position = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ class RecordConsumer:
         error = message.error()
         if error is not None:
             if error.code() != self._eof_code:
-                raise _consume_error(error, key)
+                raise consume_error(error, key)
             if self._ends is not None:
                 self._finish(key)
             return []
@@ -133,18 +132,7 @@ class RecordConsumer:
             self._finish(key)
             if offset >= end:
                 return []
-        kind, timestamp = message.timestamp()
-        record = ConsumedRecord(
-            key[0],
-            key[1],
-            offset,
-            timestamp if kind in TIMESTAMP_TYPES else None,
-            TIMESTAMP_TYPES.get(kind),
-            message.key(),
-            message.value(),
-            tuple(message.headers() or ()),
-        )
-        return [record]
+        return [record_of(message)]
 
     def _finish(self, key: Position) -> None:
         """Fetch nothing more of a partition that got to its end."""
@@ -155,7 +143,23 @@ class RecordConsumer:
             self._consumer.pause([confluent_kafka.TopicPartition(*key)])
 
 
-def _consume_error(error: Any, key: Position) -> KafkaError:
+def record_of(message: Any) -> ConsumedRecord:
+    """The record that a message without an error carries."""
+    kind, timestamp = message.timestamp()
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp if kind in TIMESTAMP_TYPES else None,
+        TIMESTAMP_TYPES.get(kind),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )
+
+
+def consume_error(error: Any, key: tuple[str | None, int | None] = (None, None)) -> KafkaError:
+    """An error of librdkafka as ours; `key` is the partition that it is about, where it is about one."""
     try:
         code = ErrorCode(error.code())
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -14,6 +15,9 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 """ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
 NO_OFFSET = -1
+
+Position = tuple[str, int]
+"""A topic and one of its partitions."""
 
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -128,3 +132,54 @@ class ConfigEntry:
     read_only: bool
     is_sensitive: bool
     documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as ListGroups names it; state and type are None on brokers that don't tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str | None
+    group_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and the partitions it owns, by topic.
+
+    `protocol` is "classic" or "consumer"; epoch and target assignment are None in a classic group.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    protocol: str
+    member_epoch: int | None
+    assignment: Mapping[str, tuple[int, ...]]
+    target_assignment: Mapping[str, tuple[int, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members; the epochs are None in a classic group."""
+
+    group_id: str
+    group_type: str
+    protocol_type: str
+    state: str
+    assignor: str | None
+    group_epoch: int | None
+    assignment_epoch: int | None
+    coordinator: BrokerInfo
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on in a partition; the epoch is -1 when the committer gave none."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str

@@ -103,6 +103,7 @@ class BrokerConfig:
             )
         config = cls(known)
         _check_roles(config)
+        _check_group_timeouts(config)
         warnings.extend(
             f"listener {name} is not opened: the only controller is in this process"
             for name in _controller_listener_names(config)
@@ -146,6 +147,10 @@ class BrokerConfig:
         if not isinstance(value, tuple):
             raise TypeError(f"{name} is not a list")
         return value
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody gave this setting a value, be it the default's."""
+        return any(name in layer for layer in (self._static, self._dynamic_default, self._dynamic_broker))
 
     @property
     def rack(self) -> str | None:
@@ -277,6 +282,33 @@ def _check_static_value(key: ConfigKey, text: str) -> None:
         key.parse(text)
     except KafkaError as error:
         raise OperatorError(f"{error.message} (setting {key.name})") from error
+
+
+_ORDERED_GROUP_SETTINGS = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+)
+"""Pairs of which the first must not be larger than the second, as Apache Kafka requires."""
+
+
+def _check_group_timeouts(config: BrokerConfig) -> None:
+    for low, high in _ORDERED_GROUP_SETTINGS:
+        if config.get_int(low) > config.get_int(high):
+            raise OperatorError(
+                f"{low} is {config.get_int(low)} and {high} is {config.get_int(high)}; "
+                f"{low} must be less than or equal to {high}"
+            )
+    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    if config.get_int(heartbeat) >= config.get_int(session):
+        raise OperatorError(
+            f"{heartbeat} is {config.get_int(heartbeat)} and {session} is {config.get_int(session)}; "
+            f"{heartbeat} must be less than {session}"
+        )
 
 
 def _refuse_security(name: str, base: str, text: str) -> None:

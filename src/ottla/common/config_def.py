@@ -141,6 +141,20 @@ class OneOf(NamedTuple):
         return f"[{', '.join(self.choices)}]"
 
 
+class OneOfAnyCase(NamedTuple):
+    """A string out of a fixed choice, in lower or upper case."""
+
+    choices: tuple[str, ...]
+
+    def problem(self, value: ConfigValue) -> str | None:
+        if isinstance(value, str) and value.lower() not in self.choices:
+            return f"String must be one of (case insensitive): {', '.join(choice.upper() for choice in self.choices)}"
+        return None
+
+    def describe(self) -> str:
+        return f"(case insensitive) [{', '.join(choice.upper() for choice in self.choices)}]"
+
+
 class ThrottledReplicas(NamedTuple):
     """`partition:broker` pairs, or `*` alone (KIP-73)."""
 

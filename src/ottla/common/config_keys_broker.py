@@ -18,6 +18,7 @@ from ottla.common.config_def import (
     ConfigValue,
     Importance,
     OneOf,
+    OneOfAnyCase,
     RangeOr,
     UnlimitedOrPositive,
     UpdateMode,
@@ -430,7 +431,194 @@ _NETWORK = [
     ),
 ]
 
-BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table([*_IDENTITY, *_TOPICS, *_LOG_FIXED, *_LOG_DYNAMIC, *_NETWORK])
+_GROUPS = [
+    _fixed(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6_000,
+        "Shortest session timeout that a member of a classic group may ask for.",
+    ),
+    _fixed(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        30 * 60_000,
+        "Longest session timeout that a member of a classic group may ask for.",
+    ),
+    _fixed(
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3_000,
+        "How long the first rebalance of an empty classic group waits for further members.",
+    ),
+    _fixed("group.max.size", ConfigType.INT, MAX_INT, "Most members of a classic group.", at_least(1)),
+    _fixed(
+        "group.coordinator.rebalance.protocols",
+        ConfigType.LIST,
+        ("classic", "consumer"),
+        "Group protocols that are served.",
+        OneOf(("classic", "consumer", "share", "streams")),
+    ),
+    _fixed(
+        "group.consumer.assignors",
+        ConfigType.LIST,
+        ("uniform", "range"),
+        "Assignors of the consumer protocol; the first is the default.",
+        OneOf(("uniform", "range")),
+    ),
+    _fixed(
+        "group.consumer.session.timeout.ms",
+        ConfigType.INT,
+        45_000,
+        "Session timeout of the consumer protocol.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.min.session.timeout.ms",
+        ConfigType.INT,
+        45_000,
+        "Shortest session timeout of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.max.session.timeout.ms",
+        ConfigType.INT,
+        60_000,
+        "Longest session timeout of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.heartbeat.interval.ms",
+        ConfigType.INT,
+        5_000,
+        "Interval at which members of the consumer protocol are asked to send heartbeats.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.min.heartbeat.interval.ms",
+        ConfigType.INT,
+        5_000,
+        "Shortest heartbeat interval of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.max.heartbeat.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Longest heartbeat interval of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.assignment.interval.ms",
+        ConfigType.INT,
+        1_000,
+        "Shortest time between two target assignments of a consumer group, so that members that join together are "
+        "assigned together.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "Smallest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Largest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.max.size",
+        ConfigType.INT,
+        MAX_INT,
+        "Most members of a group of the consumer protocol.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        "Which groups may change between classic and consumer protocol while they have members.",
+        OneOfAnyCase(("bidirectional", "upgrade", "downgrade", "disabled")),
+    ),
+    _fixed(
+        "group.consumer.regex.refresh.interval.ms",
+        ConfigType.INT,
+        600_000,
+        "How often the topics that match the regular expressions of a group are looked for anew.",
+        at_least(10_000),
+    ),
+    _fixed(
+        "offset.metadata.max.bytes",
+        ConfigType.INT,
+        4096,
+        "Largest metadata of a committed offset.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.commit.timeout.ms",
+        ConfigType.INT,
+        5_000,
+        "How long a write of the group coordinator may wait for its replication.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        7 * 24 * 60,
+        "How long committed offsets are kept once their group is empty, or their topic has no subscriber (KIP-211).",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.retention.check.interval.ms",
+        ConfigType.LONG,
+        600_000,
+        "How often expired offsets are looked for.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "Partitions of __consumer_offsets; takes effect when the topic is created.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "Replicas of __consumer_offsets. Not set: as many as there are live brokers, up to 3; a value that is set is "
+        "enforced, and the topic is not created with less.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.segment.bytes",
+        ConfigType.INT,
+        100 * 1024**2,
+        "Segment size of __consumer_offsets.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.compression.codec",
+        ConfigType.INT,
+        0,
+        "Codec of the coordinator's batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        between(0, 4),
+        importance=Importance.HIGH,
+    ),
+]
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
+    [*_IDENTITY, *_TOPICS, *_LOG_FIXED, *_LOG_DYNAMIC, *_NETWORK, *_GROUPS]
+)
 
 SYNONYM_CHAINS: tuple[tuple[str, ...], ...] = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),

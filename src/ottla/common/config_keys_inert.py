@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         "one event loop serves everything, there are no thread pools to size",
-        "background.threads group.coordinator.threads log.cleaner.threads num.io.threads num.network.threads "
+        "background.threads group.coordinator.background.threads group.coordinator.threads log.cleaner.threads "
+        "num.io.threads num.network.threads "
         "num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers "
         "share.coordinator.threads",
     ),
@@ -39,18 +40,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms "
         "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
         "unstable.api.versions.enable unstable.feature.versions.enable",
-    ),
-    (
-        "there are no consumer groups yet",
-        "group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms "
-        "group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy "
-        "group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms "
-        "group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms "
-        "group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.rebalance.protocols "
-        "group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms "
-        "offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size "
-        "offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec "
-        "offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes",
     ),
     (
         "there are no share groups yet",
@@ -110,6 +99,12 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix "
         "remote.log.storage.system.enable",
     ),
+    ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
+    (
+        "what one turn of the event loop brings shares a write, and waits no longer",
+        "group.coordinator.append.linger.ms",
+    ),
+    ("reads while groups are loaded are bounded by the time they may take", "offsets.load.buffer.size"),
     (
         "no-op records only serve to measure the lag of other voters, and there are none",
         "metadata.max.idle.interval.ms",
@@ -134,8 +129,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "Apache Kafka 4 removed it",
-        "broker.id.generation.enable control.plane.listener.name inter.broker.protocol.version "
-        "log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms "
+        "broker.id.generation.enable control.plane.listener.name group.coordinator.new.enable "
+        "inter.broker.protocol.version log.message.downconversion.enable log.message.format.version "
+        "log.message.timestamp.difference.max.ms "
+        "offsets.commit.required.acks "
         "password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length "
         "password.encoder.keyfactory.algorithm reserved.broker.max.id",
     ),

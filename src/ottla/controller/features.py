@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult
-from ottla.metadata.image import METADATA_VERSION, MetadataImage
-from ottla.metadata.records import METADATA_VERSION_LEVEL, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
+from ottla.metadata.image import GROUP_VERSION, METADATA_VERSION, MetadataImage
+from ottla.metadata.records import (
+    GROUP_VERSION_LEVEL,
+    METADATA_VERSION_LEVEL,
+    SUPPORTED_FEATURES,
+    ApiMessageAndVersion,
+    versioned,
+)
 from ottla.protocol.messages.metadata_records import FeatureLevelRecord
 from ottla.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -22,8 +28,11 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def bootstrap_records() -> list[ApiMessageAndVersion]:
-    """The first records of a new cluster."""
-    return [versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL))]
+    """The first records of a new cluster: every feature at the level that a new cluster of Apache Kafka has."""
+    return [
+        versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)),
+        versioned(FeatureLevelRecord(name=GROUP_VERSION, feature_level=GROUP_VERSION_LEVEL)),
+    ]
 
 
 def handle_update_features(

@@ -21,6 +21,8 @@ RECOVERED, RECOVERING = 0, 1
 """Leader recovery states (KIP-704): after an unclean election a leader is RECOVERING."""
 
 METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"
+"""Level 1: the consumer protocol (KIP-848)."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.metadata.image import METADATA_VERSION, VersionRange
+from ottla.metadata.image import GROUP_VERSION, METADATA_VERSION, VersionRange
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
@@ -25,9 +25,11 @@ from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 FRAME_VERSION = 1
 METADATA_VERSION_LEVEL = 25
 """4.0-IV3."""
+GROUP_VERSION_LEVEL = 1
 
 SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
-    METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)
+    METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+    GROUP_VERSION: VersionRange(0, GROUP_VERSION_LEVEL),
 }
 """Features whose behaviour is complete, with the levels that can be finalized."""
 

@@ -7,7 +7,8 @@ import re
 from ottla.common.errors import ErrorCode, KafkaError
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, "__transaction_state", "__share_group_state"})
 """Topics that Metadata marks as internal."""
 
 MAX_NAME_LENGTH = 249

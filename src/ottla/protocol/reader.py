@@ -112,15 +112,15 @@ class _ReaderCompiler:
         elif isinstance(field.type, Primitive):
             self._emit_bytes(field.type, field.name, target, nullable)
         elif nullable:
-            self._emit_nullable_struct(field.type, target)
+            self._emit_nullable_struct(field.type, target, tagged=field.tag is not None)
         else:
             self.source.line(f"{target} = {self.emit_struct(field.type)}")
 
-    def _emit_nullable_struct(self, cls: type, target: str) -> None:
-        """A marker byte before the struct: negative for null (KIP-893)."""
+    def _emit_nullable_struct(self, cls: type, target: str, *, tagged: bool) -> None:
+        """A marker byte before the struct: negative for null (KIP-893), zero for null in a tagged field."""
         source = self.source
         source.line("p += 1")
-        source.line("if data[p - 1] > 127:")
+        source.line("if data[p - 1] == 0:" if tagged else "if data[p - 1] > 127:")
         source.line(f"    {target} = None")
         source.line("else:")
         source.indent()

@@ -98,7 +98,7 @@ class _WriterCompiler:
         variable = source.fresh("v")
         source.line(f"{variable} = {value}")
         if not isinstance(field.type, ArrayType | Primitive):
-            self._emit_nested(field.type, variable, out, nullable)
+            self._emit_nested(field.type, variable, out, nullable, 255 if field.tag is None else 0)
             return
         width = "h" if isinstance(field.type, Primitive) and field.type.name == "string" else "i"
         source.line(f"if {variable} is None:")
@@ -115,13 +115,14 @@ class _WriterCompiler:
             self._emit_bytes(field.type, field.name, variable, out)
         source.dedent()
 
-    def _emit_nested(self, cls: type, value: str, out: str, nullable: bool) -> None:
+    def _emit_nested(self, cls: type, value: str, out: str, nullable: bool, absent: int) -> None:
+        """Null is marked by `absent`: -1 as a byte, in a tagged field by zero (as `reader` has it)."""
         source = self.source
         if not nullable:
             self.emit_struct(cls, value, out)
             return
         source.line(f"if {value} is None:")
-        source.line(f"    {out}.append(255)")
+        source.line(f"    {out}.append({absent})")
         source.line("else:")
         source.indent()
         source.line(f"{out}.append(1)")

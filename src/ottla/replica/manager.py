@@ -24,7 +24,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replica.fetch_session import TopicKey
-from ottla.replica.partition import Partition, PartitionState
+from ottla.replica.partition import HighWatermarkListener, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.storage.append_rules import PRODUCER_CODEC
 from ottla.storage.log_config import LogConfig
@@ -45,6 +45,7 @@ class ReplicaManager:
     __slots__ = (
         "_clock",
         "_image",
+        "_listeners",
         "_logs",
         "_node_id",
         "_opening",
@@ -83,6 +84,7 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         """Each topic's partitions under its name and under its id: both keys share one dictionary."""
+        self._listeners: dict[str, HighWatermarkListener] = {}
         self._unopened: dict[tuple[Uuid, int], None] = {}
         """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
         self._opening: dict[tuple[Uuid, int], int] = {}
@@ -129,6 +131,12 @@ class ReplicaManager:
         for topic, partitions in self._topics.items():
             if isinstance(topic, str):
                 yield from partitions.values()
+
+    def listen(self, topic: str, listener: HighWatermarkListener) -> None:
+        """Tell `listener` of every rise of a high watermark in the topic of that name, also of partitions to come."""
+        self._listeners[topic] = listener
+        for partition in self._topics.get(topic, {}).values():
+            partition.high_watermark_listener = listener
 
     # --- metadata --------------------------------------------------------------------------------------------------
 
@@ -270,9 +278,11 @@ class ReplicaManager:
         self._unopened.pop((topic.topic_id, index), None)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
-        return Partition(
+        partition = Partition(
             topic.name, index, topic.topic_id, log, self._node_id, self._purgatory, self._pool, high_watermark
         )
+        partition.high_watermark_listener = self._listeners.get(topic.name)
+        return partition
 
     def _config_to_open(self, topic: TopicImage) -> LogConfig:
         """The settings of a topic, read once for all of its partitions."""

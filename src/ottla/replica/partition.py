@@ -11,11 +11,13 @@ only while this broker leads. Left out: what requests look like (server), file h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
+from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import AppendResult, Log, ReadResult
 
@@ -24,6 +26,9 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 
 READ_COMMITTED = 1
+
+HighWatermarkListener = Callable[[int, int], None]
+"""Called with the partition's number and its high watermark after each rise, also from inside an append."""
 
 
 class PartitionState(NamedTuple):
@@ -54,7 +59,9 @@ class Partition:
         "appended_bytes",
         "fetch_watch",
         "high_watermark",
+        "high_watermark_listener",
         "index",
+        "is_internal",
         "is_leader",
         "leader_epoch_start_offset",
         "log",
@@ -83,10 +90,13 @@ class Partition:
         self.log = log
         self.node_id = node_id
         self.state = PartitionState(NO_LEADER, NO_EPOCH, NO_EPOCH, (), ())
+        self.is_internal = topic in INTERNAL_TOPICS
         self.is_leader = False
         self.offline = False
         self.leader_epoch_start_offset = 0
         self.high_watermark = log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.high_watermark_listener: HighWatermarkListener | None = None
+        """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
         self.produce_watch = Watch()
         self.appended_bytes = 0
@@ -150,9 +160,9 @@ class Partition:
     # --- append ----------------------------------------------------------------------------------------------------
 
     def append_records(
-        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False
+        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False, *, client: bool = True
     ) -> AppendResult:
-        """Append one batch from a client; `buffer[start:end]` is patched in place. `prepared` as for the log.
+        """Append one batch; `buffer[start:end]` is patched in place. `prepared` and `client` as for the log.
 
         Raises KafkaError with the code the producer gets. An OSError marks the replica offline.
         """
@@ -164,13 +174,15 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, prepared=prepared)
+        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared)
         if not result.duplicate:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
             elif self._alone_in_sync and log.recovery_point >= self._flush_owed:
                 self.high_watermark = log.high_watermark = log.log_end_offset
+                if self.high_watermark_listener is not None:
+                    self.high_watermark_listener(self.index, self.high_watermark)
             watch = self.fetch_watch
             if watch.waiters and not watch.touched:
                 self._purgatory.touch(watch)
@@ -208,6 +220,8 @@ class Partition:
             self.high_watermark = self.log.high_watermark = end
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
+            if self.high_watermark_listener is not None:
+                self.high_watermark_listener(self.index, end)
 
     # --- read ------------------------------------------------------------------------------------------------------
 

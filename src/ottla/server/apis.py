@@ -5,23 +5,35 @@ from __future__ import annotations
 from ottla.server.dispatch import DeclaredApi, HotApi
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.api_versions import API_VERSIONS
+from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from ottla.server.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
 from ottla.server.handlers.create_topics import CREATE_TOPICS
+from ottla.server.handlers.delete_groups import DELETE_GROUPS
 from ottla.server.handlers.delete_records import DELETE_RECORDS
 from ottla.server.handlers.delete_topics import DELETE_TOPICS
 from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
+from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from ottla.server.handlers.fetch import FETCH
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
+from ottla.server.handlers.heartbeat import HEARTBEAT
 from ottla.server.handlers.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from ottla.server.handlers.init_producer_id import INIT_PRODUCER_ID
+from ottla.server.handlers.join_group import JOIN_GROUP
+from ottla.server.handlers.leave_group import LEAVE_GROUP
 from ottla.server.handlers.list_config_resources import LIST_CONFIG_RESOURCES
+from ottla.server.handlers.list_groups import LIST_GROUPS
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.metadata import METADATA
+from ottla.server.handlers.offset_commit import OFFSET_COMMIT
+from ottla.server.handlers.offset_delete import OFFSET_DELETE
+from ottla.server.handlers.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.produce import PRODUCE
+from ottla.server.handlers.sync_group import SYNC_GROUP
 from ottla.server.handlers.update_features import UPDATE_FEATURES
 
 BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
@@ -29,7 +41,15 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     FIND_COORDINATOR,
+    JOIN_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -40,9 +60,13 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     ALTER_CONFIGS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
+    DELETE_GROUPS,
     INCREMENTAL_ALTER_CONFIGS,
+    OFFSET_DELETE,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
 )

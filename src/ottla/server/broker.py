@@ -35,6 +35,9 @@ from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
 from ottla.server.gauges import register_gauges
+from ottla.server.group_coordination import GroupCoordination
+from ottla.server.group_gauges import register_group_gauges
+from ottla.server.in_flight import InFlight
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
 from ottla.storage.flush import request_closing_flush
@@ -92,6 +95,7 @@ class Broker:
         )
         self._controller: Controller | None = None
         self._context: BrokerContext | None = None
+        self._groups: GroupCoordination | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
         self.advertised_listeners: list[Endpoint] = []
@@ -148,6 +152,8 @@ class Broker:
         await opened
         self._dispatcher = RequestDispatcher(context, BROKER_APIS)
         register_gauges(self._registry, context, self._logs)
+        if self._groups is not None:
+            register_group_gauges(self._registry, self._groups.runtime, self._clock)
         self._start_steps(config)
 
     def _make_controller(self) -> Controller:
@@ -181,6 +187,18 @@ class Broker:
             clock=self._clock,
             scheduler=self._scheduler,
         )
+        in_flight = InFlight()
+        groups = self._groups = GroupCoordination(
+            config=config,
+            clock=self._clock,
+            rng=self._rng,
+            scheduler=self._scheduler,
+            pool=self._pool,
+            publisher=self._publisher,
+            replicas=replicas,
+            in_flight=in_flight,
+            failures=self._failures,
+        )
         return BrokerContext(
             config=config,
             cluster_id=self.cluster_id,
@@ -196,16 +214,22 @@ class Broker:
             producer_ids=ProducerIdSource(controller.allocate_producer_ids),
             statistics=BrokerStatistics(self._registry),
             failures=self._failures,
+            in_flight=in_flight,
+            group_coordinator=groups.coordinator,
         )
 
     def _image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Settings first, since new logs are made with them; then partitions; then what only reports."""
+        """Settings first, since new logs are made with them; then partitions; then groups; then what only reports."""
         context = self.context
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
             config = _with_dynamic(self._static_config, image)
             context.use_config(config)
             context.replicas.use_topic_properties(config.topic_properties)
         context.replicas.apply(image, changes)
+        groups = self._groups
+        if groups is not None:
+            # A coordinator reads its log, which may be opened only some turns later; images stay in order.
+            context.replicas.when_opened(lambda: groups.follow(image, changes))
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:
                 context.statistics.forget_topic(topic.name)
@@ -250,6 +274,8 @@ class Broker:
         self._steps.stop()
         if self._dispatcher is not None:
             self._dispatcher.stop()
+        if self._groups is not None:
+            self._groups.stop()
         if self._context is not None:
             self._context.replicas.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.

@@ -9,6 +9,7 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
 from ottla.common.errors import ProtocolError
 from ottla.controller.driver import Controller
+from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import INTERNAL_TOPICS
@@ -51,6 +52,7 @@ class BrokerContext:
         "disk",
         "failures",
         "fetch_max_bytes",
+        "group_coordinator",
         "in_flight",
         "node_id",
         "pool",
@@ -80,6 +82,8 @@ class BrokerContext:
         producer_ids: ProducerIdSource,
         statistics: BrokerStatistics,
         failures: Failures,
+        in_flight: InFlight,
+        group_coordinator: GroupCoordinator,
     ) -> None:
         self.node_id = config.node_id
         self.cluster_id = cluster_id
@@ -96,7 +100,8 @@ class BrokerContext:
         self.producer_ids = producer_ids
         self.statistics = statistics
         self.failures = failures
-        self.in_flight = InFlight()
+        self.in_flight = in_flight
+        self.group_coordinator = group_coordinator
         self._brokers_on: dict[tuple[str, bool], list[ReachableBroker]] = {}
         self._brokers_on_image: MetadataImage | None = None
         self._partition_limit = UNKNOWN_PARTITIONS_PER_REQUEST

@@ -1,17 +1,23 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
-This broker has no coordinators yet, and says so: COORDINATOR_NOT_AVAILABLE, what Apache Kafka answers while the
-internal topic of the coordinator doesn't exist. Clients retry it and report it; nobody is sent to a broker that would
-not serve.
+A group is coordinated by the leader of its partition of `__consumer_offsets`. While that topic doesn't exist it is
+created first, and the channel parks until then. There are no coordinators of transactions and share groups yet, which
+is said as COORDINATOR_NOT_AVAILABLE: clients retry it and report it; nobody is sent to a broker that would not serve.
 """
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from collections.abc import Sequence
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime.runtime import partition_for
+from ottla.metadata.image import NO_LEADER
+from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
+from ottla.server.internal_topics import create_internal_topic
 from ottla.server.request import Request
 
 GROUP = 0
@@ -19,7 +25,6 @@ TRANSACTION = 1
 SHARE = 2
 
 _MESSAGES = {
-    GROUP: "Consumer groups are not served by this broker yet.",
     TRANSACTION: "Transactions are not served by this broker yet.",
     SHARE: "Share groups are not served by this broker yet.",
 }
@@ -28,30 +33,75 @@ _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
 
-def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Say that there is none."""
-    known = message.key_type in _MESSAGES and (
-        message.key_type != SHARE or request.api_version >= _FIRST_VERSION_WITH_SHARE
+def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+    """Name the leader of each group's partition."""
+    batched = request.api_version >= _FIRST_BATCHED_VERSION
+    keys = message.coordinator_keys if batched else [message.key]
+    if message.key_type != GROUP:
+        return _answer(request, batched, [_unavailable(request, message.key_type, key) for key in keys])
+    if context.image.topic(GROUP_METADATA_TOPIC) is not None:
+        return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
+
+    def created(error: KafkaError | None) -> None:
+        def build() -> FindCoordinatorResponse:
+            if error is None:
+                return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
+            context.failures.complain(f"creation of {GROUP_METADATA_TOPIC}", error.message)
+            return _answer(
+                request, batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
+            )
+
+        request.answer(build)
+
+    create_internal_topic(context, GROUP_METADATA_TOPIC, created)
+    return None
+
+
+def _unavailable(request: Request, key_type: int, key: str) -> Coordinator:
+    known = key_type == TRANSACTION or (key_type == SHARE and request.api_version >= _FIRST_VERSION_WITH_SHARE)
+    if known:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _MESSAGES[key_type])
+    return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
+
+
+def _group_coordinator(context: BrokerContext, request: Request, group_id: str) -> Coordinator:
+    topic = context.image.topic(GROUP_METADATA_TOPIC)
+    partition = None if topic is None else topic.partitions.get(partition_for(group_id, len(topic.partitions)))
+    if partition is not None and partition.leader != NO_LEADER:
+        for broker in context.brokers_on(request.channel.listener_name):
+            if broker.node_id == partition.leader:
+                return Coordinator(key=group_id, node_id=broker.node_id, host=broker.host, port=broker.port)
+    return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+
+
+def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
+
+
+def _answer(request: Request, batched: bool, coordinators: Sequence[Coordinator]) -> FindCoordinatorResponse:
+    for coordinator in coordinators:
+        if coordinator.error_code:
+            request.count_error(coordinator.error_code)
+    if batched:
+        return FindCoordinatorResponse(coordinators=list(coordinators))
+    (only,) = coordinators
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if known else ErrorCode.INVALID_REQUEST
-    text = _MESSAGES[message.key_type] if known else f"Coordinator type {message.key_type} is not known."
-    request.count_error(code)
-    return _response(message, code, text, request.api_version >= _FIRST_BATCHED_VERSION)
 
 
 def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) -> FindCoordinatorResponse:
-    """The error for every key."""
-    return _response(message, code, text, bool(message.coordinator_keys))
-
-
-def _response(message: FindCoordinatorRequest, code: ErrorCode, text: str, batched: bool) -> FindCoordinatorResponse:
-    if not batched:
-        return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, host="", port=-1)
+    """The error at the top and for every key: a version writes the one it has."""
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
-            for key in message.coordinator_keys
-        ]
+        error_code=code,
+        error_message=text,
+        node_id=-1,
+        port=-1,
+        coordinators=[_nobody(key, code, text) for key in message.coordinator_keys],
     )
 
 

@@ -13,7 +13,7 @@ from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, validate_topic_name
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,12 +26,12 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
+from ottla.server.internal_topics import topic_to_create
 from ottla.server.request import Request
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
 FIRST_VERSION_WITH_AUTO_CREATION_FLAG = 4
-BROKER_DEFAULT = -1
 
 MAX_CREATED_AT_ONCE = 1000
 """Topics that one request may create; what is beyond is answered as unknown, and the client asks again."""
@@ -47,11 +47,7 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
         return _describe(context, request, message, {})
 
     def create(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateTopicsResponse]:
-        topics = [
-            CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
-            for name in missing
-            if name not in image.topics
-        ]
+        topics = [topic_to_create(name, image, controller.config) for name in missing if name not in image.topics]
         return handle_create_topics(image, CreateTopicsRequest(topics=topics), controller)
 
     def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:

@@ -38,6 +38,9 @@ from ottla.storage.log_config import LogConfig
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id that may write to internal topics, as in Apache Kafka: for tools that restore them."""
+
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_CURRENT_LEADER = 10
 
@@ -98,6 +101,10 @@ def append_all(
                 partition = context.replicas.find(topic, index)
                 if produce.acks not in VALID_ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if partition.is_internal and request.client_id != ADMIN_CLIENT_ID:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
+                    )
                 _check_batch_allowed(request.api_version, produce, buffer, start, stop)
                 ready = prepared.get((row, position)) if prepared else None
                 if ready is None:

@@ -1,0 +1,59 @@
+"""kafkajs as the only family of a group: two members share, one leaves; its admin client sees, resets and deletes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from group_history import History
+from group_members import produce_evenly
+from group_processes import KafkaJsMember
+
+from ottla.testing import Broker
+
+PARTITIONS = 4
+WAIT_S = 60.0
+
+
+def wait_until(history: History, ends: dict[int, int]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while any(history.read_ends().get(partition, 0) < end for partition, end in ends.items()):
+        assert time.monotonic() < deadline, (history.read_ends(), ends)
+        time.sleep(0.05)
+
+
+def test_a_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
+    servers = group_broker.bootstrap_servers
+    name = f"kafkajs-group-{time.time_ns() // 1_000_000}"
+    history = History()
+    command = ["node", "client.mjs", "group", servers, name, name]
+    ends = produce_evenly(servers, name, PARTITIONS, 200)
+    members = [KafkaJsMember(f"kafkajs-{number}", command, history, cwd=kafkajs) for number in range(2)]
+    for member in members:
+        member.start()
+    wait_until(history, ends)
+    members[0].stop()
+    ends = produce_evenly(servers, name, PARTITIONS, 200, already=ends)
+    wait_until(history, ends)
+    members[1].stop()
+    assert history.violations(ends, commits_known=False) == []
+    result = subprocess.run(
+        ["node", "client.mjs", "groups", servers, name, name],
+        cwd=kafkajs,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    listed, described, offsets, reset, deleted = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {"groupId": name, "protocolType": "consumer"} in listed["groups"]
+    assert (described["groups"][0]["state"], described["groups"][0]["errorCode"]) == ("Empty", 0)
+    assert {each["partition"]: each["offset"] for each in offsets[0]["partitions"]} == {
+        partition: str(end) for partition, end in ends.items()
+    }
+    # kafkajs stores what stands for the beginning as if it were an offset, and a broker takes it.
+    assert {each["offset"] for each in reset[0]["partitions"]} == {"-2"}
+    assert deleted == [{"groupId": name, "errorCode": 0}]

@@ -1,0 +1,153 @@
+"""Clients of six families in one group, while members come and go; and Java's with librdkafka's in the new protocol.
+
+Every record is read, a partition has one owner at a time. OTTLA_CHURN_SECONDS says how long (two minutes on demand).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from group_history import History
+from group_members import AioKafkaMember, ConfluentMember, Feeder, KafkaPythonMember
+from group_processes import ConsoleMember, KafkaJsMember, ProcessMember, VerifiableMember
+from tools import JavaTools
+
+CHURN_S = float(os.environ.get("OTTLA_CHURN_SECONDS", "15"))
+WAIT_S = 60.0
+PARTITIONS = 12
+MOST_PROCESSES = 2
+CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "partition.assignment.strategy": "range"}
+PYTHON = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
+RANGE_ASSIGNOR = "org.apache.kafka.clients.consumer.RangeAssignor"
+PROCESSES = frozenset({"kafkajs", "console", "verifiable"})
+
+Make = dict[str, Callable[[str], Any]]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"one-group-{time.time_ns() // 1_000_000}"
+
+
+def java_members(tools: JavaTools, servers: str, group: str, history: History, protocol: str, home: Path) -> Make:
+    settings = home / "consumer.properties"
+    lines = ["fetch.max.wait.ms=50", "metadata.max.age.ms=1000", f"group.protocol={protocol}"]
+    verifiable = ["--group-protocol", protocol]
+    if protocol == "classic":
+        lines += ["session.timeout.ms=6000", "heartbeat.interval.ms=300"]
+        verifiable += ["--assignment-strategy", RANGE_ASSIGNOR, "--session-timeout", "6000"]
+    settings.write_text("\n".join(lines) + "\n")
+    at = ["--bootstrap-server", servers, "--topic", group]
+    console = [*at, "--group", group, "--from-beginning", "--command-config", str(settings)]
+    for shown in ("print.partition", "print.offset"):
+        console += ["--formatter-property", f"{shown}=true"]
+    verifiable += [*at, "--group-id", group, "--reset-policy", "earliest", "--command-config", str(settings)]
+    return {
+        "console": lambda name: ConsoleMember(name, tools.command("kafka-console-consumer", *console), history),
+        "verifiable": lambda name: VerifiableMember(
+            name, tools.command("kafka-verifiable-consumer", *verifiable), history
+        ),
+    }
+
+
+def churn(make: Make, history: History, feeder: Feeder) -> dict[int, int]:
+    """Members of every kind come and go; at the end one of each reads what is left. Returns the log ends."""
+    rng = random.Random(1)
+    members: list[Any] = []
+    leaving: list[Any] = []
+    numbers = itertools.count()
+
+    def add(kind: str) -> None:
+        member = make[kind](f"{kind}-{next(numbers)}")
+        members.append(member)
+        member.start()
+
+    def processes() -> int:
+        return sum(isinstance(member, ProcessMember) for member in members)
+
+    feeder.start()
+    for kind in make:
+        add(kind)
+    deadline = time.monotonic() + WAIT_S
+    while silent := set(make) - kinds(set(history.readers)):
+        assert time.monotonic() < deadline, (silent, [getattr(each, "errors", each.is_alive()) for each in members])
+        time.sleep(0.05)
+    order = itertools.cycle(make)
+    deadline = time.monotonic() + CHURN_S
+    while time.monotonic() < deadline:
+        kind = next(order)
+        if len(members) < 3 or (rng.random() < 0.5 and (kind not in PROCESSES or processes() <= MOST_PROCESSES)):
+            add(kind)
+        else:
+            member = members.pop(rng.randrange(len(members)))
+            member.stopping.set()
+            if isinstance(member, ProcessMember):
+                member.process.terminate()
+            leaving.append(member)
+        time.sleep(1.0)
+    for member in leaving:
+        member.stop()
+    ends = feeder.finish()
+    wait_until(lambda: all(history.read_ends().get(each, 0) >= end for each, end in ends.items()), "all records")
+    for member in members:
+        member.stop()
+    return ends
+
+
+def kinds(names: Iterable[str]) -> set[str]:
+    return {name.rpartition("-")[0] for name in names}
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {WAIT_S:g} s for {what}"
+        time.sleep(0.05)
+
+
+def create_topic(servers: str, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = AdminClient({"bootstrap.servers": servers})
+    client.create_topics([NewTopic(topic, PARTITIONS, 1)], request_timeout=20)[topic].result(30)
+
+
+@pytest.mark.timeout(400 + 2 * CHURN_S)
+def test_classic(group_broker, java_classpath, kafkajs, name, tmp_path) -> None:
+    servers = group_broker.bootstrap_servers
+    history = History()
+    common = (servers, name, name, history)
+    make: Make = {
+        "confluent": lambda member: ConfluentMember(member, *common, CLASSIC),
+        "kafka-python": lambda member: KafkaPythonMember(member, *common, PYTHON),
+        "aiokafka": lambda member: AioKafkaMember(member, *common, PYTHON),
+        "kafkajs": lambda member: KafkaJsMember(
+            member, ["node", "client.mjs", "group", servers, name, name], history, cwd=kafkajs
+        ),
+        **java_members(JavaTools(java_classpath), servers, name, history, "classic", tmp_path),
+    }
+    create_topic(servers, name)
+    ends = churn(make, history, Feeder(servers, name, PARTITIONS))
+    assert history.violations(ends, commits_known=False) == []
+
+
+@pytest.mark.timeout(400 + 2 * CHURN_S)
+def test_consumer_protocol(group_broker, java_classpath, name, tmp_path) -> None:
+    servers = group_broker.bootstrap_servers
+    history = History()
+    make: Make = {
+        "confluent": lambda member: ConfluentMember(
+            member, servers, name, name, history, {"group.protocol": "consumer"}
+        ),
+        **java_members(JavaTools(java_classpath), servers, name, history, "consumer", tmp_path),
+    }
+    create_topic(servers, name)
+    ends = churn(make, history, Feeder(servers, name, PARTITIONS))
+    assert history.violations(ends, commits_known=False) == []

@@ -1,0 +1,427 @@
+"""`ottla group`: list, describe, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ottla.cli.command import (
+    EXIT_FAILURE,
+    Group,
+    bootstrap_option,
+    complete_group,
+    complete_topic,
+    json_option,
+    open_cluster,
+    print_json,
+    print_table,
+)
+from ottla.cli.offset_reset import OffsetReset, Target
+from ottla.cli.times import parse_duration, parse_timestamp
+from ottla.client.cluster import Cluster
+from ottla.client.failure import TopicNotFound
+from ottla.client.groups import group_not_found
+from ottla.client.model import (
+    LATEST_TIMESTAMP,
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    Position,
+)
+from ottla.common.errors import ErrorCode, KafkaError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = ("Empty", "Assigning", "Reconciling", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+TYPES = ("classic", "consumer")
+WITHOUT_MEMBERS = ("Empty", "Dead")
+
+
+@click.group(cls=Group)
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+def topics_option(help_text: str) -> Callable[[F], F]:
+    """`--topic NAME[:PARTITION,...]`, several times."""
+    return click.option(
+        "--topic",
+        "-t",
+        "topics",
+        multiple=True,
+        metavar="NAME[:PARTITION,...]",
+        shell_complete=complete_topic,
+        callback=_parse_topics,
+        help=help_text,
+    )
+
+
+def _parse_topics(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[int, ...] | None]:
+    """Partitions by topic; None stands for all of them."""
+    topics: dict[str, tuple[int, ...] | None] = {}
+    for value in values:
+        name, separator, text = value.partition(":")
+        numbers = text.split(",")
+        if not name or (separator and not all(number.isascii() and number.isdigit() for number in numbers)):
+            raise click.BadParameter(f"{value!r} is not of the form NAME or NAME:0,1,2", ctx, parameter)
+        topics[name] = tuple(dict.fromkeys(int(number) for number in numbers)) if separator else None
+    return topics
+
+
+@group.command("list", examples=("ottla group list", "ottla group list --state Stable --type consumer --json"))
+@click.option("--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
+@click.option("--type", "types", type=click.Choice(TYPES, case_sensitive=False), multiple=True, help="Only these.")
+@json_option
+@bootstrap_option
+def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+    """List the groups of the cluster, of any protocol."""
+    with open_cluster(bootstrap_server) as cluster:
+        listings = cluster.groups(states, types)
+    if as_json:
+        print_json(
+            [
+                {
+                    "group": listing.group_id,
+                    "type": listing.group_type,
+                    "protocol_type": listing.protocol_type,
+                    "state": listing.state,
+                }
+                for listing in listings
+            ]
+        )
+        return
+    print_table(
+        ("group", "type", "protocol type", "state"),
+        [(each.group_id, each.group_type, each.protocol_type or "-", each.state) for each in listings],
+    )
+
+
+@group.command(
+    examples=(
+        "ottla group describe billing",
+        "ottla group describe billing audit --json",
+        "ottla group describe --all",
+    )
+)
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, shell_complete=complete_group)
+@click.option("--all", "all_groups", is_flag=True, help="Every group of the cluster.")
+@json_option
+@bootstrap_option
+def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootstrap_server: str) -> None:
+    """Show for each partition what is committed, where the log ends, the lag between, and who owns it.
+
+    The end is the high watermark. A partition that nobody committed has neither an offset nor a lag.
+    """
+    if bool(group_ids) == all_groups:
+        raise click.UsageError("give group ids, or --all")
+    with open_cluster(bootstrap_server) as cluster:
+        wanted = [each.group_id for each in cluster.groups()] if all_groups else list(dict.fromkeys(group_ids))
+        described = [_describe(cluster, group_id) for group_id in wanted]
+    if as_json:
+        print_json([{**_state_json(found), "partitions": rows} for found, rows in described])
+        return
+    for number, (found, rows) in enumerate(described):
+        if number:
+            click.echo()
+        click.echo(f"Group {found.group_id}, {found.group_type}, {found.state}, {_members(len(found.members))}")
+        columns = ("topic", "partition", "offset", "end", "lag", "member", "client_id", "host")
+        print_table(
+            tuple(column.replace("_", " ") for column in columns),
+            [tuple(row[column] for column in columns) for row in rows],
+            right=("partition", "offset", "end", "lag"),
+        )
+
+
+def _describe(cluster: Cluster, group_id: str) -> tuple[GroupDescription, list[dict[str, Any]]]:
+    found = cluster.describe_group(group_id)
+    committed = cluster.group_offsets(group_id)
+    owners: dict[Position, GroupMember] = {
+        (topic, partition): member
+        for member in found.members
+        for topic, partitions in member.assignment.items()
+        for partition in partitions
+    }
+    positions = sorted({*committed, *owners})
+    ends = _ends(cluster, positions)
+    return found, [_partition_row(key, committed.get(key), ends.get(key), owners.get(key)) for key in positions]
+
+
+def _partition_row(
+    key: Position, committed: CommittedOffset | None, end: int | None, owner: GroupMember | None
+) -> dict[str, Any]:
+    offset = None if committed is None else committed.offset
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "offset": offset,
+        "end": end,
+        "lag": None if offset is None or end is None else max(0, end - offset),
+        "metadata": None if committed is None else committed.metadata or None,
+        "member": None if owner is None else owner.member_id,
+        "client_id": None if owner is None else owner.client_id,
+        "host": None if owner is None else owner.host,
+    }
+
+
+def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int]:
+    """High watermarks; a topic or partition that was deleted since has none."""
+    existing = cluster.topics()
+    known = [
+        (topic, partition)
+        for topic, partition in positions
+        if topic in existing
+        and partition < len(existing[topic].partitions)
+        and existing[topic].partitions[partition].leader >= 0
+    ]
+    found = cluster.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
+    return {key: info.offset for key, info in found.items()}
+
+
+@group.command(examples=("ottla group members billing", "ottla group members billing --json | jq '.[].client_id'"))
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
+@json_option
+@bootstrap_option
+def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
+    """Show the members of a group and what each of them owns.
+
+    Under the consumer protocol also what it shall own: the target, where that differs.
+    """
+    with open_cluster(bootstrap_server) as cluster:
+        found = cluster.describe_group(group_id)
+    if as_json:
+        print_json(
+            [
+                {
+                    "member": member.member_id,
+                    "instance_id": member.instance_id,
+                    "client_id": member.client_id,
+                    "host": member.host,
+                    "protocol": member.protocol,
+                    "member_epoch": member.member_epoch,
+                    "assignment": member.assignment,
+                    "target_assignment": member.target_assignment,
+                }
+                for member in found.members
+            ]
+        )
+        return
+    print_table(
+        ("member", "instance id", "client id", "host", "protocol", "epoch", "partitions", "assignment", "target"),
+        [
+            (
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.host,
+                member.protocol,
+                member.member_epoch,
+                sum(len(partitions) for partitions in member.assignment.values()),
+                _assignment_text(member.assignment),
+                None if member.target_assignment in (None, member.assignment) else _target_text(member),
+            )
+            for member in found.members
+        ],
+        right=("epoch", "partitions"),
+    )
+
+
+def _assignment_text(assignment: Mapping[str, Sequence[int]]) -> str:
+    words = [f"{topic}:{','.join(map(str, partitions))}" for topic, partitions in assignment.items()]
+    return " ".join(words) or "-"
+
+
+def _target_text(member: GroupMember) -> str:
+    return _assignment_text(member.target_assignment or {})
+
+
+@group.command(examples=("ottla group state billing", "ottla group state billing --json"))
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
+@json_option
+@bootstrap_option
+def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
+    """Show state, protocol, assignor and coordinator of a group."""
+    with open_cluster(bootstrap_server) as cluster:
+        found = cluster.describe_group(group_id)
+    values = _state_json(found)
+    if as_json:
+        print_json(values)
+        return
+    print_table(("name", "value"), [(name.replace("_", " "), value) for name, value in values.items()])
+
+
+def _state_json(found: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": found.group_id,
+        "state": found.state,
+        "type": found.group_type,
+        "protocol_type": found.protocol_type or None,
+        "assignor": found.assignor,
+        "group_epoch": found.group_epoch,
+        "assignment_epoch": found.assignment_epoch,
+        "coordinator": f"{found.coordinator.host}:{found.coordinator.port}",
+        "coordinator_id": found.coordinator.node_id,
+        "members": len(found.members),
+    }
+
+
+@group.command(
+    "reset-offsets",
+    examples=(
+        "ottla group reset-offsets billing --topic clicks --to-earliest",
+        "ottla group reset-offsets billing --topic clicks:0,3 --to-offset 1200 --execute",
+        "ottla group reset-offsets billing --all-topics --to-datetime 2026-01-31T12:00:00Z --execute",
+        "ottla group reset-offsets billing --all-topics --by-duration 1d12h",
+        "ottla group reset-offsets billing --topic clicks --shift-by -100 --execute",
+    ),
+)
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
+@topics_option("A topic, or some of its partitions; may be repeated.")
+@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="Where it is; the end where nothing is committed.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option("--to-datetime", metavar="MS|ISO", help="To the first record as young as this.")
+@click.option("--by-duration", metavar="DURATION", help="To the first record so young: 90s, 1d12h, PT30M.")
+@click.option("--shift-by", type=int, help="So many records on, or back when negative.")
+@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@json_option
+@bootstrap_option
+def reset_offsets(
+    group_id: str,
+    topics: Mapping[str, tuple[int, ...] | None],
+    all_topics: bool,
+    execute: bool,
+    as_json: bool,
+    bootstrap_server: str,
+    **targets: Any,
+) -> None:
+    """Set where a group without members goes on; a dry run unless --execute is given.
+
+    What lies outside of a partition's log becomes its nearest end. A group that doesn't exist comes into being.
+    """
+    target = _parse_target(targets)
+    if bool(topics) == all_topics:
+        raise click.UsageError("give --topic, or --all-topics")
+    with open_cluster(bootstrap_server) as cluster:
+        _require_no_members(cluster, group_id)
+        committed = {key: each.offset for key, each in cluster.group_offsets(group_id).items()}
+        positions = sorted(committed) if all_topics else _positions(cluster, topics)
+        if not positions:
+            raise group_not_found(group_id)
+        planned = OffsetReset(cluster, committed).plan(positions, target)
+        if execute:
+            cluster.commit_group_offsets(group_id, planned)
+    rows = [
+        (topic, partition, committed.get((topic, partition)), planned[topic, partition])
+        for topic, partition in positions
+    ]
+    if as_json:
+        columns = ("topic", "partition", "from", "to")
+        print_json({"executed": execute, "offsets": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    print_table(("topic", "partition", "from", "to"), rows, right=("partition", "from", "to"))
+    if not execute:
+        click.echo("This was a dry run; give --execute to do it.", err=True)
+
+
+def _parse_target(targets: Mapping[str, Any]) -> Target:
+    given = [(name, value) for name, value in targets.items() if value is not None and value is not False]
+    if len(given) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in targets)
+        raise click.UsageError(f"give exactly one of {names}")
+    [(name, value)] = given
+    if name == "to_datetime":
+        value = parse_timestamp(value, "--to-datetime")
+    elif name == "by_duration":
+        value = parse_duration(value)
+    return Target(name, int(value))
+
+
+def _require_no_members(cluster: Cluster, group_id: str) -> None:
+    try:
+        found = cluster.describe_group(group_id)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if found.state not in WITHOUT_MEMBERS:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id!r} is {found.state} with {_members(len(found.members))}; "
+            "offsets can only be set while it has none",
+        )
+
+
+def _positions(cluster: Cluster, topics: Mapping[str, tuple[int, ...] | None]) -> list[Position]:
+    positions: list[Position] = []
+    for name, partitions in topics.items():
+        count = len(cluster.topic(name).partitions)
+        for partition in range(count) if partitions is None else partitions:
+            if partition >= count:
+                raise TopicNotFound(name, partition)
+            positions.append((name, partition))
+    return sorted(positions)
+
+
+@group.command(
+    "delete-offsets",
+    examples=(
+        "ottla group delete-offsets billing --topic clicks",
+        "ottla group delete-offsets billing --topic clicks:0,3",
+    ),
+)
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
+@topics_option("A topic, or some of its partitions; may be repeated.")
+@bootstrap_option
+def delete_offsets(group_id: str, topics: Mapping[str, tuple[int, ...] | None], bootstrap_server: str) -> None:
+    """Forget what a group has committed in topics that no member of it reads."""
+    if not topics:
+        raise click.UsageError("give --topic")
+    with open_cluster(bootstrap_server) as cluster:
+        cluster.describe_group(group_id)
+        committed = cluster.group_offsets(group_id)
+        doomed = [
+            key
+            for key in committed
+            if key[0] in topics and (topics[key[0]] is None or key[1] in (topics[key[0]] or ()))
+        ]
+        if doomed:
+            cluster.delete_group_offsets(group_id, doomed)
+    click.echo(f"Deleted {len(doomed)} offset{'' if len(doomed) == 1 else 's'} of group {group_id}.")
+
+
+@group.command(examples=("ottla group delete billing", "ottla group delete a b c --yes --if-exists"))
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
+@click.option("--if-exists", is_flag=True, help="Succeed when a group does not exist.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@bootstrap_option
+@click.pass_context
+def delete(ctx: click.Context, group_ids: tuple[str, ...], if_exists: bool, yes: bool, bootstrap_server: str) -> None:
+    """Delete groups without members, with their committed offsets. A terminal asks first."""
+    wanted = list(dict.fromkeys(group_ids))
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", abort=True)
+    failures: list[KafkaError] = []
+    with open_cluster(bootstrap_server) as cluster:
+        for group_id in wanted:
+            try:
+                cluster.delete_group(group_id)
+            except KafkaError as error:
+                if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not if_exists:
+                    failures.append(error)
+                continue
+            click.echo(f"Deleted group {group_id}.")
+    for failure in failures:
+        click.echo(f"{str(failure)[:1].upper()}{str(failure)[1:]}.", err=True)
+    if failures:
+        ctx.exit(EXIT_FAILURE)
+
+
+def _members(count: int) -> str:
+    return f"{count} member{'' if count == 1 else 's'}"

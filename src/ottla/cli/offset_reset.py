@@ -1,0 +1,73 @@
+"""Where `ottla group reset-offsets` puts a group: offsets planned from a target, within what the logs hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.common.errors import ErrorCode, KafkaError
+
+
+class Target(NamedTuple):
+    """What the offsets shall become: the name of the option without dashes, and its number (1 for a flag)."""
+
+    kind: str
+    value: int
+
+
+class OffsetReset:
+    """Plans offsets; `committed` is where the group stands."""
+
+    def __init__(self, cluster: Cluster, committed: Mapping[Position, int]) -> None:
+        self._cluster = cluster
+        self._committed = committed
+
+    def plan(self, positions: Sequence[Position], target: Target) -> dict[Position, int]:
+        """The offset for each position, within its log. Raises KafkaError for a shift where nothing is committed."""
+        firsts = self._offsets(positions, EARLIEST_TIMESTAMP)
+        ends = self._offsets(positions, LATEST_TIMESTAMP)
+        aims = self._aims(positions, target, firsts, ends)
+        return {key: max(firsts[key], min(ends[key], aims[key])) for key in positions}
+
+    def _aims(
+        self,
+        positions: Sequence[Position],
+        target: Target,
+        firsts: Mapping[Position, int],
+        ends: Mapping[Position, int],
+    ) -> Mapping[Position, int]:
+        match target.kind:
+            case "to_earliest":
+                return firsts
+            case "to_latest":
+                return ends
+            case "to_current":
+                return {key: self._committed.get(key, ends[key]) for key in positions}
+            case "to_offset":
+                return dict.fromkeys(positions, target.value)
+            case "to_datetime":
+                return self._by_time(positions, target.value, ends)
+            case "by_duration":
+                return self._by_time(positions, max(0, int(time.time() * 1000) - target.value), ends)
+            case _:
+                return {key: self._current(key) + target.value for key in positions}
+
+    def _by_time(
+        self, positions: Sequence[Position], timestamp_ms: int, ends: Mapping[Position, int]
+    ) -> dict[Position, int]:
+        found = self._offsets(positions, timestamp_ms)
+        return {key: ends[key] if found[key] == NO_OFFSET else found[key] for key in positions}
+
+    def _current(self, key: Position) -> int:
+        if key not in self._committed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"nothing is committed in {key[0]}-{key[1]} that could be shifted"
+            )
+        return self._committed[key]
+
+    def _offsets(self, positions: Sequence[Position], timestamp: int) -> dict[Position, int]:
+        found = self._cluster.list_offsets(dict.fromkeys(positions, timestamp))
+        return {key: info.offset for key, info in found.items()}

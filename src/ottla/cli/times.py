@@ -1,0 +1,37 @@
+"""Moments and spans of time as one writes them on a command line, in milliseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import click
+
+_DURATION = re.compile(
+    r"P?(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?T?(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?",
+    re.ASCII | re.IGNORECASE,
+)
+_UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+MAX_DURATION_CHARS = 40
+
+
+def parse_timestamp(text: str, option: str = "--timestamp") -> int:
+    """Milliseconds since the epoch, from such a number or an ISO 8601 time (UTC unless it says otherwise)."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither milliseconds nor an ISO 8601 time", param_hint=option) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `90s`, `1d12h` or an ISO 8601 duration such as `PT30M`."""
+    match = _DURATION.fullmatch(text) if len(text) <= MAX_DURATION_CHARS else None
+    parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
+    if not parts:
+        raise click.BadParameter(f"{text!r} is not a duration such as 90s, 1d12h or PT30M", param_hint="--by-duration")
+    return sum(number * _UNIT_MS[unit] for unit, number in parts.items())

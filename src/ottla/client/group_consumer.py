@@ -1,0 +1,171 @@
+"""A thin consumer on confluent-kafka that reads a topic as a member of a group, as far as the command line needs one.
+
+Invariants: an offset is committed only after the caller came back for more, so what a caller did not finish with is
+read again by whoever comes next (at least once); commits leave every COMMIT_INTERVAL_S, before partitions are given up
+and at the end. With `ends`, the iteration stops once this member has got to the end of every partition it owns; records
+at and beyond an end are neither returned nor committed.
+
+Left out: transactions, manual commits, the user-facing API of a later issue. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from ottla.client.consumer import (
+    BATCH_RECORDS,
+    BATCH_WAIT_S,
+    FULL_QUEUE_BACKOFF_MS,
+    ConsumedRecord,
+    consume_error,
+    record_of,
+)
+from ottla.client.model import Position
+from ottla.common.errors import ErrorCode, KafkaError
+
+COMMIT_INTERVAL_S = 1.0
+
+
+class GroupConsumer:
+    """One member of a group that reads one topic; a context manager that leaves the group.
+
+    A partition without a committed offset starts at its beginning or its end, as `from_beginning` says. `properties`
+    are librdkafka's (`group.protocol=consumer` among them), and win over the defaults.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str,
+        *,
+        from_beginning: bool = False,
+        ends: Mapping[Position, int] | None = None,
+        client_id: str = "ottla",
+        isolation: str = "read_committed",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses."""
+        import confluent_kafka
+
+        self._library = confluent_kafka
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": client_id,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest" if from_beginning else "latest",
+            "isolation.level": isolation,
+            "fetch.queue.backoff.ms": FULL_QUEUE_BACKOFF_MS,
+            "log_level": 0,
+            **(properties or {}),
+        }
+        self._ends = dict(ends) if ends is not None else None
+        self._owned: set[Position] = set()
+        self._finished: set[Position] = set()
+        self._uncommitted: dict[Position, int] = {}
+        self._committed_at = time.monotonic()
+        try:
+            self._consumer = confluent_kafka.Consumer(settings)
+        except confluent_kafka.KafkaException as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def __enter__(self) -> GroupConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._commit(wait=True)
+        self._consumer.close()
+
+    def batches(
+        self, *, max_records: int | None = None, idle_timeout_s: float | None = None
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
+
+        Raises KafkaError for what a partition or the coordinator reports and the library doesn't mend by itself.
+        """
+        remaining = max_records
+        last_arrival = time.monotonic()
+        while (remaining is None or remaining > 0) and not self._done():
+            count = BATCH_RECORDS if remaining is None else min(BATCH_RECORDS, remaining)
+            wait_s = BATCH_WAIT_S if idle_timeout_s is None else min(BATCH_WAIT_S, idle_timeout_s)
+            messages = self._consumer.consume(count, wait_s)
+            records = [record for message in messages for record in self._accept(message)]
+            now = time.monotonic()
+            if records:
+                last_arrival = now
+                if remaining is not None:
+                    remaining -= len(records)
+                yield records
+                for record in records:
+                    self._uncommitted[record.topic, record.partition] = record.offset + 1
+            elif idle_timeout_s is not None and now - last_arrival >= idle_timeout_s:
+                return
+            if now - self._committed_at >= COMMIT_INTERVAL_S:
+                self._commit(wait=False)
+
+    def _done(self) -> bool:
+        return self._ends is not None and bool(self._owned) and self._owned <= self._finished
+
+    def _accept(self, message: Any) -> list[ConsumedRecord]:
+        """The record of a message; none for an end-of-partition event or what lies beyond the end."""
+        key = (message.topic(), message.partition())
+        error = message.error()
+        if error is not None:
+            if error.code() == self._library.KafkaError._PARTITION_EOF:
+                self._finish_at(key, message.offset())
+            elif error.fatal() or not error.retriable():
+                raise consume_error(error, key)
+            return []
+        if key not in self._owned:  # it came with the batch during which its partition was given up
+            return []
+        end = self._end(key)
+        self._finish_at(key, message.offset() + 1)
+        return [] if end is not None and message.offset() >= end else [record_of(message)]
+
+    def _end(self, key: Position) -> int | None:
+        """Partitions that came into being later have nothing before the end."""
+        return None if self._ends is None else self._ends.get(key, 0)
+
+    def _finish_at(self, key: Position, position: int) -> None:
+        end = self._end(key)
+        if end is not None and position >= end and key not in self._finished:
+            self._finished.add(key)
+            self._consumer.pause([self._library.TopicPartition(*key)])
+
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what was finished with. A refusal is no failure: whoever has the partition now reads it again."""
+        self._committed_at = time.monotonic()
+        if not self._uncommitted:
+            return
+        offsets = [self._library.TopicPartition(*key, offset) for key, offset in self._uncommitted.items()]
+        self._uncommitted.clear()
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=not wait)
+        except self._library.KafkaException:
+            return
+
+    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
+        keys = {(each.topic, each.partition) for each in partitions}
+        self._owned |= keys
+        self._finished -= keys
+
+    def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
+        self._commit(wait=True)
+        self._forget(partitions)
+
+    def _on_lost(self, _: Any, partitions: list[Any]) -> None:
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[Any]) -> None:
+        for each in partitions:
+            self._owned.discard((each.topic, each.partition))
+            self._uncommitted.pop((each.topic, each.partition), None)

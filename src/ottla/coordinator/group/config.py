@@ -1,0 +1,43 @@
+"""The settings that the group coordinator reads, typed; names and defaults are those of Apache Kafka 4.x.
+
+A shard gets a callable that returns the current settings, so that dynamic ones take effect with the next request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_ASSIGNORS = ("uniform", "range")
+
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+"""Values of `group.consumer.migration.policy` (KIP-848)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCoordinatorConfig:
+    """`group.*` and `offsets.*` settings; times in milliseconds, sizes in bytes."""
+
+    # classic groups
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2**31 - 1
+    classic_new_member_join_timeout_ms: int = 300_000
+    """How long a member whose first JoinGroup waits for a rebalance is kept without heartbeats; fixed in Kafka."""
+
+    # offsets
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    """`offsets.retention.minutes`."""
+    offsets_retention_check_interval_ms: int = 600_000
+
+    # consumer groups (KIP-848)
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    """No target assignment is computed sooner after the last one of its group (KIP-1263)."""
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
+    """The first one is used when no member asks for another."""
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_regex_refresh_interval_ms: int = 600_000

@@ -1,0 +1,302 @@
+"""Consumer groups (KIP-848) of one shard: heartbeat, leave, describe, and the replay of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.classic_member import JoinReply, SyncReply
+from ottla.coordinator.group.consumer_describe import describe_consumer_group
+from ottla.coordinator.group.consumer_group import NO_ASSIGNMENT_EPOCH, ConsumerGroup, ResolvedRegex
+from ottla.coordinator.group.consumer_heartbeat import ConsumerHeartbeat, known_static_member
+from ottla.coordinator.group.consumer_member import (
+    LEAVE_STATIC_MEMBER_EPOCH,
+    ConsumerMember,
+    MemberState,
+    removal_records,
+    target_from_record,
+)
+from ottla.coordinator.group.consumer_regexes import (
+    RegexSubscriptions,
+    group_epoch_record,
+    regex_tombstone,
+    unused_regexes,
+)
+from ottla.coordinator.group.consumer_requests import is_leave, validate_heartbeat
+from ottla.coordinator.group.consumer_timers import ConsumerTimers
+from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.group.subscribed_topics import metadata_hash
+from ottla.coordinator.runtime import CoordinatorResult
+from ottla.protocol.messages.consumer_group_describe import DescribedGroup
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.protocol.messages.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+R = TypeVar("R")
+
+
+class ConsumerGroups:
+    """The consumer groups of one shard."""
+
+    __slots__ = ("_context", "_heartbeat", "_known_topics", "_regexes", "_timers")
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._timers = ConsumerTimers(context, self._fence_member)
+        self._regexes = RegexSubscriptions(context)
+        self._heartbeat = ConsumerHeartbeat(context, self._find_group, self._regexes, self._timers)
+        self._known_topics: Mapping[str, object] = context.image.topics
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request_context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[GroupRecord, ConsumerGroupHeartbeatResponse]:
+        """Raises KafkaError, which the facade puts into the response."""
+        validate_heartbeat(request, request_context.api_version, self._context.config.group_consumer_assignors)
+        if is_leave(request):
+            return self._leave(request)
+        return self._heartbeat.heartbeat(request_context, request)
+
+    def describe(self, group_ids: Sequence[str], committed_offset: int) -> list[DescribedGroup]:
+        """As of the committed offset; groups of another type are GROUP_ID_NOT_FOUND."""
+        described = []
+        default_assignor = self._context.config.group_consumer_assignors[0]
+        for group_id in group_ids:
+            group = self._context.groups.find(group_id, committed_offset)
+            if isinstance(group, ConsumerGroup):
+                described.append(
+                    describe_consumer_group(group, committed_offset, default_assignor, self._context.image)
+                )
+                continue
+            message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+            described.append(
+                DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
+            )
+        return described
+
+    def _find_group(self, group_id: str, create: bool, records: list[GroupRecord]) -> ConsumerGroup:
+        """The group; a new one is not registered before its records are replayed."""
+        group = self._context.groups.find(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None:
+            if not create:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            return ConsumerGroup(self._context.registry, group_id)
+        if create and group.type is GroupType.CLASSIC and group.is_empty():
+            # Offsets survive: they belong to the group id. The tombstone's replay removes the classic group.
+            records += group.tombstone_records()
+            return ConsumerGroup(self._context.registry, group_id)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[GroupRecord, ConsumerGroupHeartbeatResponse]:
+        group = self._find_group(request.group_id, False, [])
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            return self._fence_members(group, [group.member(request.member_id)], response)
+        existing = group.static_member(request.instance_id)
+        member = known_static_member(existing, request.member_id, request.instance_id)
+        if request.member_epoch != LEAVE_STATIC_MEMBER_EPOCH:
+            return self._fence_members(group, [member], response)
+        return CoordinatorResult([member.left_for_a_while().assignment_record(group.group_id)], response)
+
+    def _fence_member(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[GroupRecord, None]:
+        return self._fence_members(group, [member], None)
+
+    def _fence_members(
+        self, group: ConsumerGroup, members: list[ConsumerMember], response: R
+    ) -> CoordinatorResult[GroupRecord, R]:
+        """Remove members; their partitions come free with this, and the next heartbeat of anybody reassigns them."""
+        records: list[GroupRecord] = []
+        group_id = group.group_id
+        for member in members:
+            records += removal_records(group_id, member.member_id)
+        records += [regex_tombstone(group_id, regex) for regex in unused_regexes(group, members)]
+        topics = group.subscribed_topics_after([(member, None) for member in members])
+        topics_hash = metadata_hash(topics, self._context.image)
+        records.append(group_epoch_record(group_id, group.group_epoch + 1, topics_hash))
+        for member in members:
+            self._timers.cancel_all(group_id, member.member_id)
+        return CoordinatorResult(records, response)
+
+    # -- life of the shard ---------------------------------------------------------------------------------------------
+
+    # -- members of consumer groups that speak the classic protocol (online migration) ---------------------------------
+
+    def classic_join(
+        self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply
+    ) -> CoordinatorResult[GroupRecord, None]:
+        """JoinGroup to a consumer group that is not empty."""
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def classic_sync(
+        self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply
+    ) -> CoordinatorResult[GroupRecord, None]:
+        """SyncGroup of a member of a consumer group."""
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def classic_heartbeat(
+        self, request_context: RequestContext, request: HeartbeatRequest
+    ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
+        """Heartbeat of a member of a consumer group."""
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def classic_leave(
+        self, request_context: RequestContext, request: LeaveGroupRequest
+    ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
+        """LeaveGroup of members of a consumer group."""
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def loaded(self) -> None:
+        """All records were replayed and this broker coordinates: every member gets a full session to come back."""
+        self._known_topics = self._context.image.topics
+        session_timeout_ms = self._context.config.group_consumer_session_timeout_ms
+        for group in self._context.groups.groups():
+            if not isinstance(group, ConsumerGroup):
+                continue
+            for member in group.members.values():
+                classic = member.classic
+                timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
+                self._timers.schedule_session(group.group_id, member.member_id, timeout_ms)
+                if classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+                    self._timers.schedule_rebalance(
+                        group.group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms
+                    )
+
+    def unloaded(self) -> None:
+        """This broker no longer coordinates: let go of everything that waits."""
+        self._regexes.unloaded()
+
+    def image_changed(self, changed_topics: frozenset[str]) -> None:
+        """Topics were created, deleted or given partitions: their groups look at them with the next heartbeat."""
+        image = self._context.image
+        if any(name in image.topics and name not in self._known_topics for name in changed_topics):
+            self._regexes.topics_added(image.offset)
+        self._known_topics = image.topics
+        for group in self._context.groups.groups():
+            if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to_topic(name) for name in changed_topics):
+                group.topics_checked_at_epoch = None
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replays(self) -> Mapping[type, Callable[[Any, Any], None]]:
+        """For each class of record key, the method that applies (key, value or None)."""
+        return {
+            ConsumerGroupMetadataKey: self._replay_group,
+            ConsumerGroupPartitionMetadataKey: self._replay_partition_metadata,
+            ConsumerGroupMemberMetadataKey: self._replay_member,
+            ConsumerGroupTargetAssignmentMetadataKey: self._replay_assignment_epoch,
+            ConsumerGroupTargetAssignmentMemberKey: self._replay_target,
+            ConsumerGroupCurrentMemberAssignmentKey: self._replay_current_assignment,
+            ConsumerGroupRegularExpressionKey: self._replay_regex,
+        }
+
+    def _existing(self, group_id: str) -> ConsumerGroup | None:
+        group = self._context.groups.find(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def _made(self, group_id: str) -> ConsumerGroup:
+        """A classic group in its place only held offsets: one with members gets its tombstone first."""
+        group = self._existing(group_id)
+        if group is None:
+            group = ConsumerGroup(self._context.registry, group_id)
+            self._context.groups.put(group)
+        return group
+
+    def _replay_group(self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
+        if value is not None:
+            self._made(key.group_id).replay_group_epoch(value.epoch, value.metadata_hash)
+        else:
+            self._context.groups.remove(key.group_id, GroupType.CONSUMER)
+
+    def _replay_partition_metadata(
+        self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
+    ) -> None:
+        group = self._existing(key.group_id) if value is None else self._made(key.group_id)
+        if group is not None:
+            group.replay_partition_metadata(value is not None)
+
+    def _replay_member(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        if value is not None:
+            group = self._made(key.group_id)
+            member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
+            group.replay_member(key.member_id, member.with_metadata(value))
+            return
+        existing = self._existing(key.group_id)
+        if existing is not None:
+            existing.replay_member(key.member_id, None)
+
+    def _replay_assignment_epoch(
+        self, key: ConsumerGroupTargetAssignmentMetadataKey, value: ConsumerGroupTargetAssignmentMetadataValue | None
+    ) -> None:
+        if value is not None:
+            self._made(key.group_id).replay_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
+            return
+        existing = self._existing(key.group_id)
+        if existing is not None:
+            existing.replay_assignment_epoch(NO_ASSIGNMENT_EPOCH, 0)
+
+    def _replay_target(
+        self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        if value is not None:
+            self._made(key.group_id).replay_target(key.member_id, target_from_record(value))
+            return
+        existing = self._existing(key.group_id)
+        if existing is not None:
+            existing.replay_target(key.member_id, None)
+
+    def _replay_current_assignment(
+        self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        if value is not None:
+            group = self._made(key.group_id)
+            member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
+            group.replay_member(key.member_id, member.with_assignment(value))
+            return
+        existing = self._existing(key.group_id)
+        gone = None if existing is None else existing.members.get(key.member_id)
+        if existing is not None and gone is not None:
+            existing.replay_member(key.member_id, gone.without_assignment())
+
+    def _replay_regex(
+        self, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+    ) -> None:
+        if value is not None:
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            self._made(key.group_id).replay_regex(key.regular_expression, resolved)
+            return
+        existing = self._existing(key.group_id)
+        if existing is not None:
+            existing.replay_regex(key.regular_expression, None)

@@ -1,0 +1,88 @@
+"""Timers of the members of consumer groups. A timer that fires finds out itself whether it still means anything.
+
+`session`: the member must heartbeat. `rebalance`: it must confirm a revocation (KIP-848). `join` and `sync`: members of
+the classic protocol in a consumer group must send JoinGroup or SyncGroup after they were told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer_member import ConsumerMember
+from ottla.coordinator.group.context import ShardContext
+from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
+
+Fence = Callable[[ConsumerGroup, ConsumerMember], CoordinatorResult[GroupRecord, None]]
+"""Removes a member from its group."""
+
+
+class ConsumerTimers:
+    """All of one shard."""
+
+    __slots__ = ("_context", "_fence")
+
+    def __init__(self, context: ShardContext, fence: Fence) -> None:
+        self._context = context
+        self._fence = fence
+
+    def schedule_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        """Anew with every heartbeat."""
+        self._schedule("session", group_id, member_id, timeout_ms)
+
+    def schedule_sync(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        """From the response to a JoinGroup on."""
+        self._schedule("sync", group_id, member_id, timeout_ms)
+
+    def schedule_join_if_absent(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        """From the first REBALANCE_IN_PROGRESS on."""
+        self._context.timer.schedule_if_absent(
+            _key("join", group_id, member_id), timeout_ms, lambda: self._fence_member(group_id, member_id, None)
+        )
+
+    def schedule_rebalance(self, group_id: str, member_id: str, member_epoch: int, timeout_ms: int) -> None:
+        """Only counts while the member stays in that epoch."""
+        self._context.timer.schedule(
+            _key("rebalance", group_id, member_id),
+            max(0, timeout_ms),
+            lambda: self._fence_member(group_id, member_id, member_epoch),
+        )
+
+    def cancel_rebalance(self, group_id: str, member_id: str) -> None:
+        self._context.timer.cancel(_key("rebalance", group_id, member_id))
+
+    def cancel_join(self, group_id: str, member_id: str) -> None:
+        self._context.timer.cancel(_key("join", group_id, member_id))
+
+    def cancel_sync(self, group_id: str, member_id: str) -> None:
+        self._context.timer.cancel(_key("sync", group_id, member_id))
+
+    def is_join_scheduled(self, group_id: str, member_id: str) -> bool:
+        """Whether the member was told to join again."""
+        return self._context.timer.is_scheduled(_key("join", group_id, member_id))
+
+    def cancel_all(self, group_id: str, member_id: str) -> None:
+        """The member goes."""
+        for kind in ("session", "rebalance", "join", "sync"):
+            self._context.timer.cancel(_key(kind, group_id, member_id))
+
+    def _schedule(self, kind: str, group_id: str, member_id: str, timeout_ms: int) -> None:
+        self._context.timer.schedule(
+            _key(kind, group_id, member_id), timeout_ms, lambda: self._fence_member(group_id, member_id, None)
+        )
+
+    def _fence_member(
+        self, group_id: str, member_id: str, member_epoch: int | None
+    ) -> CoordinatorResult[GroupRecord, None]:
+        group = self._context.groups.find(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return EMPTY_RESULT
+        member = group.members.get(member_id)
+        if member is None or (member_epoch is not None and member.member_epoch != member_epoch):
+            return EMPTY_RESULT
+        return self._fence(group, member)
+
+
+def _key(kind: str, group_id: str, member_id: str) -> str:
+    return f"consumer-{kind}\0{group_id}\0{member_id}"

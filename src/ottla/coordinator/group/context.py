@@ -1,0 +1,67 @@
+"""What the parts of one shard share: settings, time, ids, metadata, timers, the groups."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from ottla.common.clock import Clock, Rng
+from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.coordinator.group.config import GroupCoordinatorConfig
+from ottla.coordinator.group.group import GroupRegistry
+from ottla.coordinator.runtime import CoordinatorTimer
+from ottla.metadata.image import MetadataImage
+from ottla.timeline import SnapshotRegistry
+
+
+class ShardContext:
+    """Made once for each shard; `config` and `image` are read anew at each use since both may change."""
+
+    __slots__ = ("_config", "_image", "clock", "groups", "registry", "rng", "timer")
+
+    def __init__(
+        self,
+        *,
+        config: Callable[[], GroupCoordinatorConfig],
+        image: Callable[[], MetadataImage],
+        clock: Clock,
+        rng: Rng,
+        registry: SnapshotRegistry,
+        timer: CoordinatorTimer,
+    ) -> None:
+        self._config = config
+        self._image = image
+        self.clock = clock
+        self.rng = rng
+        self.registry = registry
+        self.timer = timer
+        self.groups = GroupRegistry(registry)
+
+    @property
+    def config(self) -> GroupCoordinatorConfig:
+        return self._config()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed cluster metadata."""
+        return self._image()
+
+    def new_member_id(self) -> str:
+        """For a member of a consumer group: 22 characters that nobody guesses."""
+        return uuid_to_string(new_uuid(self.rng.random_bytes(16)))
+
+    def new_classic_member_id(self, prefix: str) -> str:
+        """For a member of a classic group: its instance id or client id, and a UUID in the form of RFC 9562."""
+        return f"{prefix}-{uuid.UUID(bytes=new_uuid(self.rng.random_bytes(16)))}"
+
+
+class RequestContext:
+    """Who asks. Made by the request handlers."""
+
+    __slots__ = ("api_version", "client_host", "client_id", "listener")
+
+    def __init__(self, client_id: str, client_host: str, api_version: int, listener: str = "") -> None:
+        self.client_id = client_id
+        self.client_host = client_host
+        self.api_version = api_version
+        self.listener = listener

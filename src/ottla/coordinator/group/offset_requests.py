@@ -1,0 +1,243 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete between wire and shard: topics by name or by id, one group or several.
+
+Shards know topics by name. Up to version 9 clients do too; from 10 on they name topics by id only, and an id without a
+topic is answered UNKNOWN_TOPIC_ID for its partitions. A plan holds what goes to the shard and what is answered here,
+and puts both together again in the order of the request.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import ZERO_UUID
+from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.responses import commit_error_code, error_code
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_FETCH_OF_GROUPS = 8
+FIRST_FETCH_WITH_GROUP_ERROR = 2
+NO_OFFSET = -1
+
+
+# -- OffsetCommit ------------------------------------------------------------------------------------------------------
+
+
+class CommitPlan(NamedTuple):
+    """A commit, taken apart."""
+
+    request: OffsetCommitRequest
+    accepted: OffsetCommitRequest
+    """Topics that exist, with name and id."""
+    refused: dict[int, ErrorCode]
+    """By position in the request."""
+
+    def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> OffsetCommitResponse:
+        """The shard's answer, or its error for every partition, and what was refused."""
+        answered = iter(response.topics if response is not None else ())
+        code = commit_error_code(error)
+        topics = []
+        for index, topic in enumerate(self.request.topics):
+            refusal = self.refused.get(index)
+            if refusal is None and response is not None:
+                topics.append(next(answered))
+            else:
+                topics.append(_commit_failed(topic, code if refusal is None else refusal))
+        return OffsetCommitResponse(topics=topics)
+
+
+def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: MetadataImage) -> CommitPlan:
+    """Resolve the topics of a commit: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION for those that don't exist."""
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    accepted = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+    )
+    refused: dict[int, ErrorCode] = {}
+    for index, topic in enumerate(request.topics):
+        found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        if found is None:
+            refused[index] = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            continue
+        accepted.topics.append(
+            OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=topic.partitions)
+        )
+    return CommitPlan(request, accepted, refused)
+
+
+def _commit_failed(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition in topic.partitions
+        ],
+    )
+
+
+# -- OffsetFetch -------------------------------------------------------------------------------------------------------
+
+
+class FetchPlan(NamedTuple):
+    """The fetch of one group, taken apart."""
+
+    context: RequestContext
+    request: OffsetFetchRequestGroup
+    accepted: OffsetFetchRequestGroup
+    """Topics by name; none named: all."""
+    image: MetadataImage
+
+    def response(self, response: OffsetFetchResponseGroup | None, error: KafkaError | None) -> OffsetFetchResponseGroup:
+        """The shard's answer with ids where the version wants those, or the error where the version carries it."""
+        if response is None:
+            return _fetch_failed(self.context, self.request, error_code(error))
+        if self.context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
+            return response
+        if self.request.topics is None:
+            for topic in response.topics:
+                known = self.image.topic(topic.name)
+                topic.topic_id = ZERO_UUID if known is None else known.topic_id
+            # Offsets of a topic that is gone can't be told in a version that has no names.
+            response.topics = [topic for topic in response.topics if topic.topic_id != ZERO_UUID]
+            return response
+        answered = iter(response.topics)
+        response.topics = [
+            _fetch_failed_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+            if self.image.topic_by_id(topic.topic_id) is None
+            else next(answered)
+            for topic in self.request.topics
+        ]
+        return response
+
+
+def fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
+    """The groups of a request; before version 8 the one it is about."""
+    if context.api_version >= FIRST_FETCH_OF_GROUPS:
+        return request.groups
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+
+
+def plan_fetch(context: RequestContext, group: OffsetFetchRequestGroup, image: MetadataImage) -> FetchPlan:
+    """Give topics their names where the request has ids."""
+    accepted = group
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and group.topics is not None:
+        topics = []
+        for topic in group.topics:
+            known = image.topic_by_id(topic.topic_id)
+            if known is not None:
+                topics.append(
+                    OffsetFetchRequestTopics(
+                        name=known.name, topic_id=known.topic_id, partition_indexes=topic.partition_indexes
+                    )
+                )
+        accepted = OffsetFetchRequestGroup(
+            group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=topics
+        )
+    return FetchPlan(context, group, accepted, image)
+
+
+def _fetch_failed(context: RequestContext, group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    if context.api_version >= FIRST_FETCH_WITH_GROUP_ERROR:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+    topics = [_fetch_failed_topic(topic, code) for topic in group.topics or ()]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _fetch_failed_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def fetch_response(context: RequestContext, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+    """The response in the layout of the version: groups, or before version 8 the one group's topics on top."""
+    if context.api_version >= FIRST_FETCH_OF_GROUPS:
+        return OffsetFetchResponse(groups=groups)
+    group = groups[0]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+# -- OffsetDelete ------------------------------------------------------------------------------------------------------
+
+
+def split_delete(
+    request: OffsetDeleteRequest, image: MetadataImage
+) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
+    """(the request for topics that exist, UNKNOWN_TOPIC_OR_PARTITION for the others)."""
+    known = OffsetDeleteRequest(group_id=request.group_id)
+    unknown = []
+    for topic in request.topics:
+        if image.topic(topic.name) is not None:
+            known.topics.append(topic)
+            continue
+        unknown.append(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+        )
+    return known, unknown

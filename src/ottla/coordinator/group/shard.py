@@ -1,0 +1,165 @@
+"""One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
+
+Handlers get a request and return records and a response. The work is done by three parts that share one `ShardContext`:
+`ClassicGroups` (JoinGroup and its companions), `ConsumerGroups` (KIP-848) and `Offsets` (commits, whatever the group's
+type). Every group of whatever type is in `context.groups`. This module knows which part a record or request belongs to,
+and does what concerns groups of all types: list, delete, expire.
+
+Left out: transactional offset commits (they arrive with the transaction coordinator), share and streams groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ottla.common.errors import KafkaError
+from ottla.coordinator.group.classic_handlers import ClassicGroups
+from ottla.coordinator.group.classic_member import JoinReply, SyncReply
+from ottla.coordinator.group.classic_rebalance import Result
+from ottla.coordinator.group.consumer_handlers import ConsumerGroups
+from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.group.offsets import Offsets
+from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.runtime import CoordinatorResult
+from ottla.protocol.messages.delete_groups import DeletableGroupResult
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.messages.list_groups import ListedGroup
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+EXPIRATION_TIMER = "expire-group-metadata"
+
+EXPIRATION_SLICE_OFFSETS = 2_000
+"""Offsets that one operation of the expiry looks at before it gives way to others; a group is never split."""
+
+
+class GroupCoordinatorShard:
+    """What the runtime loads, replays into and calls."""
+
+    __slots__ = ("_replays", "_unswept", "classic", "consumer", "context", "offsets")
+
+    def __init__(self, context: ShardContext) -> None:
+        self.context = context
+        self.classic = ClassicGroups(context)
+        self.consumer = ConsumerGroups(context)
+        self.offsets = Offsets(context, self.classic.rebalance)
+        self._replays: dict[type, Callable[[Any, Any], None]] = {
+            **self.classic.replays(),
+            **self.consumer.replays(),
+            **self.offsets.replays(),
+        }
+        self._unswept: Iterator[str] | None = None
+        """Groups that the running pass of the expiry has still to look at; None between passes."""
+
+    # -- CoordinatorShard ----------------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, record: GroupRecord) -> None:
+        """Apply one record, while loading or right before it is appended."""
+        self._replays[type(record.key)](record.key, record.value)
+
+    def loaded(self) -> None:
+        """Everything was replayed: members that were known get a full session to come back."""
+        self.classic.loaded()
+        self.consumer.loaded()
+        self._schedule_expiration(self.context.config.offsets_retention_check_interval_ms)
+
+    def unloaded(self) -> None:
+        """Leadership went: whoever waits in a rebalance is told NOT_COORDINATOR."""
+        self.classic.unloaded()
+        self.consumer.unloaded()
+
+    # -- the classic protocol, which members of consumer groups may speak too (KIP-848, migration) ---------------------
+
+    def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
+        """Raises KafkaError, or answers through `reply`."""
+        if self._is_live_consumer_group(request.group_id):
+            return self.consumer.classic_join(request_context, request, reply)
+        return self.classic.join(request_context, request, reply)
+
+    def classic_sync(self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply) -> Result:
+        """Raises KafkaError, or answers through `reply`."""
+        if self._is_live_consumer_group(request.group_id):
+            return self.consumer.classic_sync(request_context, request, reply)
+        return self.classic.sync(request_context, request, reply)
+
+    def classic_heartbeat(
+        self, request_context: RequestContext, request: HeartbeatRequest
+    ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
+        """Raises KafkaError."""
+        if self._is_live_consumer_group(request.group_id):
+            return self.consumer.classic_heartbeat(request_context, request)
+        return self.classic.heartbeat(request_context, request)
+
+    def classic_leave(
+        self, request_context: RequestContext, request: LeaveGroupRequest
+    ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
+        """Raises KafkaError."""
+        if self._is_live_consumer_group(request.group_id):
+            return self.consumer.classic_leave(request_context, request)
+        return self.classic.leave(request_context, request)
+
+    def _is_live_consumer_group(self, group_id: str) -> bool:
+        group = self.context.groups.find(group_id)
+        return group is not None and group.type is GroupType.CONSUMER and not group.is_empty()
+
+    # -- groups of any type --------------------------------------------------------------------------------------------
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str], committed_offset: int) -> list[ListedGroup]:
+        """Groups whose state and type are asked for (none: any), compared without case."""
+        wanted_states = frozenset(state.lower() for state in states)
+        wanted_types = frozenset(name.lower() for name in types)
+        return [
+            group.as_listed_group(committed_offset)
+            for group in self.context.groups.groups(committed_offset)
+            if (not wanted_states or group.state_name(committed_offset).lower() in wanted_states)
+            and (not wanted_types or group.type.value in wanted_types)
+        ]
+
+    def delete_groups(
+        self, group_ids: Sequence[str], request_context: RequestContext
+    ) -> CoordinatorResult[GroupRecord, list[DeletableGroupResult]]:
+        """Delete those that are empty, with their offsets; each id is answered for itself."""
+        records: list[GroupRecord] = []
+        results = []
+        for group_id in group_ids:
+            result = DeletableGroupResult(group_id=group_id)
+            try:
+                group = self.context.groups.get(group_id)
+                group.validate_delete_group()
+            except KafkaError as error:
+                result.error_code = error.code
+            else:
+                records += self.offsets.group_tombstones(group_id)
+                records += group.tombstone_records()
+            results.append(result)
+        return CoordinatorResult(records, results, atomic=False)
+
+    # -- expiry (KIP-211) ----------------------------------------------------------------------------------------------
+
+    def _schedule_expiration(self, delay_ms: int) -> None:
+        self.context.timer.schedule(EXPIRATION_TIMER, delay_ms, self._expire)
+
+    def _expire(self) -> Result:
+        """Look at some groups: offsets that are due go, and groups that are empty and have no offsets."""
+        records: list[GroupRecord] = []
+        examined = 0
+        if self._unswept is None:
+            self._unswept = self.context.groups.ids()
+        for group_id in self._unswept:
+            group = self.context.groups.find(group_id)
+            if group is None:
+                continue
+            examined += 1 + self.offsets.count(group_id)
+            tombstones, all_expired = self.offsets.expired(group)
+            records += tombstones
+            if all_expired and group.is_empty():
+                records += group.tombstone_records()
+            if examined >= EXPIRATION_SLICE_OFFSETS:
+                self._schedule_expiration(0)
+                return CoordinatorResult(records, atomic=False)
+        self._unswept = None
+        self._schedule_expiration(self.context.config.offsets_retention_check_interval_ms)
+        return CoordinatorResult(records, atomic=False)

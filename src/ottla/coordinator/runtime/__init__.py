@@ -1,0 +1,27 @@
+"""Event-sourced shards over the partitions of an internal topic, shared by all coordinators."""
+
+from ottla.coordinator.runtime.errors import append_error
+from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, ReadDone
+from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorRecord, CoordinatorResult, CoordinatorSerde
+from ottla.coordinator.runtime.runtime import CoordinatorRuntime
+from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
+from ottla.coordinator.runtime.state import CoordinatorState
+from ottla.coordinator.runtime.statistics import CoordinatorStatistics
+from ottla.coordinator.runtime.timer import CoordinatorTimer
+
+__all__ = [
+    "EMPTY_RESULT",
+    "CoordinatorLog",
+    "CoordinatorRecord",
+    "CoordinatorResult",
+    "CoordinatorRuntime",
+    "CoordinatorSerde",
+    "CoordinatorShard",
+    "CoordinatorState",
+    "CoordinatorStatistics",
+    "CoordinatorTimer",
+    "LogOffsets",
+    "ReadDone",
+    "ShardFactory",
+    "append_error",
+]

@@ -1,0 +1,61 @@
+"""What one shard has written and not yet answered: the open batch, and appended batches below the high watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.clock import TimerHandle
+from ottla.common.errors import KafkaError
+from ottla.coordinator.runtime.records import Appended
+from ottla.record.builder import RecordData
+
+Done = Callable[[Any, KafkaError | None], None]
+
+RECORD_OVERHEAD_BYTES = 32
+"""Upper bound of what a record without headers needs beside key and value: attributes and six varints."""
+
+
+class Operation:
+    """One write operation that has run and waits for its records, or for those it has seen, to be committed."""
+
+    __slots__ = ("appended", "done", "response")
+
+    def __init__(self, response: Any, appended: Appended | None, done: Done) -> None:
+        self.response = response
+        self.appended = appended
+        self.done = done
+
+
+class OpenBatch:
+    """Records of operations of this turn of the loop; already replayed."""
+
+    __slots__ = ("base_offset", "operations", "records", "size_bytes", "timestamp_ms")
+
+    def __init__(self, base_offset: int, timestamp_ms: int) -> None:
+        self.base_offset = base_offset
+        self.timestamp_ms = timestamp_ms
+        self.records: list[RecordData] = []
+        self.size_bytes = 0
+        self.operations: list[Operation] = []
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the record that is added next, or the end of the batch."""
+        return self.base_offset + len(self.records)
+
+
+class ParkedBatch:
+    """Operations that wait for the high watermark to reach `end_offset`."""
+
+    __slots__ = ("end_offset", "operations", "timer")
+
+    def __init__(self, end_offset: int, operations: list[Operation]) -> None:
+        self.end_offset = end_offset
+        self.operations = operations
+        self.timer: TimerHandle | None = None
+
+
+def record_size_bytes(record: RecordData) -> int:
+    """Upper bound of the uncompressed size of `record` in a batch."""
+    return RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,467 @@
+"""One shard at work: runs its operations, batches and appends their records, parks responses, reverts.
+
+An operation sees the newest state, records of the open batch included; a read sees what is committed. Records are
+replayed when their operation has run and appended at the end of the same turn of the loop, all in one batch; so the
+response of each operation of the batch, also of one that only read, waits until the high watermark passed what it saw.
+
+Invariants:
+- `last_committed_offset <= last_written_offset`; the registry has a snapshot of each of the two and, between them, of
+  the end of every batch. The newest snapshot is that of `last_written_offset`, where a failed append goes back to.
+- An operation is answered exactly once, and never before what it has seen is committed.
+- One operation runs at a time: one that is submitted while another runs (a response that woke its sender) waits.
+- Operations that wait are requests, one for each connection at most, and timers, one for each key; so their number is
+  bounded by what bounds those.
+Left out: transactional batches (with the transaction coordinator).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.common.clock import Clock, Scheduler
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.coordinator.runtime.batch import Done, OpenBatch, Operation, ParkedBatch, record_size_bytes
+from ottla.coordinator.runtime.errors import append_error
+from ottla.coordinator.runtime.log import CoordinatorLog
+from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
+from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
+from ottla.coordinator.runtime.state import REFUSALS, TRANSITIONS, CoordinatorState
+from ottla.coordinator.runtime.statistics import CoordinatorStatistics
+from ottla.coordinator.runtime.timer import CoordinatorTimer, TimerOperation
+from ottla.record.batch import HEADER_SIZE
+from ottla.record.builder import RecordData, build_batch
+from ottla.timeline import SnapshotRegistry
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+T = TypeVar("T")
+
+WRITE_BATCH_BYTES = 256 * 1024
+"""A batch that reaches this size is appended at once, not at the end of the turn: bounds the time of one append. An
+operation with more than that in one piece has a batch of its own, up to `max.message.bytes`."""
+
+
+class Failures(Protocol):
+    """Where a defect that surfaced in a shard is reported."""
+
+    def __call__(self, where: str, error: Exception) -> None: ...
+
+
+class RuntimeParts(NamedTuple):
+    """What all shards of one runtime share."""
+
+    name: str
+    log: CoordinatorLog
+    serde: CoordinatorSerde[Any]
+    shard_factory: ShardFactory[Any]
+    clock: Clock
+    scheduler: Scheduler
+    failures: Failures
+    statistics: CoordinatorStatistics
+    compression: str
+    write_timeout_ms: int
+
+
+class CoordinatorContext(Generic[S]):
+    """A partition that this broker coordinates, from one leader epoch to its end."""
+
+    __slots__ = (
+        "_appending",
+        "_batch",
+        "_high_watermark",
+        "_parked",
+        "_parts",
+        "_reload",
+        "_running",
+        "_shard",
+        "_waiting",
+        "last_committed_offset",
+        "last_written_offset",
+        "leader_epoch",
+        "partition",
+        "registry",
+        "state",
+        "timer",
+    )
+
+    def __init__(self, parts: RuntimeParts, partition: int, leader_epoch: int, reload: Callable[[], None]) -> None:
+        """`reload()` is called when the state must be read anew from the log: state LOADING, shard empty."""
+        self._parts = parts
+        self._reload = reload
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = CoordinatorState.INITIAL
+        self._shard: S | None = None
+        self.last_written_offset = 0
+        self.last_committed_offset = 0
+        self._high_watermark = 0
+        self._batch: OpenBatch | None = None
+        self._parked: deque[ParkedBatch] = deque()
+        self._waiting: deque[tuple[Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
+        self._running = False
+        self._appending = False
+        self.registry = SnapshotRegistry()
+        self.timer = self._new_timer()
+
+    def __repr__(self) -> str:
+        return f"{self._parts.name}-{self.partition} in leader epoch {self.leader_epoch} ({self.state.value})"
+
+    @property
+    def shard(self) -> S:
+        """The state machine; raises InvariantError where there is none, before a load and after the end."""
+        if self._shard is None:
+            raise InvariantError(f"{self} has no shard")
+        return self._shard
+
+    @property
+    def pending_records(self) -> int:
+        """Records of the open batch."""
+        return 0 if self._batch is None else len(self._batch.records)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start_loading(self) -> None:
+        """An empty shard, ready for the loader to replay into."""
+        self._transition(CoordinatorState.LOADING)
+        self.registry = SnapshotRegistry()
+        self.timer = self._new_timer()
+        self._high_watermark = 0
+        self._shard = self._parts.shard_factory(self.partition, self.registry, self.timer)
+
+    def finish_loading(self, end_offset: int, high_watermark: int) -> None:
+        """Everything below `end_offset` was replayed, with snapshots from the high watermark on."""
+        self.registry.snapshot(end_offset)
+        self._high_watermark = max(self._high_watermark, high_watermark)
+        self.last_written_offset = end_offset
+        committed = self.registry.floor(min(self._high_watermark, end_offset))
+        self.last_committed_offset = self.registry.offsets()[0] if committed is None else committed
+        self.registry.delete_up_to(self.last_committed_offset)
+        self.shard.loaded()
+        self._transition(CoordinatorState.ACTIVE)
+
+    def fail(self) -> None:
+        """The state is lost or can't be had: let go of everything. A later load may bring it back."""
+        self._end(CoordinatorState.FAILED)
+
+    def close(self) -> None:
+        """This broker no longer leads: nothing can be written any more, everybody is sent elsewhere."""
+        self._end(CoordinatorState.CLOSED)
+
+    def _end(self, state: CoordinatorState) -> None:
+        self._transition(state)
+        self.timer.cancel_all()
+        error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        parked, self._parked = self._parked, deque()
+        batch, self._batch = self._batch, None
+        shard, self._shard = self._shard, None
+        for waiting in parked:
+            self._answer(waiting, error)
+        if batch is not None:
+            self._finish_all(batch.operations, error)
+        if shard is not None:
+            self._call(shard.unloaded)
+        self.registry = SnapshotRegistry()
+
+    def _transition(self, state: CoordinatorState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise InvariantError(f"{self}: no way to {state.value}")
+        self.state = state
+
+    def _new_timer(self) -> CoordinatorTimer:
+        return CoordinatorTimer(self._parts.clock, self._parts.scheduler, self._submit_timer)
+
+    def _submit_timer(self, operation: TimerOperation, done: Done) -> None:
+        self.write(lambda _shard: operation(), done)
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def read(self, operation: Callable[[S, int], T], done: Callable[[T | None, KafkaError | None], None]) -> None:
+        """Run `operation(shard, last committed offset)` now."""
+        code = REFUSALS.get(self.state)
+        if code is not None:
+            self._call(done, None, KafkaError(code))
+            return
+        self._parts.statistics.operations += 1
+        try:
+            response = operation(self.shard, self.last_committed_offset)
+        except KafkaError as error:
+            self._call(done, None, error)
+            return
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._defect("a read operation", error)
+            self._call(done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._call(done, response, None)
+
+    def write(self, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+        """Run `operation(shard)` now, or after the one that is running."""
+        if self._running:
+            self._waiting.append((operation, done))
+            return
+        self._running = True
+        try:
+            self._write(operation, done)
+            while self._waiting:
+                self._write(*self._waiting.popleft())
+        finally:
+            self._running = False
+
+    def _write(self, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+        code = REFUSALS.get(self.state)
+        if code is not None:
+            self._call(done, None, KafkaError(code))
+            return
+        self._parts.statistics.operations += 1
+        try:
+            result = operation(self.shard)
+            records = [self._encode(record) for record in result.records]
+        except KafkaError as error:
+            self._call(done, None, error)
+            return
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._defect("a write operation", error)
+            self._call(done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        waiting = Operation(result.response, result.appended, done)
+        if self.state is not CoordinatorState.ACTIVE:
+            # Leadership went while the operation ran, from within one of its callbacks.
+            self._finish(waiting, KafkaError(REFUSALS[self.state]))
+        elif not records:
+            self._wait_for_pending(waiting)
+        elif result.atomic:
+            self._add(result.records if result.replay else (), records, waiting)
+        else:
+            self._add_piecemeal(result, records, waiting)
+
+    def _encode(self, record: Any) -> RecordData:
+        key, value = self._parts.serde.encode(record)
+        timestamp_ms = self._parts.clock.time_ms() if self._batch is None else self._batch.timestamp_ms
+        return RecordData(timestamp_ms, key, value)
+
+    def _wait_for_pending(self, operation: Operation) -> None:
+        """Answer once everything that the operation may have seen is committed; mostly at once.
+
+        Behind a parked batch it shares that batch's time-out, so it waits for less than the whole of it.
+        """
+        if self._batch is not None:
+            self._batch.operations.append(operation)
+        elif self.last_committed_offset >= self.last_written_offset:
+            self._finish(operation, None)
+        elif self._parked and self._parked[-1].operations:
+            self._parked[-1].operations.append(operation)
+        else:
+            self._park(self.last_written_offset, [operation])
+
+    # --- the open batch ----------------------------------------------------------------------------------------------
+
+    def _batch_limit_bytes(self) -> int:
+        try:
+            return min(WRITE_BATCH_BYTES, self._parts.log.max_batch_bytes(self.partition))
+        except KafkaError:
+            # The replica is going; the append will say so to everybody.
+            return WRITE_BATCH_BYTES
+
+    def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: Operation) -> None:
+        """Add the records of one operation to the open batch, which is appended before where it has no room."""
+        size_bytes = sum(map(record_size_bytes, records))
+        limit_bytes = self._batch_limit_bytes()
+        if self._batch is not None and self._batch.size_bytes + size_bytes > limit_bytes:
+            error = self.flush()
+            if error is not None:
+                # What the operation was decided by is gone.
+                self._finish(operation, error)
+                return
+        batch = self._open_batch()
+        batch.operations.append(operation)
+        if not self._replay(batch.next_offset, replayed):
+            return
+        batch.records += records
+        batch.size_bytes += size_bytes
+        if batch.size_bytes >= limit_bytes:
+            self.flush()
+
+    def _add_piecemeal(
+        self, result: CoordinatorResult[Any, Any], records: Sequence[RecordData], operation: Operation
+    ) -> None:
+        """Add records one by one; the operation is answered with the last of them, or the first failure."""
+        last = len(records) - 1
+        failure: list[KafkaError] = []
+
+        def note(_response: object, error: KafkaError | None) -> None:
+            if error is not None:
+                failure.append(error)
+
+        for index, data in enumerate(records):
+            piece = operation if index == last else Operation(None, None, note)
+            self._add((result.records[index],) if result.replay else (), (data,), piece)
+            if failure and index != last:
+                self._finish(operation, failure[0])
+                return
+
+    def _open_batch(self) -> OpenBatch:
+        batch = self._batch
+        if batch is None:
+            batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms())
+            batch.size_bytes = HEADER_SIZE
+            self._batch = batch
+            self._parts.scheduler.call_soon(self._flush_batch, batch)
+        return batch
+
+    def _replay(self, offset: int, records: Sequence[Any]) -> bool:
+        """Apply records to the state; on a defect the whole batch fails, since the state is between two records."""
+        try:
+            for index, record in enumerate(records):
+                self.shard.replay(offset + index, record)
+        except Exception as error:
+            self._fail_batch(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if isinstance(error, InvariantError):
+                raise
+            self._defect("replaying what an operation returned", error)
+            return False
+        return True
+
+    def _flush_batch(self, batch: OpenBatch) -> None:
+        """The end of the turn in which `batch` was opened; it may be gone, and another one open."""
+        if self._batch is batch:
+            self.flush()
+
+    def flush(self) -> KafkaError | None:
+        """Append the open batch; returns why it failed, after its operations were told."""
+        batch = self._batch
+        if batch is None:
+            return None
+        try:
+            end_offset = self._append(batch)
+        except KafkaError as error:
+            failure = append_error(error)
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._defect("appending a batch", error)
+            failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            if end_offset == batch.next_offset:
+                self._appended(batch, end_offset)
+                return None
+            return self._out_of_step(batch.next_offset, end_offset)
+        self._fail_batch(failure)
+        return failure
+
+    def _append(self, batch: OpenBatch) -> int:
+        parts = self._parts
+        buffer = build_batch(batch.records, compression=parts.compression, leader_epoch=self.leader_epoch)
+        size_bytes = len(buffer)
+        limit_bytes = parts.log.max_batch_bytes(self.partition)
+        if size_bytes > limit_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size_bytes} bytes of records in one batch, max.message.bytes is {limit_bytes}",
+            )
+        self._appending = True
+        try:
+            end_offset = parts.log.append(self.partition, self.leader_epoch, buffer)
+        finally:
+            self._appending = False
+        parts.statistics.batches_appended += 1
+        parts.statistics.records_appended += len(batch.records)
+        parts.statistics.bytes_appended += size_bytes
+        return end_offset
+
+    def _appended(self, batch: OpenBatch, end_offset: int) -> None:
+        self._batch = None
+        self.last_written_offset = end_offset
+        self.registry.snapshot(end_offset)
+        if self._high_watermark >= end_offset:
+            # Usual where this broker is the only replica in sync: nothing to park.
+            self._maybe_commit()
+            self._finish_all(batch.operations, None)
+        else:
+            self._park(end_offset, batch.operations)
+
+    def _fail_batch(self, error: KafkaError) -> None:
+        """Go back to what was last appended and fail all operations of the batch."""
+        batch, self._batch = self._batch, None
+        self._parts.statistics.append_failures += 1
+        self.registry.revert_to(self.last_written_offset)
+        if batch is not None:
+            self._finish_all(batch.operations, error)
+
+    def _out_of_step(self, expected_offset: int, end_offset: int) -> KafkaError:
+        """Somebody else wrote to the partition: the state is not that of the log, so it is read anew."""
+        self._defect(
+            "appending a batch",
+            KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self} expected the log to end at {expected_offset}, not {end_offset}"
+            ),
+        )
+        self.fail()
+        self._reload()
+        return KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    # --- what waits for the high watermark ---------------------------------------------------------------------------
+
+    def high_watermark_updated(self, offset: int) -> None:
+        """The high watermark of the partition has risen to `offset`; also called inside an append."""
+        if offset <= self._high_watermark:
+            return
+        self._high_watermark = offset
+        if self.state is CoordinatorState.ACTIVE and not self._appending:
+            self._maybe_commit()
+
+    def _maybe_commit(self) -> None:
+        """Commit whole batches below the high watermark and answer who waits for them."""
+        committed = self.registry.floor(self._high_watermark)
+        if committed is None or committed <= self.last_committed_offset:
+            return
+        self.last_committed_offset = committed
+        self.registry.delete_up_to(committed)
+        while self._parked and self._parked[0].end_offset <= committed:
+            self._answer(self._parked.popleft(), None)
+
+    def _park(self, end_offset: int, operations: list[Operation]) -> None:
+        parked = ParkedBatch(end_offset, operations)
+        self._parked.append(parked)
+        parked.timer = self._parts.scheduler.call_later(self._parts.write_timeout_ms / 1000, self._expire, parked)
+
+    def _expire(self, parked: ParkedBatch) -> None:
+        """The high watermark takes too long. The records stay: they may be committed later, as with any time-out."""
+        parked.timer = None
+        if not parked.operations:
+            return
+        self._parts.statistics.write_timeouts += 1
+        self._answer(parked, append_error(KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
+
+    def _answer(self, parked: ParkedBatch, error: KafkaError | None) -> None:
+        if parked.timer is not None:
+            parked.timer.cancel()
+            parked.timer = None
+        operations, parked.operations = parked.operations, []
+        self._finish_all(operations, error)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _finish_all(self, operations: Sequence[Operation], error: KafkaError | None) -> None:
+        for operation in operations:
+            self._finish(operation, error)
+
+    def _finish(self, operation: Operation, error: KafkaError | None) -> None:
+        if operation.appended is not None:
+            self._call(operation.appended, error)
+        self._call(operation.done, None if error is not None else operation.response, error)
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        """A callback that fails is reported and hinders nobody else."""
+        try:
+            callback(*args)
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._defect("answering an operation", error)
+
+    def _defect(self, what: str, error: Exception) -> None:
+        self._parts.failures(f"{self._parts.name}: {what}", error)

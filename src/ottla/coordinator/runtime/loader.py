@@ -1,0 +1,229 @@
+"""Fills shards from their logs, a slice at a time.
+
+One partition is loaded after the other, in the order in which this broker came to lead them. A slice replays for
+SLICE_S at most and gives the loop its turn; files are read off the loop. So requests of other clients, and of shards
+that are loaded already, never wait longer than a slice, however many offsets the topic holds.
+
+Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
+high watermark on. A load that fails leaves the shard FAILED and is tried again, ever more seldom. Records of a type
+that is not known here are passed over, as Apache Kafka does; damaged ones fail the load.
+Left out: batches of transactions, which are passed over until there is a transaction coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ottla.common.clock import TimerHandle
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
+from ottla.coordinator.runtime.state import CoordinatorState
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.errors import CorruptBatch
+
+logger = logging.getLogger("ottla.coordinator")
+
+SLICE_S = 0.004
+"""Time on the loop in one piece, plus what one look at the clock is late."""
+
+RECORDS_PER_LOOK = 16
+"""Records replayed between two looks at the clock."""
+
+READ_BYTES = 1024 * 1024
+"""Of the file in one read."""
+
+RETRY_BACKOFF_S = 1.0
+MAX_RETRY_BACKOFF_S = 60.0
+
+Context = CoordinatorContext[Any]
+
+
+class _Load:
+    """One attempt at one partition."""
+
+    __slots__ = ("attempt", "bytes", "context", "position", "records", "started_s")
+
+    def __init__(self, context: Context, attempt: int) -> None:
+        self.context = context
+        self.attempt = attempt
+        self.position = 0
+        self.started_s = 0.0
+        self.records = 0
+        self.bytes = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the partition still waits for this load."""
+        return self.context.state is CoordinatorState.LOADING
+
+
+class Loader:
+    """The loads of one runtime. Owner of the order; the shard's state belongs to its context."""
+
+    __slots__ = ("_current", "_parts", "_queue", "_retries")
+
+    def __init__(self, parts: RuntimeParts) -> None:
+        self._parts = parts
+        self._queue: deque[_Load] = deque()
+        self._current: _Load | None = None
+        self._retries: dict[Context, TimerHandle] = {}
+
+    def load(self, context: Context) -> None:
+        """Load `context`, which is in state INITIAL or FAILED; it is LOADING from now on."""
+        self._enqueue(context, 0)
+
+    def stop(self) -> None:
+        """Forget retries; loads end by the state of their contexts."""
+        for handle in self._retries.values():
+            handle.cancel()
+        self._retries.clear()
+
+    def forget(self, context: Context) -> None:
+        """The context was closed."""
+        handle = self._retries.pop(context, None)
+        if handle is not None:
+            handle.cancel()
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, context: Context, attempt: int) -> None:
+        self._retries.pop(context, None)
+        context.start_loading()
+        self._queue.append(_Load(context, attempt))
+        if self._current is None:
+            self._next()
+
+    def _next(self) -> None:
+        """Begin with the first load of the queue that is still wanted."""
+        self._current = None
+        while self._queue:
+            load = self._queue.popleft()
+            if load.wanted:
+                self._current = load
+                # Not in the caller's turn: 50 empty partitions must not nest.
+                self._parts.scheduler.call_soon(self._begin, load)
+                return
+
+    def _begin(self, load: _Load) -> None:
+        if not load.wanted:
+            self._next()
+            return
+        load.started_s = self._parts.clock.monotonic()
+        try:
+            load.position = self._parts.log.offsets(load.context.partition).log_start_offset
+            self._read_on(load)
+        except Exception as error:
+            self._failed(load, error)
+
+    def _read_on(self, load: _Load) -> None:
+        """Read what follows `load.position`, or finish at the end of the log."""
+        partition = load.context.partition
+        offsets = self._parts.log.offsets(partition)
+        if load.position >= offsets.log_end_offset:
+            self._finish(load, offsets.high_watermark)
+            return
+
+        def done(records: Buffer | None, error: KafkaError | None) -> None:
+            if not load.wanted:
+                self._next()
+            elif error is not None or records is None:
+                self._failed(load, error or InvariantError("a read ended without records and without error"))
+            else:
+                self._slice(load, self._replay(load, records, offsets.high_watermark, offsets.log_end_offset))
+
+        self._parts.log.read(partition, load.position, READ_BYTES, done)
+
+    def _slice(self, load: _Load, replay: Iterator[None]) -> None:
+        """Replay for a while; the rest follows in a later turn."""
+        if not load.wanted:
+            self._next()
+            return
+        # Whatever is wrong with one partition, the broker has to start: even a broken invariant only fails the load.
+        try:
+            for _ in replay:
+                self._parts.scheduler.call_soon(self._slice, load, replay)
+                return
+            self._read_on(load)
+        except Exception as error:
+            self._failed(load, error)
+
+    def _replay(self, load: _Load, buffer: Buffer, high_watermark: int, end_offset: int) -> Iterator[None]:
+        """Replay the whole batches of `buffer`; yields whenever the time of a slice is over.
+
+        High watermark and log end are those from before `buffer` was read.
+        """
+        monotonic = self._parts.clock.monotonic
+        deadline_s = monotonic() + SLICE_S
+        start = load.position
+        if not len(buffer):
+            # The cleaner took the last batches, e.g. tombstones of old: the end of the log is a gap.
+            load.position = end_offset
+            return
+        for batch in iter_batches(buffer):
+            if batch.next_offset <= load.position:
+                continue
+            if not batch.crc_matches():
+                raise CorruptBatch(f"the checksum at offset {batch.base_offset} does not match")
+            if batch.next_offset > high_watermark:
+                load.context.registry.snapshot(load.position)
+            if not batch.is_control and not batch.is_transactional:
+                for _ in self._replay_batch(load, batch):
+                    if monotonic() >= deadline_s:
+                        yield
+                        deadline_s = monotonic() + SLICE_S
+            load.position = batch.next_offset
+            load.bytes += batch.size_bytes
+        if load.position == start:
+            raise CorruptBatch(f"no whole batch was read at offset {start}")
+
+    def _replay_batch(self, load: _Load, batch: BatchView) -> Iterator[None]:
+        """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end."""
+        decode = self._parts.serde.decode
+        replay = load.context.shard.replay
+        first = load.position
+        for index, record in enumerate(batch.records(), 1):
+            if record.offset >= first:
+                if record.key is None:
+                    raise CorruptBatch(f"the record at offset {record.offset} has no key")
+                decoded = decode(record.key, record.value)
+                if decoded is not None:
+                    replay(record.offset, decoded)
+                load.records += 1
+            if index % RECORDS_PER_LOOK == 0:
+                yield
+        yield
+
+    def _finish(self, load: _Load, high_watermark: int) -> None:
+        load.context.finish_loading(load.position, high_watermark)
+        elapsed_ms = (self._parts.clock.monotonic() - load.started_s) * 1000
+        statistics = self._parts.statistics
+        statistics.loads += 1
+        statistics.records_loaded += load.records
+        statistics.load_time_total_ms += elapsed_ms
+        statistics.load_time_max_ms = max(statistics.load_time_max_ms, elapsed_ms)
+        logger.log(
+            logging.INFO if load.records else logging.DEBUG,
+            "%s-%d loaded in leader epoch %d: %d records, %d bytes, %.0f ms",
+            self._parts.name,
+            load.context.partition,
+            load.context.leader_epoch,
+            load.records,
+            load.bytes,
+            elapsed_ms,
+        )
+        self._next()
+
+    def _failed(self, load: _Load, error: Exception) -> None:
+        context = load.context
+        self._parts.statistics.load_failures += 1
+        if not isinstance(error, KafkaError) or error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            # Otherwise leadership has just gone, and the runtime is about to hear of it.
+            self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
+        context.fail()
+        backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)
+        self._retries[context] = self._parts.scheduler.call_later(backoff_s, self._enqueue, context, load.attempt + 1)
+        self._next()

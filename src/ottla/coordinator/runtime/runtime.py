@@ -1,0 +1,248 @@
+"""All shards of one coordinator in this broker, and the way to them.
+
+The server tells it which partitions of the internal topic this broker leads; handlers of requests schedule reads and
+writes. The life of a write: `schedule_write` runs the operation on the shard, replays its records, adds them to the
+open batch; at the end of the turn the batch is appended; when the high watermark passes it, `done` is called.
+
+Invariants: at most one context for each partition, of the newest leader epoch this broker was told of; a response is
+never sent before everything that it was decided by is committed. All methods belong to the loop. `done(response, None)`
+or `done(None, error)` follows each scheduled operation exactly once, possibly before the call returns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ottla.common.clock import Clock, Scheduler
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
+from ottla.coordinator.runtime.loader import Loader
+from ottla.coordinator.runtime.log import CoordinatorLog
+from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
+from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
+from ottla.coordinator.runtime.state import CoordinatorState
+from ottla.coordinator.runtime.statistics import CoordinatorStatistics
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+T = TypeVar("T")
+
+DEFAULT_WRITE_TIMEOUT_MS = 5_000
+"""`offsets.commit.timeout.ms`."""
+
+NOT_STARTED = 0
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The coordinator of one internal topic."""
+
+    __slots__ = ("_contexts", "_loader", "_parts", "partition_count", "statistics")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        log: CoordinatorLog,
+        serde: CoordinatorSerde[Any],
+        shard_factory: ShardFactory[S],
+        clock: Clock,
+        scheduler: Scheduler,
+        failures: Failures,
+        compression: str = "none",
+        write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,
+    ) -> None:
+        """`name` is the internal topic's, for log lines; `compression` a codec name for the batches written."""
+        self.statistics = CoordinatorStatistics()
+        self._parts = RuntimeParts(
+            name,
+            log,
+            serde,
+            shard_factory,
+            clock,
+            scheduler,
+            failures,
+            self.statistics,
+            compression,
+            write_timeout_ms,
+        )
+        self._loader = Loader(self._parts)
+        self._contexts: dict[int, CoordinatorContext[S]] = {}
+        self.partition_count = NOT_STARTED
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self, partition_count: int) -> None:
+        """The internal topic exists and has this many partitions; may be called again."""
+        self.partition_count = partition_count
+
+    def stop(self) -> None:
+        """Append what is pending and leave all partitions; whoever still waits gets NOT_COORDINATOR."""
+        for context in list(self._contexts.values()):
+            if context.state is CoordinatorState.ACTIVE:
+                context.flush()
+        for partition in list(self._contexts):
+            self.resign(partition)
+        self._loader.stop()
+        self.partition_count = NOT_STARTED
+
+    def become_leader(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads `partition` in `leader_epoch`: load it. Ignored unless the epoch is newer than known.
+
+        A shard of an older epoch is dropped: another broker may have written in between.
+        """
+        context = self._contexts.get(partition)
+        if context is not None:
+            if leader_epoch <= context.leader_epoch:
+                return
+            self.resign(partition)
+        context = CoordinatorContext(self._parts, partition, leader_epoch, lambda: self._reload(partition))
+        self._contexts[partition] = context
+        self._loader.load(context)
+
+    def resign(self, partition: int, leader_epoch: int | None = None) -> None:
+        """This broker no longer leads `partition`, as of `leader_epoch` (None: whatever it is, e.g. deleted).
+
+        Ignored when the partition is led in that or a newer epoch, or not led at all.
+        """
+        context = self._contexts.get(partition)
+        if context is None or (leader_epoch is not None and leader_epoch <= context.leader_epoch):
+            return
+        del self._contexts[partition]
+        self._loader.forget(context)
+        context.close()
+
+    def high_watermark_updated(self, partition: int, offset: int) -> None:
+        """The high watermark of a partition has risen; whoever implements CoordinatorLog calls this."""
+        context = self._contexts.get(partition)
+        if context is not None:
+            context.high_watermark_updated(offset)
+
+    def _reload(self, partition: int) -> None:
+        context = self._contexts.get(partition)
+        if context is not None:
+            self._loader.load(context)
+
+    # --- operations ------------------------------------------------------------------------------------------------
+
+    def partition_for(self, key: str) -> int:
+        """The partition that coordinates `key` (a group id), as Apache Kafka computes it.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE before `start`.
+        """
+        if self.partition_count == NOT_STARTED:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for(key, self.partition_count)
+
+    def schedule_write(
+        self,
+        partition: int,
+        operation: Callable[[S], CoordinatorResult[Any, T]],
+        done: Callable[[T | None, KafkaError | None], None],
+    ) -> None:
+        """Run `operation(shard)` and append what it returns; `done(response, None)` once it is committed.
+
+        The operation raises KafkaError to refuse. Errors by `done`: that one; NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state of the shard; what `append_error` says,
+        with the state reverted; RECORD_LIST_TOO_LARGE when the records don't fit in one batch;
+        COORDINATOR_NOT_AVAILABLE when the high watermark did not pass them within the write time-out.
+        """
+        context = self._contexts.get(partition)
+        if context is None:
+            done(None, self._unknown())
+        else:
+            context.write(operation, done)
+
+    def schedule_read(
+        self,
+        partition: int,
+        operation: Callable[[S, int], T],
+        done: Callable[[T | None, KafkaError | None], None],
+    ) -> None:
+        """Run `operation(shard, last committed offset)`; it reads as of that offset. Errors as for `schedule_write`."""
+        context = self._contexts.get(partition)
+        if context is None:
+            done(None, self._unknown())
+        else:
+            context.read(operation, done)
+
+    def schedule_read_all(
+        self, operation: Callable[[S, int], T], done: Callable[[list[T], KafkaError | None], None]
+    ) -> None:
+        """Read from every shard of this broker, by partition: `done(responses, first error)`.
+
+        Shards that are loading or failed count as errors, so that a caller never takes a part for the whole.
+        """
+        responses: list[T] = []
+        errors: list[KafkaError] = []
+
+        def one_done(response: T | None, error: KafkaError | None) -> None:
+            if error is not None:
+                errors.append(error)
+            else:
+                responses.append(response)  # type: ignore[arg-type]
+
+        for partition in sorted(self._contexts):
+            self.schedule_read(partition, operation, one_done)
+        done(responses, errors[0] if errors else None)
+
+    def schedule_write_all(
+        self,
+        operation: Callable[[S], CoordinatorResult[Any, T]],
+        done: Callable[[dict[int, tuple[T | None, KafkaError | None]]], None],
+    ) -> None:
+        """Write to every active shard of this broker: `done` gets response or error by partition."""
+        partitions = [number for number in sorted(self._contexts) if self.state(number) is CoordinatorState.ACTIVE]
+        outcomes: dict[int, tuple[T | None, KafkaError | None]] = {}
+        if not partitions:
+            done(outcomes)
+
+        def one_done(partition: int, response: T | None, error: KafkaError | None) -> None:
+            outcomes[partition] = (response, error)
+            if len(outcomes) == len(partitions):
+                done(dict(sorted(outcomes.items())))
+
+        for partition in partitions:
+            self.schedule_write(partition, operation, partial(one_done, partition))
+
+    def _unknown(self) -> KafkaError:
+        started = self.partition_count != NOT_STARTED
+        return KafkaError(ErrorCode.NOT_COORDINATOR if started else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # --- looking in ------------------------------------------------------------------------------------------------
+
+    def state(self, partition: int) -> CoordinatorState | None:
+        """The state of a partition's shard, None where this broker does not lead it."""
+        context = self._contexts.get(partition)
+        return None if context is None else context.state
+
+    def state_counts(self) -> dict[CoordinatorState, int]:
+        """Partitions by state, for metrics."""
+        counts = dict.fromkeys(CoordinatorState, 0)
+        for context in self._contexts.values():
+            counts[context.state] += 1
+        return counts
+
+    def pending_records(self) -> int:
+        """Records that were replayed and are to be appended at the end of this turn."""
+        return sum(context.pending_records for context in self._contexts.values())
+
+    def active_shards(self) -> list[tuple[int, S]]:
+        """(partition, shard) of all that are loaded, by partition; to tell them of new metadata, for metrics."""
+        return [
+            (partition, context.shard)
+            for partition, context in sorted(self._contexts.items())
+            if context.state is CoordinatorState.ACTIVE
+        ]
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """`abs(key.hashCode()) % partition_count` of Java, whose abs of the smallest integer is taken as 0."""
+    hashed = 0
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    if hashed >= 1 << 31:
+        hashed = 0 if hashed == 1 << 31 else (1 << 32) - hashed
+    return hashed % partition_count

@@ -1,0 +1,40 @@
+"""What the runtime runs: a replayed state machine over one partition of an internal topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from ottla.coordinator.runtime.timer import CoordinatorTimer
+from ottla.timeline import SnapshotRegistry
+
+R_contra = TypeVar("R_contra", contravariant=True)
+S = TypeVar("S")
+
+
+class CoordinatorShard(Protocol[R_contra]):
+    """One partition's state. Its hard state is made of timeline objects of the registry that it was made with, and
+    changes in `replay` only; the runtime takes the snapshots and reverts."""
+
+    def replay(self, offset: int, record: R_contra) -> None:
+        """Apply one record, while loading and right before it is appended at `offset`.
+
+        Raises nothing for a record that was ever written; what it raises fails the batch or the load.
+        """
+        ...
+
+    def loaded(self) -> None:
+        """Everything was replayed and operations follow: start timers."""
+        ...
+
+    def unloaded(self) -> None:
+        """This broker coordinates no more: answer whoever waits in soft state with NOT_COORDINATOR.
+
+        Timers are gone and nothing can be written; the shard is dropped afterwards. Also called for a shard whose load
+        did not finish.
+        """
+        ...
+
+
+ShardFactory = Callable[[int, SnapshotRegistry, CoordinatorTimer], S]
+"""Makes the empty shard of a partition: `factory(partition, registry, timer)`."""

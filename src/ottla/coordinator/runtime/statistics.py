@@ -1,0 +1,34 @@
+"""Counters of one coordinator runtime, as plain integers for the metrics of the server."""
+
+from __future__ import annotations
+
+
+class CoordinatorStatistics:
+    """Since the start of the process; times in milliseconds."""
+
+    __slots__ = (
+        "append_failures",
+        "batches_appended",
+        "bytes_appended",
+        "load_failures",
+        "load_time_max_ms",
+        "load_time_total_ms",
+        "loads",
+        "operations",
+        "records_appended",
+        "records_loaded",
+        "write_timeouts",
+    )
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.batches_appended = 0
+        self.records_appended = 0
+        self.bytes_appended = 0
+        self.append_failures = 0
+        self.write_timeouts = 0
+        self.loads = 0
+        self.load_failures = 0
+        self.records_loaded = 0
+        self.load_time_total_ms = 0.0
+        self.load_time_max_ms = 0.0

@@ -1,0 +1,25 @@
+"""DeleteGroups (key 42): remove empty groups with their offsets (KIP-229).
+
+1 is as 0, 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
+
+
+@message("0-2", flexible="2+")
+class DeleteGroupsRequest:
+    groups_names: list[str] = f(array(STRING), "0+")
+
+
+@struct
+class DeletableGroupResult:
+    group_id: str = f(STRING, "0+")
+    error_code: int = f(INT16, "0+")
+
+
+@message("0-2", flexible="2+")
+class DeleteGroupsResponse:
+    throttle_time_ms: int = f(INT32, "0+")
+    results: list[DeletableGroupResult] = f(array(DeletableGroupResult), "0+")

@@ -1,0 +1,54 @@
+"""OffsetCommit (key 8): store positions of a group.
+
+2 to 4 carry a retention time, which the broker ignores as Apache Kafka does since offsets expire with their group
+(KIP-211). 3 adds the throttle time, 6 the leader epoch (KIP-320), 7 static membership (KIP-345), 8 is flexible, 9 may
+be used by members of the consumer protocol (KIP-848), 10 names topics by id only.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import INT16, INT32, INT64, STRING, UUID, array, f, message, struct
+
+
+@struct
+class OffsetCommitRequestPartition:
+    partition_index: int = f(INT32, "0+")
+    committed_offset: int = f(INT64, "0+")
+    committed_leader_epoch: int = f(INT32, "6+", default=-1, ignorable=True)
+    committed_metadata: str | None = f(STRING, "0+", nullable="0+")
+
+
+@struct
+class OffsetCommitRequestTopic:
+    name: str = f(STRING, "0-9", ignorable=True)
+    topic_id: bytes = f(UUID, "10+", ignorable=True)
+    partitions: list[OffsetCommitRequestPartition] = f(array(OffsetCommitRequestPartition), "0+")
+
+
+@message("2-10", flexible="8+")
+class OffsetCommitRequest:
+    group_id: str = f(STRING, "0+")
+    generation_id_or_member_epoch: int = f(INT32, "1+", default=-1, ignorable=True)
+    member_id: str = f(STRING, "1+", ignorable=True)
+    group_instance_id: str | None = f(STRING, "7+", nullable="7+", default=None)
+    retention_time_ms: int = f(INT64, "2-4", default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic] = f(array(OffsetCommitRequestTopic), "0+")
+
+
+@struct
+class OffsetCommitResponsePartition:
+    partition_index: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+
+
+@struct
+class OffsetCommitResponseTopic:
+    name: str = f(STRING, "0-9", ignorable=True)
+    topic_id: bytes = f(UUID, "10+", ignorable=True)
+    partitions: list[OffsetCommitResponsePartition] = f(array(OffsetCommitResponsePartition), "0+")
+
+
+@message("2-10", flexible="8+")
+class OffsetCommitResponse:
+    throttle_time_ms: int = f(INT32, "3+", ignorable=True)
+    topics: list[OffsetCommitResponseTopic] = f(array(OffsetCommitResponseTopic), "0+")

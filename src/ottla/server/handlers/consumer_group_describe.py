@@ -1,0 +1,47 @@
+"""ConsumerGroupDescribe (69): versions 0 and 1. Groups of the consumer protocol (KIP-848)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.authorized import GROUP_OPERATIONS
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescribeRequest) -> None:
+    """Hand the request to the group coordinator and add what the asking client may do with each group."""
+    answer = answering(request)
+
+    def done(response: ConsumerGroupDescribeResponse) -> None:
+        if message.include_authorized_operations:
+            for group in response.groups:
+                if not group.error_code:
+                    group.authorized_operations = GROUP_OPERATIONS
+        answer(response)
+
+    if not consumer_protocol_enabled(context):
+        answer(error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED))
+        return
+    context.group_coordinator.consumer_group_describe(request_context(request), message, done)
+
+
+def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text: str) -> ConsumerGroupDescribeResponse:
+    """The same error for every group."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedGroup(group_id=group_id, error_code=code, error_message=text or None)
+            for group_id in message.group_ids
+        ]
+    )
+
+
+CONSUMER_GROUP_DESCRIBE = DeclaredApi(ApiKey.CONSUMER_GROUP_DESCRIBE, handle, error_response)

@@ -1,0 +1,34 @@
+"""ConsumerGroupHeartbeat (68): versions 0 and 1. The whole membership of the consumer protocol (KIP-848)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+    """Hand the request to the group coordinator, unless the protocol is switched off."""
+    answer = answering(request)
+    if not consumer_protocol_enabled(context):
+        answer(error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED))
+        return
+    context.group_coordinator.consumer_group_heartbeat(request_context(request), message, answer)
+
+
+def error_response(
+    message: ConsumerGroupHeartbeatRequest, code: ErrorCode, text: str
+) -> ConsumerGroupHeartbeatResponse:
+    """The error for this member."""
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=text or None)
+
+
+CONSUMER_GROUP_HEARTBEAT = DeclaredApi(ApiKey.CONSUMER_GROUP_HEARTBEAT, handle, error_response)

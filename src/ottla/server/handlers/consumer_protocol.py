@@ -1,0 +1,15 @@
+"""Whether the consumer protocol of KIP-848 is on: by group.version and by group.coordinator.rebalance.protocols."""
+
+from __future__ import annotations
+
+from ottla.metadata.image import GROUP_VERSION
+from ottla.server.context import BrokerContext
+
+CONSUMER_PROTOCOL_DISABLED = "The consumer protocol is not enabled on this cluster."
+
+
+def consumer_protocol_enabled(context: BrokerContext) -> bool:
+    """Level 1 of group.version brought it (KIP-1022)."""
+    return context.image.features.get(GROUP_VERSION, 0) >= 1 and "consumer" in context.config.get_list(
+        "group.coordinator.rebalance.protocols"
+    )

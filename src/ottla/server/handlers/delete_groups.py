@@ -1,0 +1,30 @@
+"""DeleteGroups (42): versions 0 to 2. All rules are the group coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: DeleteGroupsRequest) -> None:
+    """Hand the request to the group coordinator, which answers once the tombstones are committed."""
+    context.group_coordinator.delete_groups(request_context(request), message, answering(request))
+
+
+def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
+    """The same error for every group."""
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in message.groups_names]
+    )
+
+
+DELETE_GROUPS = DeclaredApi(ApiKey.DELETE_GROUPS, handle, error_response)

@@ -1,0 +1,43 @@
+"""DescribeGroups (15): versions 0 to 6. Classic groups; of others the coordinator says so."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.authorized import GROUP_OPERATIONS
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> None:
+    """Hand the request to the group coordinator and add what the asking client may do with each group."""
+    answer = answering(request)
+
+    def done(response: DescribeGroupsResponse) -> None:
+        if message.include_authorized_operations:
+            for group in response.groups:
+                if not group.error_code:
+                    group.authorized_operations = GROUP_OPERATIONS
+        answer(response)
+
+    context.group_coordinator.describe_groups(request_context(request), message, done)
+
+
+def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
+    """The same error for every group."""
+    return DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(group_id=group_id, error_code=code, error_message=text or None)
+            for group_id in message.groups
+        ]
+    )
+
+
+DESCRIBE_GROUPS = DeclaredApi(ApiKey.DESCRIBE_GROUPS, handle, error_response)

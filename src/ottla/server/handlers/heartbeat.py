@@ -1,0 +1,27 @@
+"""Heartbeat (12): versions 0 to 4. All rules are the group coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.heartbeat import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> None:
+    """Hand the request to the group coordinator, which answers at once."""
+    context.group_coordinator.heartbeat(request_context(request), message, answering(request))
+
+
+def error_response(message: HeartbeatRequest, code: ErrorCode, text: str) -> HeartbeatResponse:
+    """The bare error."""
+    return HeartbeatResponse(error_code=code)
+
+
+HEARTBEAT = DeclaredApi(ApiKey.HEARTBEAT, handle, error_response)

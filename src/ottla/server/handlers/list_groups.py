@@ -1,0 +1,27 @@
+"""ListGroups (16): versions 0 to 5. The groups that this broker coordinates."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.list_groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
+    """Hand the request to the group coordinator, which answers from all its shards."""
+    context.group_coordinator.list_groups(request_context(request), message, answering(request))
+
+
+def error_response(message: ListGroupsRequest, code: ErrorCode, text: str) -> ListGroupsResponse:
+    """The bare error."""
+    return ListGroupsResponse(error_code=code)
+
+
+LIST_GROUPS = DeclaredApi(ApiKey.LIST_GROUPS, handle, error_response)

@@ -1,0 +1,41 @@
+"""OffsetCommit (8): versions 2 to 10. All rules are the group coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> None:
+    """Hand the request to the group coordinator, which answers once the offsets are committed."""
+    context.group_coordinator.offset_commit(request_context(request), message, answering(request))
+
+
+def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+OFFSET_COMMIT = DeclaredApi(ApiKey.OFFSET_COMMIT, handle, error_response)

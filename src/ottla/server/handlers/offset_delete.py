@@ -1,0 +1,27 @@
+"""OffsetDelete (47): version 0. All rules are the group coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: OffsetDeleteRequest) -> None:
+    """Hand the request to the group coordinator, which answers once the tombstones are committed."""
+    context.group_coordinator.offset_delete(request_context(request), message, answering(request))
+
+
+def error_response(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
+    """The bare error."""
+    return OffsetDeleteResponse(error_code=code)
+
+
+OFFSET_DELETE = DeclaredApi(ApiKey.OFFSET_DELETE, handle, error_response)

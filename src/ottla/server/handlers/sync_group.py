@@ -1,0 +1,27 @@
+"""SyncGroup (14): versions 0 to 5. All rules are the group coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) -> None:
+    """Hand the request to the group coordinator, which answers once the assignment is committed."""
+    context.group_coordinator.sync_group(request_context(request), message, answering(request))
+
+
+def error_response(message: SyncGroupRequest, code: ErrorCode, text: str) -> SyncGroupResponse:
+    """The bare error."""
+    return SyncGroupResponse(error_code=code)
+
+
+SYNC_GROUP = DeclaredApi(ApiKey.SYNC_GROUP, handle, error_response)

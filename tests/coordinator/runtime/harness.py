@@ -1,0 +1,330 @@
+"""A runtime on virtual time over logs in memory whose appends, reads and high watermarks the test rules.
+
+The shard is a map of numbers. Its log holds real record batches, so what the runtime writes is what it loads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    CoordinatorRuntime,
+    CoordinatorTimer,
+    LogOffsets,
+    ReadDone,
+)
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.timeline import SnapshotRegistry, TimelineDict
+
+Done = Callable[[Any, KafkaError | None], None]
+
+
+class Handle:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class VirtualTime:
+    """Clock and scheduler. A turn runs what was due at its beginning, as an event loop does."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.longest_callback_s = 0.0
+        self._soon: deque[tuple[Handle, Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._later: list[tuple[float, int, Handle, Callable[..., Any], tuple[Any, ...]]] = []
+        self._numbers = itertools.count()
+
+    def time_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.now_s * 1000)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Handle:
+        handle = Handle()
+        self._soon.append((handle, callback, args))
+        return handle
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Handle:
+        handle = Handle()
+        heapq.heappush(self._later, (self.now_s + delay, next(self._numbers), handle, callback, args))
+        return handle
+
+    @property
+    def armed(self) -> int:
+        """Timers that were not cancelled."""
+        return sum(not handle.cancelled for _, _, handle, _, _ in self._later)
+
+    def turn(self) -> bool:
+        """One turn of the loop; False when there was nothing to do."""
+        while self._later and (self._later[0][0] <= self.now_s or self._later[0][2].cancelled):
+            _, _, handle, callback, args = heapq.heappop(self._later)
+            self._soon.append((handle, callback, args))
+        ready, self._soon = self._soon, deque()
+        for handle, callback, args in ready:
+            if not handle.cancelled:
+                started_s = self.now_s
+                callback(*args)
+                self.longest_callback_s = max(self.longest_callback_s, self.now_s - started_s)
+        return bool(ready)
+
+    def settle(self) -> None:
+        """Turn until nothing is left to do now."""
+        for _ in range(100_000):
+            if not self.turn():
+                return
+        raise RuntimeError("the loop does not come to rest")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, timer by timer."""
+        end_s = self.now_s + seconds
+        self.settle()
+        while self._later and self._later[0][0] <= end_s:
+            self.now_s = max(self.now_s, self._later[0][0])
+            self.settle()
+        self.now_s = end_s
+        self.settle()
+
+
+class MemoryLog:
+    """The partitions of an internal topic. `commits` off: the high watermark moves by `commit` only."""
+
+    def __init__(self, time: VirtualTime, partitions: int) -> None:
+        self.time = time
+        self.batches: list[list[bytes]] = [[] for _ in range(partitions)]
+        self.start = [0] * partitions
+        self.end = [0] * partitions
+        self.high_watermark = [0] * partitions
+        self.leader_epoch: list[int | None] = [None] * partitions
+        self.commits = True
+        self.batch_bytes = 1024 * 1024
+        self.append_failures: deque[Exception] = deque()
+        self.read_failures: deque[KafkaError] = deque()
+        self.high_watermark_updated: Callable[[int, int], None] = lambda partition, offset: None
+        self.reads = 0
+
+    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+        if self.append_failures:
+            raise self.append_failures.popleft()
+        if self.leader_epoch[partition] != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.put(partition, batch)
+        if self.commits:
+            self.commit(partition, self.end[partition])
+        return self.end[partition]
+
+    def put(self, partition: int, batch: bytearray) -> None:
+        """Append without questions, as another leader would have."""
+        struct.pack_into(">q", batch, 0, self.end[partition])
+        self.batches[partition].append(bytes(batch))
+        self.end[partition] = BatchView(batch).next_offset
+
+    def commit(self, partition: int, offset: int) -> None:
+        """Raise the high watermark."""
+        self.high_watermark[partition] = offset
+        self.high_watermark_updated(partition, offset)
+
+    def truncate(self, partition: int, offset: int) -> None:
+        """Drop whole batches from `offset` on."""
+        kept = [batch for batch in self.batches[partition] if BatchView(batch).next_offset <= offset]
+        self.batches[partition] = kept
+        self.end[partition] = BatchView(kept[-1]).next_offset if kept else self.start[partition]
+
+    def ends(self, partition: int) -> list[int]:
+        """Ends of the batches."""
+        return [BatchView(batch).next_offset for batch in self.batches[partition]]
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.batch_bytes
+
+    def offsets(self, partition: int) -> LogOffsets:
+        if self.leader_epoch[partition] is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return LogOffsets(self.start[partition], self.high_watermark[partition], self.end[partition])
+
+    def read(self, partition: int, offset: int, max_bytes: int, done: ReadDone) -> None:
+        self.reads += 1
+        if self.read_failures:
+            self.time.call_soon(done, None, self.read_failures.popleft())
+            return
+        out = bytearray()
+        for batch in self.batches[partition]:
+            if BatchView(batch).next_offset > offset:
+                if out and len(out) + len(batch) > max_bytes:
+                    out += batch[: max_bytes - len(out)]
+                    break
+                out += batch
+        self.time.call_soon(done, out, None)
+
+    def records(self, partition: int, end: int | None = None) -> list[Put]:
+        """Everything in the log below `end`, decoded."""
+        found = []
+        for raw in self.batches[partition]:
+            for batch in iter_batches(raw):
+                for record in batch.records():
+                    decoded = JsonSerde().decode(record.key or b"", record.value)
+                    if decoded is not None and (end is None or record.offset < end):
+                        found.append(decoded)
+        return found
+
+
+class Put(NamedTuple):
+    """The shard's record: `key` has `number` from now on; None removes it."""
+
+    key: str
+    number: int | None
+
+
+class JsonSerde:
+    def encode(self, record: Put) -> CoordinatorRecord:
+        if record.key == "unencodable":
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return CoordinatorRecord(
+            record.key.encode(), None if record.number is None else json.dumps(record.number).encode()
+        )
+
+    def decode(self, key: bytes, value: bytes | None) -> Put | None:
+        if key.startswith(b"unknown"):
+            return None
+        return Put(key.decode(), None if value is None else json.loads(value))
+
+
+class MapShard:
+    """Numbers by key."""
+
+    def __init__(self, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer, setup: Setup) -> None:
+        self.partition = partition
+        self.timer = timer
+        self.numbers: TimelineDict[str, int] = TimelineDict(registry)
+        self.setup = setup
+        self.is_loaded = False
+        self.is_unloaded = False
+        self.offsets: list[int] = []
+
+    def replay(self, offset: int, record: Put) -> None:
+        self.setup.time.now_s += self.setup.replay_s
+        self.offsets.append(offset)
+        if record.key == "poison":
+            raise ValueError("a record that can't be replayed")
+        if record.number is None:
+            self.numbers.pop(record.key, None)
+        else:
+            self.numbers[record.key] = record.number
+
+    def loaded(self) -> None:
+        self.is_loaded = True
+
+    def unloaded(self) -> None:
+        self.is_unloaded = True
+
+
+class Outcome:
+    """Collects what `done` was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ErrorCode | None]] = []
+
+    def __call__(self, response: Any, error: KafkaError | None) -> None:
+        self.calls.append((response, None if error is None else error.code))
+
+    @property
+    def pending(self) -> bool:
+        return not self.calls
+
+    @property
+    def response(self) -> Any:
+        assert len(self.calls) == 1
+        assert self.calls[0][1] is None, self.calls
+        return self.calls[0][0]
+
+    @property
+    def error(self) -> ErrorCode | None:
+        assert len(self.calls) == 1
+        return self.calls[0][1]
+
+
+class Setup:
+    """A runtime with its surroundings."""
+
+    def __init__(self, partitions: int = 3) -> None:
+        self.time = VirtualTime()
+        self.log = MemoryLog(self.time, partitions)
+        self.replay_s = 0.0
+        self.defects: list[tuple[str, Exception]] = []
+        self.shards: list[MapShard] = []
+        self.partitions = partitions
+        self.runtime = self.new_runtime()
+
+    def new_runtime(self) -> CoordinatorRuntime[MapShard]:
+        """As after a restart of the process: the log is all there is."""
+
+        def new_shard(partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> MapShard:
+            self.shards.append(MapShard(partition, registry, timer, self))
+            return self.shards[-1]
+
+        self.runtime = CoordinatorRuntime(
+            name="__numbers",
+            log=self.log,
+            serde=JsonSerde(),
+            shard_factory=new_shard,
+            clock=self.time,
+            scheduler=self.time,
+            failures=lambda where, error: self.defects.append((where, error)),
+        )
+        self.runtime.start(self.partitions)
+        self.log.high_watermark_updated = self.runtime.high_watermark_updated
+        return self.runtime
+
+    def lead(self, partition: int = 0, leader_epoch: int = 1) -> None:
+        """Become leader and finish loading."""
+        self.log.leader_epoch[partition] = leader_epoch
+        self.runtime.become_leader(partition, leader_epoch)
+        self.time.settle()
+
+    def shard(self, partition: int = 0) -> MapShard:
+        return dict(self.runtime.active_shards())[partition]
+
+    def write(self, *records: Put, partition: int = 0, response: Any = "written", **options: Any) -> Outcome:
+        """Schedule a write of these records."""
+        outcome = Outcome()
+        result = CoordinatorResult(records, response, **options)
+        self.runtime.schedule_write(partition, lambda shard: result, outcome)
+        return outcome
+
+    def committed(self, partition: int = 0) -> dict[str, int]:
+        """What a read sees."""
+        outcome = Outcome()
+        self.runtime.schedule_read(partition, lambda shard, offset: dict(shard.numbers.items_at(offset)), outcome)
+        found: dict[str, int] = outcome.response
+        return found
+
+    def store(self, *batches: list[Put], partition: int = 0, compression: str = "none", **options: Any) -> None:
+        """Put batches into the log behind the runtime's back, committed."""
+        for records in batches:
+            encoded = [RecordData(0, *JsonSerde().encode(record)) for record in records]
+            self.log.put(partition, build_batch(encoded, compression=compression, **options))
+        self.log.high_watermark[partition] = self.log.end[partition]
+
+
+def state_of(records: list[Put]) -> dict[str, int]:
+    """The plain meaning of a log."""
+    numbers: dict[str, int] = {}
+    for key, number in records:
+        if number is None:
+            numbers.pop(key, None)
+        else:
+            numbers[key] = number
+    return numbers

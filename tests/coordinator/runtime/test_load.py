@@ -1,0 +1,225 @@
+"""Loading: what is replayed, in slices, what happens when it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime import CoordinatorState
+from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK, SLICE_S
+from ottla.record.builder import RecordData, build_batch
+
+from .harness import Outcome, Put, Setup, state_of
+
+
+def test_a_restart_finds_the_same_state(led: Setup) -> None:
+    for number in range(50):
+        led.write(Put(f"k{number % 7}", number if number % 5 else None))
+        if number % 3 == 0:
+            led.time.turn()
+    led.time.settle()
+    before = dict(led.shard().numbers)
+    led.new_runtime()
+    led.lead(leader_epoch=2)
+    assert led.shard().numbers == led.committed() == before == state_of(led.log.records(0))
+    assert led.shard().is_loaded
+    assert led.runtime.statistics.records_loaded == 50
+    outcome = led.write(Put("a", 1))
+    led.time.turn()
+    assert outcome.response == "written"
+    assert led.shard().offsets == list(range(51))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches(setup: Setup, compression: str) -> None:
+    setup.store([Put(f"k{number}", number) for number in range(100)], compression=compression)
+    setup.lead()
+    assert len(setup.shard().numbers) == 100
+
+
+def test_a_log_of_many_reads(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.coordinator.runtime.loader.READ_BYTES", 1000)
+    for number in range(100):
+        setup.store([Put(f"k{number}" + "x" * (number * 20), number)])
+    setup.lead()
+    assert len(setup.shard().numbers) == 100
+    assert setup.log.reads > 50
+    assert setup.shard().offsets == list(range(100))
+
+
+def test_a_log_that_begins_inside_a_batch(setup: Setup) -> None:
+    setup.store([Put("a", 1), Put("b", 2), Put("c", 3)], [Put("d", 4)])
+    setup.log.start[0] = 1
+    setup.lead()
+    assert setup.shard().numbers == {"b": 2, "c": 3, "d": 4}
+
+
+def test_a_log_whose_last_batches_were_compacted_away(setup: Setup) -> None:
+    setup.store([Put("a", 1)], [Put("b", 2)], [Put("b", None)])
+    del setup.log.batches[0][1:]
+    setup.lead()
+    assert setup.committed() == {"a": 1}
+    outcome = setup.write(Put("c", 3))
+    setup.time.turn()
+    assert outcome.response == "written"
+    assert setup.log.ends(0) == [1, 4]
+
+
+def test_a_log_with_gaps(setup: Setup) -> None:
+    setup.store([Put("a", 1)], [Put("b", 2)], [Put("c", 3)], [Put("d", 4)])
+    del setup.log.batches[0][1:3]
+    setup.log.high_watermark[0] = 2
+    setup.lead()
+    assert setup.shard().offsets == [0, 3]
+    assert setup.shard().numbers == {"a": 1, "d": 4}
+    assert setup.committed() == {"a": 1}
+
+
+def test_an_empty_log_needs_no_read(setup: Setup) -> None:
+    setup.lead()
+    assert setup.runtime.state(0) is CoordinatorState.ACTIVE
+    assert setup.log.reads == 0
+    assert setup.committed() == {}
+
+
+def test_what_is_not_for_the_shard_is_passed_over(setup: Setup) -> None:
+    setup.store([Put("a", 1)])
+    setup.store([Put("control", 2)], is_control=True)
+    setup.store([Put("transactional", 3)], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    setup.store([Put("unknown", 4), Put("b", 5)])
+    setup.lead()
+    assert setup.shard().numbers == {"a": 1, "b": 5}
+    assert setup.shard().offsets == [0, 4]
+
+
+def test_operations_are_told_to_wait_while_loading(setup: Setup) -> None:
+    setup.store([Put("a", 1)])
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    outcome = Outcome()
+    setup.runtime.schedule_read(0, lambda shard, offset: None, outcome)
+    assert outcome.error == setup.write(Put("a", 2)).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    setup.time.settle()
+    assert setup.committed() == {"a": 1}
+
+
+def test_a_load_takes_the_loop_for_a_slice_at_a_time(setup: Setup) -> None:
+    setup.replay_s = 0.0001
+    for partition in range(3):
+        for _ in range(5):
+            setup.store([Put(f"k{number}", number) for number in range(400)], partition=partition)
+        setup.log.leader_epoch[partition] = 1
+    for partition in range(3):
+        setup.runtime.become_leader(partition, 1)
+    turns = []
+    while True:
+        started_s = setup.time.now_s
+        if not setup.time.turn():
+            break
+        turns.append(setup.time.now_s - started_s)
+    assert len(setup.runtime.active_shards()) == 3
+    assert sum(turns) == pytest.approx(3 * 5 * 400 * 0.0001)
+    assert max(turns) <= SLICE_S + RECORDS_PER_LOOK * setup.replay_s + 1e-9, "turns are not multiplied by partitions"
+    assert len(turns) > 100
+    assert setup.runtime.statistics.load_time_max_ms > 199
+
+
+def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
+    setup.replay_s = 0.001
+    setup.lead(1)
+    setup.store([Put(f"k{number}", number) for number in range(1000)])
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    setup.time.turn()
+    setup.time.turn()
+    outcome = setup.write(Put("a", 1), partition=1)
+    setup.time.turn()
+    assert setup.runtime.state(0) is CoordinatorState.LOADING
+    assert outcome.response == "written"
+
+
+def test_what_is_above_the_high_watermark_is_loaded_and_not_committed(setup: Setup) -> None:
+    setup.log.commits = False
+    setup.store([Put("a", 1)], [Put("a", 2)], [Put("a", 3)])
+    setup.log.high_watermark[0] = 1
+    setup.lead()
+    assert setup.shard().numbers == {"a": 3}
+    assert setup.committed() == {"a": 1}
+    outcome = setup.write()
+    assert outcome.pending
+    setup.log.commit(0, 2)
+    assert setup.committed() == {"a": 2}
+    assert outcome.pending
+    setup.log.commit(0, 3)
+    assert setup.committed() == {"a": 3}
+    assert outcome.response == "written"
+
+
+def test_the_high_watermark_rises_while_loading(setup: Setup) -> None:
+    setup.store([Put("a", 1)], [Put("a", 2)])
+    setup.log.high_watermark[0] = 0
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    setup.time.turn()
+    setup.log.commit(0, 2)
+    setup.time.settle()
+    assert setup.committed() == {"a": 2}
+
+
+def test_a_failed_read_is_tried_again(setup: Setup) -> None:
+    setup.store([Put("a", 1)])
+    setup.log.read_failures.extend([KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)] * 2)
+    setup.lead()
+    assert setup.runtime.state(0) is CoordinatorState.FAILED
+    assert setup.shards[0].is_unloaded
+    assert setup.write(Put("a", 2)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    setup.time.advance(0.9)
+    assert setup.runtime.state(0) is CoordinatorState.FAILED
+    setup.time.advance(0.2)
+    assert setup.runtime.state(0) is CoordinatorState.FAILED
+    assert setup.runtime.statistics.load_failures == 2
+    setup.time.advance(2.1)
+    assert setup.committed() == {"a": 1}
+    assert len(setup.defects) == 2
+
+
+@pytest.mark.parametrize("damage", ["crc", "poison", "no key"])
+def test_damage_fails_one_partition_and_no_other(setup: Setup, damage: str) -> None:
+    setup.store([Put("a", 1)], [Put("poison" if damage == "poison" else "b", 2)])
+    stored = bytearray(setup.log.batches[0][1])
+    if damage == "crc":
+        stored[-2] ^= 1
+    elif damage == "no key":
+        stored = build_batch([RecordData(0, None, b"2")], base_offset=1)
+    setup.log.batches[0][1] = bytes(stored)
+    setup.store([Put("a", 1)], partition=1)
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    setup.lead(1)
+    assert setup.runtime.state(0) is CoordinatorState.FAILED
+    assert setup.committed(1) == {"a": 1}
+    assert len(setup.defects) == 1
+    reads = setup.log.reads
+    setup.time.advance(300)
+    assert setup.log.reads - reads <= 10, "ever more seldom"
+    setup.runtime.resign(0)
+    setup.time.settle()
+    assert setup.time.armed == 0
+
+
+def test_leadership_that_goes_while_loading(setup: Setup) -> None:
+    setup.replay_s = 0.001
+    setup.store([Put(f"k{number}", number) for number in range(100)])
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    for _ in range(5):
+        setup.time.turn()
+    assert 0 < len(setup.shards[0].offsets) < 100
+    setup.runtime.resign(0, 2)
+    setup.lead(1)
+    assert len(setup.shards[0].offsets) < 100
+    assert setup.shards[0].is_unloaded
+    assert not setup.shards[0].is_loaded
+    assert setup.write(Put("a", 1)).error == ErrorCode.NOT_COORDINATOR
+    setup.lead(0, 3)
+    assert len(setup.committed()) == 100

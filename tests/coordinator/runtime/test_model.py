@@ -1,0 +1,212 @@
+"""The runtime against a model, under failing appends, stalled high watermarks, lost leadership and restarts.
+
+The log is the truth: without an open batch the state is what the log says, a read sees what the log says up to the
+high watermark, and every operation is answered once and rightly:
+
+- answered well: what it saw was the state that the log tells at its place; its records lie below the high watermark,
+  and stay there for ever;
+- failed by its append, or refused: its records are nowhere in the log;
+- failed by a time-out or by lost leadership: either.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
+
+from .harness import MapShard, Outcome, Put, Setup, state_of
+
+KEYS = st.sampled_from("abc")
+APPEND_ERRORS = st.sampled_from([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+
+
+class RuntimeModel(RuleBasedStateMachine):
+    """One partition. `number` makes every write unique, so that it can be found again in the log."""
+
+    @initialize(commits=st.booleans(), batch_bytes=st.sampled_from([150, 400, 1_000_000]))
+    def begin(self, commits: bool, batch_bytes: int) -> None:
+        self.setup = Setup(1)
+        self.setup.log.commits = commits
+        self.setup.log.batch_bytes = batch_bytes
+        self.leader_epoch = 0
+        self.number = 0
+        self.waiting: list[tuple[Outcome, list[int]]] = []
+        self.acknowledged: set[int] = set()
+        self.refused: set[int] = set()
+        self.modifications: dict[int, tuple[str, Outcome]] = {}
+        self.looks: list[Outcome] = []
+        self.elect()
+
+    # --- what happens ----------------------------------------------------------------------------------------------
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=4), atomic=st.booleans(), remove=st.booleans())
+    def write(self, keys: list[str], atomic: bool, remove: bool) -> None:
+        numbers = [self.number + index for index in range(len(keys))]
+        self.number += len(keys)
+        records = [Put(key, number) for key, number in zip(keys, numbers, strict=True)]
+        if remove:
+            records.insert(0, Put(keys[-1], None))
+        outcome = self.setup.write(*records, atomic=atomic, response=numbers)
+        self.waiting.append((outcome, numbers if atomic else []))
+
+    @rule(key=KEYS)
+    def read_modify_write(self, key: str) -> None:
+        number, self.number = self.number, self.number + 1
+
+        def operation(shard: MapShard) -> CoordinatorResult[Put, int | None]:
+            return CoordinatorResult((Put(key, number),), shard.numbers.get(key))
+
+        outcome = Outcome()
+        self.setup.runtime.schedule_write(0, operation, outcome)
+        self.waiting.append((outcome, [number]))
+        self.modifications[number] = (key, outcome)
+
+    @rule()
+    def write_nothing(self) -> None:
+        outcome = Outcome()
+        self.setup.runtime.schedule_write(0, lambda shard: CoordinatorResult((), dict(shard.numbers)), outcome)
+        self.waiting.append((outcome, []))
+        self.looks.append(outcome)
+
+    @rule()
+    def turn(self) -> None:
+        self.setup.time.turn()
+
+    @rule()
+    def settle(self) -> None:
+        self.setup.time.settle()
+
+    @rule(seconds=st.sampled_from([0.1, 3.0, 10.0]))
+    def wait(self, seconds: float) -> None:
+        self.setup.time.advance(seconds)
+
+    @rule(code=APPEND_ERRORS)
+    def plan_failure(self, code: ErrorCode) -> None:
+        self.setup.log.append_failures.append(KafkaError(code))
+
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        log = self.setup.log
+        log.commit(0, data.draw(st.integers(log.high_watermark[0], log.end[0])))
+
+    @precondition(lambda self: self.setup.log.leader_epoch[0] is not None)
+    @rule(known=st.booleans())
+    def lose_leadership(self, known: bool) -> None:
+        """Another broker leads; this one may hear of it only with its own next election."""
+        self.leader_epoch += 1
+        self.setup.log.leader_epoch[0] = None
+        if known:
+            self.setup.runtime.resign(0, self.leader_epoch)
+
+    @precondition(lambda self: self.setup.log.leader_epoch[0] is None)
+    @rule(cut=st.booleans(), writes=st.booleans(), data=st.data())
+    def elsewhere(self, cut: bool, writes: bool, data: st.DataObject) -> None:
+        """The other leader drops what was not committed, writes, commits."""
+        log = self.setup.log
+        if cut:
+            log.truncate(0, data.draw(st.sampled_from([log.high_watermark[0], log.end[0]])))
+        if writes:
+            number, self.number = self.number, self.number + 1
+            self.setup.store([Put("a", number)])
+            log.high_watermark[0] = log.end[0]
+
+    @precondition(lambda self: self.setup.log.leader_epoch[0] is None)
+    @rule()
+    def elect(self) -> None:
+        self.leader_epoch += 1
+        self.setup.log.leader_epoch[0] = self.leader_epoch
+        self.setup.runtime.become_leader(0, self.leader_epoch)
+
+    @rule()
+    def restart(self) -> None:
+        """kill -9: whoever waits never hears, the log stays."""
+        self.waiting.clear()
+        self.modifications.clear()
+        self.looks.clear()
+        self.setup.time = type(self.setup.time)()
+        self.setup.log.time = self.setup.time
+        self.setup.new_runtime()
+        self.setup.log.leader_epoch[0] = None
+        self.elect()
+
+    # --- what holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        return self.setup.runtime.state(0) is CoordinatorState.ACTIVE and self.setup.log.leader_epoch[0] is not None
+
+    @invariant()
+    def answers_are_right(self) -> None:
+        log = self.setup.log
+        stored = {record.number for record in log.records(0)}
+        committed = {record.number for record in log.records(0, log.high_watermark[0])}
+        still = []
+        for outcome, numbers in self.waiting:
+            assert len(outcome.calls) <= 1
+            if outcome.pending:
+                still.append((outcome, numbers))
+                continue
+            error = outcome.error
+            if error is None:
+                self.acknowledged.update(numbers)
+            elif error in (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                self.refused.update(numbers)
+        self.waiting = still
+        assert self.acknowledged <= committed
+        assert not self.refused & stored
+        assert self.setup.defects == []
+
+    @invariant()
+    def answers_tell_what_was_so(self) -> None:
+        """What an operation saw is what the log says before its record, or up to some committed point."""
+        log = self.setup.log
+        records = log.records(0)
+        index_of = {record.number: index for index, record in enumerate(records)}
+        for number, (key, outcome) in list(self.modifications.items()):
+            if outcome.calls:
+                del self.modifications[number]
+                if outcome.error is None:
+                    assert outcome.response == state_of(records[: index_of[number]]).get(key)
+        committed = log.records(0, log.high_watermark[0])
+        points = [state_of(committed[:end]) for end in range(len(committed) + 1)]
+        for outcome in self.looks:
+            if outcome.calls and outcome.error is None:
+                assert outcome.response in points
+        self.looks = [outcome for outcome in self.looks if outcome.pending]
+
+    @invariant()
+    def state_is_what_the_log_says(self) -> None:
+        if not self.active:
+            return
+        log = self.setup.log
+        pending = self.setup.runtime.pending_records()
+        if not pending:
+            assert self.setup.shard().numbers == state_of(log.records(0))
+        ends = [0, *log.ends(0)]
+        readable = max(end for end in ends if end <= log.high_watermark[0])
+        assert self.setup.committed() == state_of(log.records(0, readable))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "setup"):
+            return
+        log = self.setup.log
+        if log.leader_epoch[0] is None:
+            self.elect()
+        log.append_failures.clear()
+        self.setup.time.settle()
+        log.commit(0, log.end[0])
+        self.setup.time.settle()
+        self.answers_are_right()
+        assert self.waiting == [], "everybody was answered"
+        before = dict(self.setup.shard().numbers)
+        self.restart()
+        self.setup.time.settle()
+        assert self.setup.committed() == before == state_of(log.records(0))
+
+
+RuntimeModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestRuntimeModel = RuntimeModel.TestCase
