@@ -39,8 +39,8 @@ BROKER = """
 
 In `server.properties` or by `--set`. Those with the update mode `cluster-wide` also change while the broker runs, by
 `ottla config alter broker`. The defaults are Kafka's, except that `node.id`, `process.roles`, `listeners` and `log.dir`
-have values with which `ottla start` works without a file, and that the system sizes the buffers of sockets, with a backlog
-of 1024.
+have values with which `ottla start` works without a file, and that the system sizes the buffers of sockets, with a
+backlog of 1024.
 
 """
 
