@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from ottla.client import cluster as cluster_module
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.failure import TopicNotFound
@@ -332,3 +333,31 @@ def test_a_broker_that_is_not_there_is_named(shape, cluster):
 def test_a_wrong_isolation_is_named(shape, cluster):
     with pytest.raises(KafkaError, match="not 'dirty'"):
         cluster.fetch("t", 0, 0, isolation="dirty")
+
+
+class VirtualTime:
+    """Stands in for the module `time`: only sleeping takes time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_all_steps_of_a_call_share_its_time(shape, scripted, monkeypatch):
+    clock = VirtualTime()
+    monkeypatch.setattr(cluster_module, "time", clock)
+    shape.leaders = [-1]
+
+    def create(version, request):
+        code = ErrorCode.NOT_CONTROLLER if clock.now < 20 else ErrorCode.NONE
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=code)])
+
+    scripted.answers[ApiKey.CREATE_TOPICS] = create
+    with Cluster(scripted.address, timeout_s=30) as cluster, pytest.raises(KafkaError, match="leader not available"):
+        cluster.create_topic("t")
+    assert 20 < clock.now <= 30

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.app.pool import MAX_THREADS
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -170,6 +171,24 @@ def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server
         answer = client.answer().responses[0].partition_responses[0]
         assert answer.error_code == 0
         assert log.recovery_point > answer.base_offset + 1
+
+
+def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, client: Connection) -> None:
+    client.create_topic("t", flush_messages="1")
+    log = server.broker.context.replicas.find("t", 0).log
+    ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    retry = server.connect()
+    go_on = threading.Event()
+    for _ in range(MAX_THREADS):
+        server.pool.submit(lambda: go_on.wait(30), lambda *_: None)
+    assert not client.send(produce_request("t", b"a", acks=1, **ids), 9)
+    assert not retry.send(produce_request("t", b"a", acks=1, **ids), 9), "not yet on disk"
+    assert log.recovery_point == 0
+    go_on.set()
+    for connection in (client, retry):
+        answer = connection.answer().responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert retry.send(produce_request("t", b"a", acks=1, **ids), 9), "on disk, so at once"
 
 
 def test_consumers_see_nothing_that_still_waits_for_the_disk(server: Server, client: Connection) -> None:

@@ -207,13 +207,15 @@ class Cluster:
         Raises KafkaError with the broker's words, TOPIC_ALREADY_EXISTS among others.
         """
         timeout_ms = self._timeout_ms()
+        deadline = self._deadline()
         self._change(
             lambda connection: admin.create_topic(
                 connection, name, partitions, replication_factor, configs or {}, timeout_ms, validate_only
-            )
+            ),
+            deadline=deadline,
         )
         if not validate_only:
-            self._retry(lambda: self._require_leaders(name))
+            self._retry(lambda: self._require_leaders(name), deadline=deadline)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; every one is tried. Raises KafkaError that names each one that failed."""
@@ -225,8 +227,11 @@ class Cluster:
     def create_partitions(self, name: str, total_count: int) -> None:
         """Raise the number of partitions to `total_count`, and wait until every one has a leader."""
         timeout_ms = self._timeout_ms()
-        self._change(lambda connection: admin.create_partitions(connection, name, total_count, timeout_ms))
-        self._retry(lambda: self._require_leaders(name, total_count))
+        deadline = self._deadline()
+        self._change(
+            lambda connection: admin.create_partitions(connection, name, total_count, timeout_ms), deadline=deadline
+        )
+        self._retry(lambda: self._require_leaders(name, total_count), deadline=deadline)
 
     def describe_configs(
         self, resource_type: ResourceType, name: str, keys: Sequence[str] | None = None
@@ -330,9 +335,22 @@ class Cluster:
     def _timeout_ms(self) -> int:
         return max(1, int(self._timeout_s * 1000))
 
-    def _retry(self, attempt: Callable[[], T], retriable: frozenset[ErrorCode] = RETRIABLE_ERRORS) -> T:
-        """Run `attempt` until it succeeds, fails for good, or the time is up; then its latest failure is raised."""
-        deadline = time.monotonic() + self._timeout_s
+    def _deadline(self) -> float:
+        """When a call that begins now gives up, on the monotonic clock."""
+        return time.monotonic() + self._timeout_s
+
+    def _retry(
+        self,
+        attempt: Callable[[], T],
+        retriable: frozenset[ErrorCode] = RETRIABLE_ERRORS,
+        deadline: float | None = None,
+    ) -> T:
+        """Run `attempt` until it succeeds, fails for good, or the time is up; then its latest failure is raised.
+
+        A call of several steps gives all of them its own `deadline`.
+        """
+        if deadline is None:
+            deadline = self._deadline()
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -350,8 +368,14 @@ class Cluster:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
-    def _change(self, change: Callable[[Connection], None], to: Callable[[], Connection] | None = None) -> None:
+    def _change(
+        self,
+        change: Callable[[Connection], None],
+        to: Callable[[], Connection] | None = None,
+        deadline: float | None = None,
+    ) -> None:
         """Send a change to the controller (or where `to` says), once a read has shown that the cluster answers."""
+        until = self._deadline() if deadline is None else deadline
 
         def connect() -> Connection:
             self._refresh([])
@@ -360,7 +384,7 @@ class Cluster:
             controller = self._info.controller_id if self._info is not None else -1
             return self._connection(controller) if controller in self._brokers else self._any_connection()
 
-        self._retry(lambda: change(self._retry(connect)), NOT_SENT_ERRORS)
+        self._retry(lambda: change(self._retry(connect, deadline=until)), NOT_SENT_ERRORS, until)
 
     def _connection_for(self, resource_type: ResourceType, name: str) -> Connection:
         """Static configs of a broker are known to that broker only; all others to every broker."""

@@ -169,13 +169,16 @@ class Partition:
         if not self.is_leader or self.offline:
             self.check_leader()
         log = self.log
-        if acks_all and len(self.state.isr) < log.config.min_insync_replicas and not self.enough_in_sync:
+        if acks_all and not self.enough_in_sync:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
         result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared)
-        if not result.duplicate:
+        if result.duplicate:
+            # The first attempt may still wait for its fsync: then this one waits with it.
+            result.needs_flush = result.last_offset < self._flush_owed
+        else:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
