@@ -28,9 +28,9 @@ def test_api_versions_lists_what_is_served(client: Connection) -> None:
         assert listed[ApiKey.PRODUCE] == (0, 13)
         assert listed[ApiKey.FETCH] == (4, 18)
     assert [(f.name, f.max_version_level) for f in response.finalized_features] == [
-                ("group.version", 1),
-                ("metadata.version", 25),
-            ]
+        ("group.version", 1),
+        ("metadata.version", 25),
+    ]
     assert response.finalized_features_epoch >= 0
     assert response.supported_features
 
