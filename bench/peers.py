@@ -49,6 +49,8 @@ class Server:
     port: int = field(default_factory=free_port)
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ottla-bench-")))
     process: subprocess.Popen[bytes] | None = None
+    settings: dict[str, object] = field(default_factory=dict)
+    """Broker settings by their Kafka names, beyond the defaults."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -77,6 +79,19 @@ class Server:
             self.process.terminate()
             self.process.wait(timeout=60)
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def restart(self) -> float:
+        """Stop as SIGTERM does and start again on the same data; returns when the new process was started."""
+        if self.process is None:
+            raise RuntimeError("the server is not running")
+        command: list[str] = list(self.process.args)  # type: ignore[arg-type]
+        self.process.terminate()
+        self.process.wait(timeout=120)
+        started = time.perf_counter()
+        with (self.home / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.home)
+        wait_for_port(self.port, self.process)
+        return started
 
     def cpu_seconds(self) -> float:
         """User and system time of all threads so far."""
@@ -112,6 +127,7 @@ class Ottla(Server):
             str(self.port),
             "--log-level",
             "warning",
+            *(argument for name, value in self.settings.items() for argument in ("--set", f"{name}={value}")),
         ]
 
 
@@ -130,6 +146,7 @@ class Kafka(Server):
             f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}\n"
             f"log.dirs={self.home / 'data'}\noffsets.topic.replication.factor=1\n"
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+            + "".join(f"{name}={value}\n" for name, value in self.settings.items())
         )
         java = ["java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         java += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-cp", f"{jars}/*"]

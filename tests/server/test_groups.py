@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ottla.common.errors import ErrorCode, OperatorError
-from ottla.coordinator.group.records import decode_record
+from ottla.coordinator.group.records import decode_record, encode_record
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.coordinator_records import OffsetCommitKey
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -37,6 +40,7 @@ from ottla.replica.partition import Partition
 from .harness import Connection, Server
 
 OFFSETS_TOPIC = "__consumer_offsets"
+KAFKAS_LOGS = Path(__file__).parent / "kafka_consumer_offsets"
 FAST = {"group_initial_rebalance_delay_ms": "0"}
 
 
@@ -256,8 +260,6 @@ def test_commits_of_one_turn_share_a_batch(client: Connection) -> None:
 
 
 def test_offsets_of_a_deleted_topic_go(client: Connection) -> None:
-    from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-
     client.create_topic("t")
     coordinate(client)
     assert commit(client, "t", 5) == 0
@@ -284,6 +286,47 @@ def test_the_consumer_protocol_follows_its_feature(make_server: Callable[..., Se
     assert client.ask(heartbeat, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
     (group,) = client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
     assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_records_of_apache_kafka_are_written_as_they_were_read() -> None:
+    """A file of each kind of group, from Apache Kafka 4.3.1: classic, static, consumer protocol, both in one."""
+    seen = set()
+    for path in KAFKAS_LOGS.iterdir():
+        for batch in iter_batches(path.read_bytes()):
+            for stored_record in batch.records():
+                key = bytes(stored_record.key or b"")
+                value = None if stored_record.value is None else bytes(stored_record.value)
+                record = decode_record(key, value)
+                assert record is not None
+                assert encode_record(record) == (key, value)
+                seen.add(int.from_bytes(key[:2], "big"))
+    assert seen == {1, 2, 3, 4, 5, 6, 7, 8, 16}
+
+
+def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Server]) -> None:
+    """gc and gk each have a static member that is expected back; gm changed its protocol while it had members."""
+    server = make_server()
+    coordinate(server.connect())
+    server.stop()
+    data = server.directory / "data"
+    (data / ".kafka_cleanshutdown").unlink()
+    for path in KAFKAS_LOGS.iterdir():
+        segment = data / path.stem / "00000000000000000000.log"
+        assert segment.exists()
+        shutil.copy(path, segment)
+    server.start()
+    client = server.connect()
+    coordinate(client)
+    listed = client.ask(ListGroupsRequest(), 5).groups
+    assert sorted((group.group_id, group.group_type, group.group_state) for group in listed) == [
+        ("gc", "classic", "Stable"),
+        ("gk", "consumer", "Assigning"),
+        ("gm", "consumer", "Empty"),
+    ]
+    for group in ("gc", "gk", "gm"):
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        (topic,) = client.ask(request, 9).groups[0].topics
+        assert sum(partition.committed_offset for partition in topic.partitions) == 600
 
 
 def test_several_groups_in_one_fetch(client: Connection) -> None:
@@ -320,3 +363,15 @@ def test_the_gauges(make_server: Callable[..., Server]) -> None:
     assert read["kafka_coordinator_group_groupmetadatamanager_numoffsets",] == 1
     assert read["kafka_server_group_coordinator_metrics_group_count", "classic"] >= 1
     assert read["kafka_server_group_coordinator_metrics_num_partitions", "active"] == 50
+
+
+def test_the_topic_can_be_deleted_and_comes_back_empty(client: Connection) -> None:
+    client.create_topic("t")
+    coordinate(client)
+    assert commit(client, "t", 5) == 0
+    client.ask(DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC]), 5)
+    assert commit(client, "t", 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    coordinate(client)
+    assert committed(client, "t") == -1
+    assert commit(client, "t", 7) == 0
+    assert committed(client, "t") == 7

@@ -1,0 +1,116 @@
+"""What is promised to the members of a group, checked while it happens. A broken promise raises Violation at once.
+
+One owner a partition (`Ownership`). A member claims a partition as long as the protocol lets it believe in it:
+- classic: from the response to SyncGroup until it sends JoinGroup or LeaveGroup, is told that it is out
+  (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID), or dies;
+- consumer: from the heartbeat response that assigns it until the member sends the heartbeat that no longer names it, is
+  fenced, leaves or dies.
+A claim is a lease: nobody is protected who was silent for too long, and the member can't know exactly when the
+coordinator's timers began. So a claim ends at the earliest moment at which they may run out; whoever asks finds the
+bounds where it is made (`members_classic`, `members_consumer`). Two claims at a time are a violation.
+
+Committed offsets (`Offsets`). Members of these workloads commit what they read since the last commit, so a committed
+offset that goes back means that a commit was lost, or that somebody who no longer owns the partition was let in:
+- what a fetch returns is not below what was acknowledged before it was sent, and somebody has sent it;
+- no commit is acknowledged that is below one that was acknowledged before it was sent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.sim.loop import SimLoop
+from ottla.sim.trace import Trace
+
+NOTHING_COMMITTED = -1
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+class Ownership:
+    """Who claims which partition of one group until when."""
+
+    def __init__(self, loop: SimLoop, trace: Trace) -> None:
+        self._loop = loop
+        self._trace = trace
+        self._claims: dict[int, dict[str, float]] = {}
+        self.taken = 0
+        """Claims so far, prolonged ones not counted."""
+
+    def claim(self, member: str, partition: int, until_s: float) -> None:
+        """`member` owns `partition`, until `until_s` if nothing prolongs it."""
+        claims = self._claims.setdefault(partition, {})
+        now = self._loop.time()
+        if member not in claims:
+            self.taken += 1
+            self._trace.note(member, f"takes {partition} until {until_s:.3f}")
+        claims[member] = until_s
+        if until_s <= now:
+            return
+        for other, other_until_s in claims.items():
+            if other != member and other_until_s > now:
+                raise Violation(
+                    f"partition {partition} is owned by {other} (until {other_until_s:.3f}) and by {member}"
+                )
+
+    def release(self, member: str, partition: int) -> None:
+        """`member` no longer touches `partition`; fine when it didn't have it."""
+        if self._claims.get(partition, {}).pop(member, None) is not None:
+            self._trace.note(member, f"gives up {partition}")
+
+    def owner(self, partition: int) -> str | None:
+        """Who owns it now."""
+        now = self._loop.time()
+        return next((member for member, until_s in self._claims.get(partition, {}).items() if until_s > now), None)
+
+
+class Commit(NamedTuple):
+    """An offset on its way to the coordinator."""
+
+    member: str
+    partition: int
+    offset: int
+    acknowledged_before: int
+    """The highest offset that was acknowledged to anybody when this was sent."""
+
+
+class Offsets:
+    """What was committed for the partitions of one group."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._acknowledged: dict[int, int] = {}
+        self._sent: dict[int, set[int]] = {}
+        self.acknowledged_count = 0
+
+    def acknowledged(self, partition: int) -> int:
+        """The highest offset that a member was told is committed; -1 for none."""
+        return self._acknowledged.get(partition, NOTHING_COMMITTED)
+
+    def sent(self, member: str, partition: int, offset: int) -> Commit:
+        """A commit leaves its member."""
+        self._sent.setdefault(partition, set()).add(offset)
+        return Commit(member, partition, offset, self.acknowledged(partition))
+
+    def accepted(self, commit: Commit) -> None:
+        """Its member was told that it is committed."""
+        self._trace.note(commit.member, f"committed {commit.partition}@{commit.offset}")
+        self.acknowledged_count += 1
+        if commit.offset < commit.acknowledged_before:
+            raise Violation(
+                f"{commit.member} committed {commit.offset} for partition {commit.partition}, where "
+                f"{commit.acknowledged_before} had been acknowledged before it asked"
+            )
+        self._acknowledged[commit.partition] = max(commit.offset, self.acknowledged(commit.partition))
+
+    def fetched(self, who: str, partition: int, offset: int, acknowledged_before: int) -> None:
+        """`who` was told that `offset` is committed (-1 for nothing), having asked when the other was acknowledged."""
+        if offset < acknowledged_before:
+            raise Violation(
+                f"{who} fetched offset {offset} of partition {partition}, where {acknowledged_before} was "
+                "acknowledged: a commit is lost, or somebody committed who does not own the partition"
+            )
+        if offset != NOTHING_COMMITTED and offset not in self._sent.get(partition, ()):
+            raise Violation(f"{who} fetched offset {offset} of partition {partition}, which nobody committed")

@@ -1,0 +1,302 @@
+"""The workload of consumer groups: one broker, one group, many members, faults; then calm, where all must come right.
+
+A run is a function of its seed: the seed chooses the protocol, how many members and partitions, which are static,
+whether appends are flushed, and every fault. After the faults the group has a bounded time until each partition has an
+owner and each owner has committed; then the broker is killed once more and everything acknowledged must still be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.registry import ApiKey
+from ottla.sim.checkers import Offsets, Ownership, Violation
+from ottla.sim.client import Client, RequestLost
+from ottla.sim.cluster import SimCluster
+from ottla.sim.faults import Nemesis
+from ottla.sim.loop import SimLoop
+from ottla.sim.members import RETRIABLE, GroupWorld, Member, fetch_request, fetched_offsets
+from ottla.sim.members_classic import ClassicMember
+from ottla.sim.members_consumer import ConsumerMember
+from ottla.sim.rng import SimRng
+from ottla.sim.trace import Trace
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+PROTOCOLS = (CLASSIC, CONSUMER)
+
+TOPIC = "events"
+GROUP = "readers"
+SETUP_S = 60.0
+PROGRESS_S = 75.0
+"""From the end of the faults to an owner for each partition: the broker's restart, a session and a rebalance time-out,
+a member's pause, and the same again for who was thrown out meanwhile."""
+OBSERVER_S = 1.5
+FETCH_ALL_VERSION = 8
+MAX_ROUNDS_OF_CANCELLING = 100
+CREATE_TOPICS_VERSION = 7
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run does not take from its seed."""
+
+    protocol: str | None = None
+    """`classic` or `consumer`; by the seed when None."""
+    faults_s: float = 90.0
+    """Virtual seconds in which things go wrong."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    protocol: str
+    description: str
+    violation: str | None = None
+    trace_hash: str = ""
+    events: int = 0
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    rebalances: int = 0
+    commits: int = 0
+    broker_starts: int = 0
+    history: list[str] = field(default_factory=list)
+
+
+class _LogLines(logging.Handler):
+    """The broker's warnings, as lines of the history."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(logging.WARNING)
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._trace.remark("log", self.format(record))
+
+
+class GroupSimulation:
+    """One run."""
+
+    def __init__(self, seed: int, options: Options, cpu_time: Callable[[], float] = lambda: 0.0) -> None:
+        """`cpu_time` in seconds, only to report it."""
+        self._cpu_time = cpu_time
+        rng = SimRng(seed)
+        plan = rng.fork("plan")
+        self.options = options
+        self.seed = seed
+        self.loop = SimLoop()
+        self.trace = Trace(self.loop)
+        protocol = plan.choice(PROTOCOLS)
+        self.protocol = options.protocol or protocol
+        flushed = plan.chance(0.3)
+        session_s = float(6 + plan.randrange(6))
+        rebalance_s = float(4 + plan.randrange(10))
+        partitions = 1 + plan.randrange(8)
+        members = 1 + plan.randrange(6)
+        statics = plan.randrange(members + 1) if plan.chance(0.5) else 0
+        self.cluster = SimCluster(self.loop, rng, self.trace, _settings(session_s, flushed))
+        self.description = (
+            f"{self.protocol}, {members} members ({statics} static), {partitions} partitions, "
+            f"session {session_s:.0f} s, rebalance {rebalance_s:.0f} s{', every append flushed' if flushed else ''}"
+        )
+        self.faults = asyncio.Event()
+        self.world = GroupWorld(
+            loop=self.loop,
+            network=self.cluster.network,
+            trace=self.trace,
+            ownership=Ownership(self.loop, self.trace),
+            offsets=Offsets(self.trace),
+            group_id=GROUP,
+            topic=TOPIC,
+            topic_id=b"",
+            partitions=partitions,
+            session_s=session_s,
+            rebalance_s=rebalance_s,
+            faults=self.faults,
+        )
+        self._members = members
+        self._statics = statics
+        self._rng = rng
+        self._nemesis = Nemesis(self.cluster, rng.fork("nemesis"), self.trace, power=flushed)
+        self._observer = Client(self.loop, self.cluster.network, "observer")
+
+    def run(self) -> Outcome:
+        """To the end, or to the first violation."""
+        outcome = Outcome(self.seed, self.protocol, self.description)
+        handler = _LogLines(self.trace)
+        logger = logging.getLogger("ottla")
+        propagated, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        started_s = self._cpu_time()
+        try:
+            self._run()
+        except Exception as error:
+            # Whatever reaches the loop is a finding, not only what the checkers raise.
+            outcome.violation = f"{type(error).__name__}: {error}"
+            self.trace.remark("finding", outcome.violation)
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagated
+            self._end()
+        outcome.cpu_s = self._cpu_time() - started_s
+        outcome.trace_hash = self.trace.digest()
+        outcome.events = self.loop.events
+        outcome.virtual_s = self.loop.time()
+        outcome.rebalances = self.world.ownership.taken
+        outcome.commits = self.world.offsets.acknowledged_count
+        outcome.broker_starts = self.cluster.starts
+        outcome.history = self.trace.lines() if outcome.violation else []
+        return outcome
+
+    # -- the course of a run
+
+    def _run(self) -> None:
+        self.cluster.start()
+        self._finish(self._set_up(), SETUP_S, "the cluster is not ready")
+        members = self._make_members()
+        self.faults.set()
+        tasks = [self.loop.create_task(member.run()) for member in members]
+        tasks.append(self.loop.create_task(self._observe()))
+        nemesis = self.loop.create_task(self._nemesis.run())
+        for task in [*tasks, nemesis]:
+            task.add_done_callback(self._task_ended)
+        self._go_on(self.options.faults_s)
+        nemesis.cancel()
+        self.faults.clear()
+        self._nemesis.mend()
+        self._wait_for_progress()
+        for task in tasks:
+            task.cancel()
+        self._go_on(1.0)
+        self.cluster.kill()
+        self._finish(self._fetch_all("the end"), PROGRESS_S, "committed offsets can't be fetched at the end")
+
+    def _make_members(self) -> list[Member]:
+        kind = ClassicMember if self.protocol == CLASSIC else ConsumerMember
+        return [
+            kind(self.world, f"m{number}", self._rng.fork(f"member {number}"), static=number < self._statics)
+            for number in range(self._members)
+        ]
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.loop.failures.append(error)
+
+    def _go_on(self, seconds: float) -> None:
+        self.loop.run_until(self.loop.time() + seconds)
+        self.cluster.check()
+
+    def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._task_ended)
+        if not self.loop.run_until(self.loop.time() + within_s, task.done):
+            raise Violation(f"{otherwise} after {within_s:.0f} s")
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    async def _set_up(self) -> None:
+        topic = CreatableTopic(name=TOPIC, num_partitions=self.world.partitions, replication_factor=1)
+        while True:
+            try:
+                response = await self._observer.request(
+                    ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, CreateTopicsRequest(topics=[topic])
+                )
+            except RequestLost:
+                await asyncio.sleep(0.2)
+                continue
+            created = response.topics[0]
+            if created.error_code:
+                raise Violation(f"CreateTopics was answered {ErrorCode(created.error_code).name}")
+            self.world = self.world._replace(topic_id=created.topic_id)
+            return
+
+    def _wait_for_progress(self) -> None:
+        """Each partition gets an owner, and each owner commits something newer than before."""
+        world = self.world
+        calm_s = self.loop.time()
+        before = {partition: world.offsets.acknowledged(partition) for partition in range(world.partitions)}
+
+        def progressed() -> bool:
+            return all(
+                world.ownership.owner(partition) is not None and world.offsets.acknowledged(partition) > at
+                for partition, at in before.items()
+            )
+
+        if not self.loop.run_until(calm_s + PROGRESS_S, progressed):
+            stuck = {
+                partition: world.ownership.owner(partition)
+                for partition, at in before.items()
+                if world.ownership.owner(partition) is None or world.offsets.acknowledged(partition) <= at
+            }
+            raise Violation(f"{PROGRESS_S:.0f} s after the last fault there is no progress in partition: owner {stuck}")
+        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+        self.cluster.check()
+
+    # -- the observer
+
+    async def _observe(self) -> None:
+        """An admin who looks at the committed offsets all the time."""
+        while True:
+            await asyncio.sleep(OBSERVER_S * self._rng.uniform(0.5, 1.5))
+            await self._fetch_once("observer")
+            self.cluster.check()
+
+    async def _fetch_all(self, who: str) -> None:
+        while not await self._fetch_once(who):
+            await asyncio.sleep(0.2)
+
+    async def _fetch_once(self, who: str) -> bool:
+        """Check what is committed; whether there was an answer."""
+        world = self.world
+        partitions = list(range(world.partitions))
+        before = {partition: world.offsets.acknowledged(partition) for partition in partitions}
+        request = fetch_request(world, FETCH_ALL_VERSION, partitions, None, -1)
+        try:
+            response = await self._observer.request(ApiKey.OFFSET_FETCH, FETCH_ALL_VERSION, request)
+        except RequestLost:
+            return False
+        code, found = fetched_offsets(FETCH_ALL_VERSION, response)
+        if code:
+            if code not in RETRIABLE:
+                raise Violation(f"the observer's OffsetFetch was answered {ErrorCode(code).name}")
+            return False
+        for partition, offset in found.items():
+            world.offsets.fetched(who, partition, offset, before[partition])
+        return True
+
+    def _end(self) -> None:
+        """Take the world apart without a sound: tasks that were under way would complain when collected."""
+        self.cluster.abandon()
+        for task in asyncio.all_tasks(self.loop.as_asyncio()):
+            task.cancel()
+        for _ in range(MAX_ROUNDS_OF_CANCELLING):
+            if not asyncio.all_tasks(self.loop.as_asyncio()):
+                break
+            with contextlib.suppress(Exception):
+                self.loop.run_until(self.loop.time())
+        self.loop.failures.clear()
+        self.loop.close()
+
+
+def _settings(session_s: float, flushed: bool) -> dict[str, str]:
+    session_ms = str(round(session_s * 1000))
+    settings = {
+        "offsets.topic.num.partitions": "2",
+        "group.initial.rebalance.delay.ms": "1000",
+        "group.consumer.min.session.timeout.ms": session_ms,
+        "group.consumer.session.timeout.ms": session_ms,
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+        "group.consumer.heartbeat.interval.ms": "1000",
+    }
+    if flushed:
+        settings["log.flush.interval.messages"] = "1"
+    return settings

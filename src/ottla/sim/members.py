@@ -1,0 +1,344 @@
+"""Members of a group, as far as both protocols have them in common: life, faults, reading, committing.
+
+A `Member` is a seat: one process after another sits on it (`lives`), each of which joins, reads, commits, and ends by
+leaving or dying. Reading is pretended: positions rise, from what was fetched as committed. Commits go over a connection
+of their own, one at a time, and are not waited for unless a partition is given up in order, so that some arrive when
+their sender is no longer an owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.sim.checkers import Commit, Offsets, Ownership, Violation
+from ottla.sim.client import Client, RequestLost
+from ottla.sim.loop import SimLoop
+from ottla.sim.network import Network
+from ottla.sim.rng import SimRng
+from ottla.sim.trace import Trace
+
+HEARTBEAT_S = 1.0
+BACKOFF_S = (0.1, 0.6)
+RECORDS_A_TICK = 5
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+OUT = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+COMMIT_REFUSALS = RETRIABLE | OUT | {ErrorCode.REBALANCE_IN_PROGRESS}
+
+FIRST_FETCH_WITH_GROUPS = 8
+FIRST_FETCH_WITH_MEMBER = 9
+FIRST_VERSION_WITH_TOPIC_ID = 10
+
+
+class GroupWorld(NamedTuple):
+    """What all members of one group share."""
+
+    loop: SimLoop
+    network: Network
+    trace: Trace
+    ownership: Ownership
+    offsets: Offsets
+    group_id: str
+    topic: str
+    topic_id: bytes
+    partitions: int
+    session_s: float
+    rebalance_s: float
+    faults: asyncio.Event
+    """Set while members misbehave."""
+
+
+class LifeOver(Exception):
+    """This process of the member ends; `died` says how."""
+
+    def __init__(self, died: bool) -> None:
+        super().__init__()
+        self.died = died
+
+
+class Member:
+    """A seat of a group; see `members_classic` and `members_consumer` for what its processes speak."""
+
+    def __init__(self, world: GroupWorld, seat: str, rng: SimRng, *, static: bool) -> None:
+        self.world = world
+        self.seat = seat
+        self.rng = rng
+        self.instance_id = f"instance-{seat}" if static else None
+        self.lives = 0
+        self.positions: dict[int, int] = {}
+        """Of the partitions that this process believes it owns."""
+        self._committed: dict[int, int] = {}
+        self._commit_task: asyncio.Task[None] | None = None
+        self._new_clients()
+
+    def _new_clients(self) -> None:
+        self.lives += 1
+        self.name = f"{self.seat}.{self.lives}"
+        self.client = Client(self.world.loop, self.world.network, self.name)
+        self._commit_client = Client(self.world.loop, self.world.network, self.name)
+
+    # -- life
+
+    async def run(self) -> None:
+        """One process after another, until cancelled."""
+        await asyncio.sleep(self.rng.uniform(0, 3))
+        while True:
+            died = True
+            try:
+                await self.life()
+            except LifeOver as over:
+                died = over.died
+            self._end(died)
+            await asyncio.sleep(self.rng.uniform(0.2, 1.5 * self.world.session_s))
+            self._new_clients()
+
+    async def life(self) -> None:
+        """One process; ends by LifeOver."""
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """Tell the coordinator that this process goes."""
+        raise NotImplementedError
+
+    def identity(self) -> tuple[str, int]:
+        """(member id, generation or member epoch), for commits and fetches."""
+        raise NotImplementedError
+
+    def commit_accepted(self, generation: int) -> None:
+        """The coordinator took a commit of that generation or member epoch."""
+
+    def _end(self, died: bool) -> None:
+        self.world.trace.note(self.name, "died" if died else "left")
+        self.give_up(list(self.positions))
+        if self._commit_task is not None:
+            self._commit_task.cancel()
+            self._commit_task = None
+        for client in (self.client, self._commit_client):
+            if died:
+                client.die()
+            else:
+                client.close()
+
+    async def misbehave(self) -> None:
+        """Once a heartbeat: whatever the seed has in store. Raises LifeOver."""
+        if not self.world.faults.is_set():
+            return
+        draw = self.rng.uniform(0, 1)
+        if draw < 0.012:
+            raise LifeOver(died=True)
+        if draw < 0.020:
+            await self.leave()
+            raise LifeOver(died=False)
+        if draw < 0.040:
+            pause_s = self.rng.uniform(0.3, 2.5) * self.world.session_s
+            self.world.trace.note(self.name, f"pauses for {pause_s:.3f} s")
+            await asyncio.sleep(pause_s)
+            self.world.trace.note(self.name, "goes on")
+            if self.rng.chance(0.5):
+                self.commit_later()
+        elif draw < 0.060:
+            self.world.trace.note(self.name, "loses its connection")
+            self.client.close()
+
+    async def back_off(self) -> None:
+        """Before an attempt is repeated."""
+        await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
+
+    def unexpected(self, what: str, code: int) -> Violation:
+        """An error that no fault explains."""
+        return Violation(f"{self.name}: {what} was answered {ErrorCode(code).name}")
+
+    async def find_coordinator(self) -> None:
+        """As clients do first; it makes the offsets topic."""
+        version = self.rng.randrange(7)
+        batched = version >= 4
+        while True:
+            request = FindCoordinatorRequest(
+                key="" if batched else self.world.group_id,
+                coordinator_keys=[self.world.group_id] if batched else [],
+            )
+            try:
+                response = await self.client.request(ApiKey.FIND_COORDINATOR, version, request)
+            except RequestLost:
+                await self.back_off()
+                continue
+            code = response.coordinators[0].error_code if batched else response.error_code
+            if not code:
+                return
+            if code not in RETRIABLE:
+                raise self.unexpected("FindCoordinator", code)
+            await self.back_off()
+
+    # -- ownership
+
+    def give_up(self, partitions: Iterable[int]) -> None:
+        """No longer touch these."""
+        for partition in partitions:
+            self.positions.pop(partition, None)
+            self._committed.pop(partition, None)
+            self.world.ownership.release(self.name, partition)
+
+    def read_on(self) -> None:
+        """Pretend to read a few records of each partition."""
+        for partition in self.positions:
+            self.positions[partition] += self.rng.randrange(RECORDS_A_TICK)
+
+    # -- offsets
+
+    async def fetch_offsets(self, partitions: list[int]) -> bool:
+        """Positions of newly owned partitions; False when the member should look at its membership first."""
+        world = self.world
+        version = self.fetch_version()
+        member_id, epoch = self.identity()
+        before = {partition: world.offsets.acknowledged(partition) for partition in partitions}
+        try:
+            response = await self.client.request(
+                ApiKey.OFFSET_FETCH, version, fetch_request(world, version, partitions, member_id, epoch)
+            )
+        except RequestLost:
+            return False
+        code, found = fetched_offsets(version, response)
+        if code:
+            if code not in RETRIABLE | OUT:
+                raise self.unexpected("OffsetFetch", code)
+            return False
+        for partition, offset in found.items():
+            world.offsets.fetched(self.name, partition, offset, before[partition])
+            self.positions[partition] = self._committed[partition] = max(0, offset)
+        return True
+
+    def fetch_version(self) -> int:
+        """Of OffsetFetch."""
+        raise NotImplementedError
+
+    def commit_version(self) -> int:
+        """Of OffsetCommit."""
+        raise NotImplementedError
+
+    def commit_later(self) -> None:
+        """Start a commit of what was read, unless one is on its way."""
+        if self._commit_task is None:
+            task = self._commit_task = self.world.loop.create_task(self._commit())
+            task.add_done_callback(self._commit_done)
+
+    def _commit_done(self, task: asyncio.Task[None]) -> None:
+        if self._commit_task is task:
+            self._commit_task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.loop.failures.append(error)
+
+    async def commit_now(self) -> None:
+        """Commit and wait for the outcome, whatever it is."""
+        await self._commit_over()
+        self.commit_later()
+        await self._commit_over()
+
+    async def _commit_over(self) -> None:
+        task = self._commit_task
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def _commit(self) -> None:
+        world = self.world
+        due = {part: at for part, at in self.positions.items() if at > self._committed.get(part, at)}
+        if not due:
+            return
+        version = self.commit_version()
+        member_id, generation = self.identity()
+        commits = {part: world.offsets.sent(self.name, part, at) for part, at in due.items()}
+        topic = OffsetCommitRequestTopic(
+            name=world.topic,
+            topic_id=world.topic_id,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=part, committed_offset=at) for part, at in due.items()
+            ],
+        )
+        request = OffsetCommitRequest(
+            group_id=world.group_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=self.instance_id,
+            topics=[topic],
+        )
+        try:
+            response = await self._commit_client.request(ApiKey.OFFSET_COMMIT, version, request)
+        except RequestLost:
+            return
+        self._commit_answered(response, commits, generation)
+
+    def _commit_answered(self, response: Any, commits: dict[int, Commit], generation: int) -> None:
+        answered = response.topics[0].partitions if response.topics else []
+        if sorted(each.partition_index for each in answered) != sorted(commits):
+            raise Violation(f"{self.name}: OffsetCommit did not answer for each partition")
+        for each in answered:
+            if each.error_code:
+                if each.error_code not in COMMIT_REFUSALS:
+                    raise self.unexpected("OffsetCommit", each.error_code)
+                self.world.trace.note(
+                    self.name, f"commit of {each.partition_index} refused: {ErrorCode(each.error_code).name}"
+                )
+                continue
+            commit = commits[each.partition_index]
+            self.world.offsets.accepted(commit)
+            if commit.partition in self._committed:
+                self._committed[commit.partition] = max(commit.offset, self._committed[commit.partition])
+            self.commit_accepted(generation)
+
+
+def fetch_request(
+    world: GroupWorld, version: int, partitions: list[int], member_id: str | None, epoch: int
+) -> OffsetFetchRequest:
+    """OffsetFetch in the layout of `version`."""
+    if version < FIRST_FETCH_WITH_GROUPS:
+        topics = [OffsetFetchRequestTopic(name=world.topic, partition_indexes=partitions)]
+        return OffsetFetchRequest(group_id=world.group_id, topics=topics)
+    group = OffsetFetchRequestGroup(
+        group_id=world.group_id,
+        member_id=member_id if version >= FIRST_FETCH_WITH_MEMBER else None,
+        member_epoch=epoch if version >= FIRST_FETCH_WITH_MEMBER else -1,
+        topics=[
+            OffsetFetchRequestTopics(name=world.topic, topic_id=world.topic_id, partition_indexes=partitions),
+        ],
+    )
+    return OffsetFetchRequest(groups=[group])
+
+
+def fetched_offsets(version: int, response: Any) -> tuple[int, dict[int, int]]:
+    """(error code, offset by partition) of an OffsetFetch response."""
+    answer = response.groups[0] if version >= FIRST_FETCH_WITH_GROUPS else response
+    if answer.error_code:
+        return answer.error_code, {}
+    partitions = [each for topic in answer.topics for each in topic.partitions]
+    failed = [each.error_code for each in partitions if each.error_code]
+    return (failed[0] if failed else 0), {each.partition_index: each.committed_offset for each in partitions}

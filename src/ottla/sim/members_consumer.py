@@ -1,0 +1,207 @@
+"""Members of the consumer protocol (KIP-848): heartbeats that carry subscription, owned partitions and epoch.
+
+A partition that has to go is used until the heartbeat is sent that no longer names it, and a member may take its time
+with that.
+
+The lease of a claim: `sent + session` from each heartbeat that was answered without error, as for classic members; also
+after it ran out, since such an answer proves that the member was never thrown out. For a partition that has to go there
+is a second bound: the coordinator's rebalance timer may have begun with the first heartbeat after the last answer that
+the member got, even if the answer to that one was lost. Hence `oldest unanswered heartbeat + rebalance time-out`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.common.errors import ErrorCode
+from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.sim.client import RequestLost
+from ottla.sim.members import HEARTBEAT_S, OUT, RETRIABLE, GroupWorld, LifeOver, Member
+from ottla.sim.rng import SimRng
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+SERVER_ASSIGNORS = (None, "uniform", "range")
+_UUID_BYTES = 16
+
+
+class ConsumerMember(Member):
+    """A seat whose processes speak the consumer protocol."""
+
+    def __init__(self, world: GroupWorld, seat: str, rng: SimRng, *, static: bool) -> None:
+        super().__init__(world, seat, rng, static=static)
+        self._member_id = ""
+        self._epoch = JOIN_EPOCH
+        self._version = 1
+        self._assignor: str | None = None
+        self._full = True
+        """The next heartbeat states everything: the first one, and after an answer that was lost."""
+        self._owned_told: list[int] | None = None
+        self._unanswered_since_s: float | None = None
+        self._session_until_s = 0.0
+        self._going: dict[int, float] = {}
+        """Partitions that have to go, and when the coordinator may give up waiting for that."""
+        self._unfetched: list[int] = []
+
+    # -- life
+
+    async def life(self) -> None:
+        """One process of the member."""
+        self._version = self.rng.randrange(2)
+        self._member_id = uuid_to_string(new_uuid(self.rng.random_bytes(_UUID_BYTES))) if self._version else ""
+        self._assignor = self.rng.choice(SERVER_ASSIGNORS)
+        self._start_over()
+        await self.find_coordinator()
+        while True:
+            await self.misbehave()
+            pause_s = await self._heartbeat()
+            if self._unfetched and await self.fetch_offsets(self._unfetched):
+                self._unfetched = []
+            self.read_on()
+            if self.rng.chance(0.5):
+                self.commit_later()
+            await asyncio.sleep(pause_s)
+            if self._going:
+                await self._let_go()
+
+    def identity(self) -> tuple[str, int]:
+        """See `Member`."""
+        return self._member_id, self._epoch
+
+    def fetch_version(self) -> int:
+        return 9 + self.rng.randrange(2)
+
+    def commit_version(self) -> int:
+        return 9 + self.rng.randrange(2)
+
+    def read_on(self) -> None:
+        """What is not fetched yet has no position."""
+        for partition in self.positions:
+            if partition not in self._unfetched:
+                self.positions[partition] += self.rng.randrange(5)
+
+    def _start_over(self) -> None:
+        """Own nothing, be in no epoch."""
+        self.give_up(list(self.positions))
+        self._epoch = JOIN_EPOCH
+        self._full = True
+        self._owned_told = None
+        self._unanswered_since_s = None
+        self._session_until_s = 0.0
+        self._going = {}
+        self._unfetched = []
+
+    async def _let_go(self) -> None:
+        """Give up what has to go, sooner or later: the next heartbeat confirms it."""
+        if self.world.faults.is_set() and self.rng.chance(0.3):
+            return
+        if self.rng.chance(0.7):
+            await self.commit_now()
+        going = list(self._going)
+        self._going = {}
+        self._unfetched = [partition for partition in self._unfetched if partition not in going]
+        self.give_up(going)
+
+    # -- heartbeats
+
+    async def _heartbeat(self) -> float:
+        """One heartbeat; returns the seconds until the next."""
+        now = self.world.loop.time()
+        owned = sorted(self.positions)
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now
+        request = self._request(owned)
+        try:
+            response: ConsumerGroupHeartbeatResponse = await self.client.request(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT, self._version, request
+            )
+        except RequestLost:
+            self._full = True
+            return self.rng.uniform(0.1, 0.6)
+        code = response.error_code
+        if not code:
+            self._full = False
+            self._owned_told = owned
+            self._take(response, now)
+            return HEARTBEAT_S * self.rng.uniform(0.2, 1.2)
+        self._full = True
+        self.world.trace.note(self.name, f"heartbeat: {ErrorCode(code).name}")
+        if code in OUT:
+            self._start_over()
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                raise LifeOver(died=True)
+        elif code not in RETRIABLE and code != ErrorCode.UNRELEASED_INSTANCE_ID:
+            raise self.unexpected("ConsumerGroupHeartbeat", code)
+        return self.rng.uniform(0.1, 0.6)
+
+    def _request(self, owned: list[int]) -> ConsumerGroupHeartbeatRequest:
+        world = self.world
+        full = self._full or self._epoch == JOIN_EPOCH
+        partitions: list[TopicPartitions] | None = None
+        if full or owned != self._owned_told:
+            partitions = [TopicPartitions(topic_id=world.topic_id, partitions=owned)] if owned else []
+        return ConsumerGroupHeartbeatRequest(
+            group_id=world.group_id,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            instance_id=self.instance_id,
+            rebalance_timeout_ms=round(world.rebalance_s * 1000) if full else -1,
+            subscribed_topic_names=[world.topic] if full else None,
+            server_assignor=self._assignor if full else None,
+            topic_partitions=partitions,
+        )
+
+    def _take(self, response: ConsumerGroupHeartbeatResponse, sent_s: float) -> None:
+        """Follow an answer to a heartbeat that was sent at `sent_s`."""
+        world = self.world
+        first_s, self._unanswered_since_s = self._unanswered_since_s, None
+        if response.member_id:
+            self._member_id = response.member_id
+        if response.member_epoch != self._epoch:
+            world.trace.note(self.name, f"is in epoch {response.member_epoch}")
+        self._epoch = response.member_epoch
+        self._session_until_s = sent_s + world.session_s
+        if response.assignment is not None:
+            assigned = [
+                partition
+                for topic in response.assignment.topic_partitions
+                if topic.topic_id == world.topic_id
+                for partition in topic.partitions
+            ]
+            deadline_s = (sent_s if first_s is None else first_s) + world.rebalance_s
+            self._going = {
+                partition: self._going.get(partition, deadline_s)
+                for partition in self.positions
+                if partition not in assigned
+            }
+            new = [partition for partition in assigned if partition not in self.positions]
+            self.positions.update(dict.fromkeys(new, 0))
+            self._unfetched += new
+        for partition in self.positions:
+            bound_s = self._going.get(partition, self._session_until_s)
+            world.ownership.claim(self.name, partition, min(bound_s, self._session_until_s))
+
+    async def leave(self) -> None:
+        """See `Member`."""
+        if self.rng.chance(0.7):
+            await self.commit_now()
+        self.give_up(list(self.positions))
+        if not self._member_id or self._epoch == JOIN_EPOCH:
+            return
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.world.group_id,
+            member_id=self._member_id,
+            member_epoch=LEAVE_EPOCH if self.instance_id is None or self.rng.chance(0.3) else LEAVE_STATIC_EPOCH,
+            instance_id=self.instance_id,
+        )
+        try:
+            await self.client.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._version, request)
+        except RequestLost:
+            return
