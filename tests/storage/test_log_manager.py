@@ -363,3 +363,22 @@ def test_error_logging_is_bounded(fakes, disk, clock, manager, caplog):
     assert len(caplog.messages) == 2
     assert "49 more" in caplog.messages[1]
     assert manager.offline is None
+
+
+def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
+    synced = []
+    disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
+    manager = fakes.open_manager(disk, clock, directory="/new/deep/data")
+    assert {"/", "/new", "/new/deep"} <= set(synced)
+    synced.clear()
+    log = manager.create_log("t", 0, TOPIC_ID)
+    put(fakes, log, clock)
+    log.flush()
+    assert synced.count("/new/deep/data") == 1
+    put(fakes, log, clock)
+    log.flush()
+    assert synced.count("/new/deep/data") == 1, "once is enough"
+    disk.locked.clear()
+    synced.clear()
+    fakes.open_manager(disk, clock, directory="/new/deep/data")
+    assert "/new/deep/data" in synced, "after a crash nobody knows what was synced"

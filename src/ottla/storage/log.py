@@ -18,6 +18,7 @@ Left out: the high watermark's rules and who may read up to where (`replica`), c
 from __future__ import annotations
 
 import errno
+import posixpath
 from bisect import bisect_right
 
 from ottla.common.clock import BlockingPool, Clock, Rng
@@ -79,6 +80,7 @@ class Log:
         "_rng",
         "_roll_after_ms",
         "_unsynced_paths",
+        "directory_is_new",
         "epochs",
         "high_watermark",
         "last_flush_ms",
@@ -136,6 +138,7 @@ class Log:
         self._flush_in_flight = False
         self._flusher: Flusher | None = None
         self._folder_changed = False
+        self.directory_is_new = False  # set by who made it: the first flush then makes its name durable too
         self._producer_expiration_ms = producer_expiration_ms
         self._set_config(config)
 
@@ -568,6 +571,7 @@ class Log:
             atomic_writes=atomic_writes,
             loose_paths=self._unsynced_paths,
             folder=self.directory if self._folder_changed else None,
+            holder=posixpath.dirname(self.directory) if self.directory_is_new and not closing else None,
         )
         for segment in indexed:
             segment.indexes_synced()
@@ -576,6 +580,7 @@ class Log:
         self.epochs.dirty = False
         self._unsynced_paths = []
         self._folder_changed = False
+        self.directory_is_new = False
         self._appended_since_flush = 0
         self.last_flush_ms = self._clock.time_ms()
         self._flush_in_flight = True

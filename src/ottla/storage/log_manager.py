@@ -34,6 +34,7 @@ from ottla.storage.checkpoints import (
     read_offsets,
 )
 from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.directories import make_durably
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
@@ -88,7 +89,7 @@ class LogManager:
         """Make the directory if need be, lock it and read or write `meta.properties`. Raises OperatorError."""
         path = self.data_dir
         try:
-            self._disk.makedirs(path)
+            make_durably(self._disk, path)
             self._disk.listdir(path)
             self._lock = self._disk.lock(self._join(names.LOCK_FILE))
         except BlockingIOError as error:
@@ -127,7 +128,8 @@ class LogManager:
             self.had_clean_shutdown = self._disk.exists(marker)
             if self.had_clean_shutdown:
                 self._disk.unlink(marker)
-                self._disk.fsync_dir(self.data_dir)
+            # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
+            self._disk.fsync_dir(self.data_dir)
             recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
             start_offsets = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
             self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
@@ -240,6 +242,7 @@ class LogManager:
             try:
                 self._disk.makedirs(self._join(name))
                 log = self._load(name, key, options)
+                log.directory_is_new = True
             except OSError as error:
                 self._note_error(error, f"creating {name}")
                 raise KafkaError(
