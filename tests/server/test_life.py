@@ -137,3 +137,19 @@ def test_a_stop_waits_for_what_is_in_the_pool(make_server: Callable[..., Server]
     assert (server.directory / "data" / ".kafka_cleanshutdown").exists()
     server.start()
     assert server.broker.context.replicas.find("t", 0).high_watermark == 1
+
+
+def test_a_new_leader_epoch_is_above_that_of_the_log(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"a")
+    server.stop()
+    path = server.directory / "data" / "t-0" / "leader-epoch-checkpoint"
+    assert path.read_text() == "0\n1\n0 0\n"
+    path.write_text("0\n1\n5 0\n")
+    server.start()
+    partition = server.broker.context.replicas.find("t", 0)
+    assert partition.leader_epoch == 6
+    assert server.connect().produce("t", b"b").base_offset == 1
+    assert partition.log.leader_epoch == 6

@@ -24,8 +24,8 @@ from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.flush import FlushDone
 from ottla.storage.directories import make_durably
+from ottla.storage.flush import FlushDone
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig

@@ -19,7 +19,7 @@ from ottla.common.config_def import ConfigResourceType
 from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
-from ottla.common.ids import uuid_from_string
+from ottla.common.ids import Uuid, uuid_from_string
 from ottla.controller.driver import Controller, metadata_log_config
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
@@ -128,15 +128,11 @@ class Broker:
         controller = self._controller = self._make_controller()
         registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            controller.start(self.advertised_listeners, _resolving(registered))
+            controller.start(self.advertised_listeners, _resolving(registered), self._open_logs)
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
-        effective = _with_dynamic(config, image)
-        self._logs.load_logs(
-            lambda topic: LogConfig.from_properties(effective.topic_properties(image.topic_configs(topic)))
-        )
-        context = self._context = self._make_context(controller, effective)
+        context = self._context = self._make_context(controller, _with_dynamic(config, image))
         context.replicas.set_strays_aside(image)
         self._publisher.register(self._image_published)
         try:
@@ -149,6 +145,16 @@ class Broker:
         self._dispatcher = RequestDispatcher(context, BROKER_APIS)
         register_gauges(self._registry, context, self._logs)
         self._start_steps(config)
+
+    def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
+        """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
+        config = _with_dynamic(self._static_config, image)
+        self._logs.load_logs(
+            lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
+        )
+        return {
+            (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
+        }
 
     def _make_controller(self) -> Controller:
         config = self._static_config
