@@ -94,6 +94,7 @@ class Broker:
         self._context: BrokerContext | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
+        self._recovery_points_running = False
         self.advertised_listeners: list[Endpoint] = []
 
     @property
@@ -229,7 +230,7 @@ class Broker:
         add("log retention", config.get_int("log.retention.check.interval.ms"), self._logs.run_retention)
         add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._pool))
         add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
-        add("recovery point checkpoint", recovery_interval_ms, self._logs.write_recovery_points)
+        add("recovery point checkpoint", recovery_interval_ms, self._checkpoint_recovery_points)
         add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
         add("opening of logs that failed", REOPEN_INTERVAL_MS, self.context.replicas.open_missing)
 
@@ -248,6 +249,22 @@ class Broker:
 
         context.in_flight.begin()
         self._pool.submit(lambda: self._logs.write_files(files), written)
+
+    def _checkpoint_recovery_points(self) -> None:
+        """Recovery points, written in the pool."""
+        due = self._logs.recovery_points_due()
+        if self._recovery_points_running or due is None:
+            return
+        in_flight = self.context.in_flight
+        self._recovery_points_running = True
+
+        def written(_: bool | None, error: BaseException | None) -> None:
+            self._recovery_points_running = False
+            self._logs.offset_checkpoints_written([], error)
+            in_flight.end()
+
+        in_flight.begin()
+        self._pool.submit(lambda: self._logs.write_off_loop(due), written)
 
     # --- stop ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk, FileLock
@@ -45,6 +47,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ERROR_LOG_INTERVAL_MS = 10_000
 DEFAULT_OPEN_FILES = 4096
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class RecoveryPoints(NamedTuple):
+    """A checkpoint's content, and how many truncations it knows of."""
+
+    data: bytes
+    truncations: int
 
 
 class LogManager:
@@ -79,6 +88,9 @@ class LogManager:
         self._removals: list[tuple[int, str]] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
+        self._truncations = 0
+        self._recovery_lock = threading.Lock()
+        """Held while recovery points are written, which happens on the loop and in the pool."""
         self._sizes_at_last_pass: dict[TopicPartition, int] = {}
         self._last_error_log_ms = 0
         self._unlogged_errors = 0
@@ -411,8 +423,31 @@ class LogManager:
 
     def write_recovery_points(self) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError."""
-        points = {key: log.recovery_point for key, log in self._logs.items()}
-        self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
+        with self._recovery_lock:
+            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, self._recovery_points())
+
+    def recovery_points_due(self) -> RecoveryPoints | None:
+        """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
+        data = format_offsets(self._recovery_points())
+        if self._written.get(names.RECOVERY_POINT_CHECKPOINT) == data:
+            return None
+        return RecoveryPoints(data, self._truncations)
+
+    def write_off_loop(self, due: RecoveryPoints) -> bool:
+        """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
+
+        Returns False, and writes nothing, when a log was truncated since: then the newer points are on disk already,
+        and these could name more than there is.
+        """
+        with self._recovery_lock:
+            if due.truncations != self._truncations:
+                return False
+            self._disk.write_atomic(self._join(names.RECOVERY_POINT_CHECKPOINT), due.data)
+            self._written[names.RECOVERY_POINT_CHECKPOINT] = due.data
+            return True
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {key: log.recovery_point for key, log in self._logs.items()}
 
     def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         data = format_offsets(offsets)
@@ -426,6 +461,7 @@ class LogManager:
         self._rolled[log.topic, log.partition] = log
 
     def log_truncated(self, log: Log) -> None:
+        self._truncations += 1
         self.write_recovery_points()
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:
