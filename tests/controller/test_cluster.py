@@ -68,7 +68,9 @@ def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:
 class Life:
     """One life of a broker's controller on a data directory."""
 
-    def __init__(self, data_dir: Path, **properties: str) -> None:
+    def __init__(
+        self, data_dir: Path, log_epochs: dict[tuple[bytes, int], int] | None = None, **properties: str
+    ) -> None:
         config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
         self.publisher = MetadataPublisher()
         self.published: list[tuple[MetadataImage, Any]] = []
@@ -126,7 +128,7 @@ class Life:
         )
         self.controller = Controller(quorum=quorum, config=config, directory_id=b"D" * 16, rng=rng)
         outcome: list[BaseException | None] = []
-        self.controller.start(ENDPOINTS, outcome.append)
+        self.controller.start(ENDPOINTS, outcome.append, lambda image: log_epochs or {})
         assert outcome == [None]
 
     @property
@@ -180,6 +182,21 @@ def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path
         assert life.controller.broker_epoch == broker_epochs[-1]
     assert len(incarnations) == 4
     assert broker_epochs == sorted(set(broker_epochs))
+
+
+def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
+    """The metadata log lost its end, and with it what epochs the broker already wrote in."""
+    life = Life(tmp_path)
+    life.create("t", partitions=3)
+    topic = life.image.topics["t"]
+    life.stop()
+    life = Life(tmp_path, {(topic.topic_id, 0): 7, (topic.topic_id, 1): 0, (b"other" * 3 + b".", 2): 9})
+    after = life.image.topics["t"].partitions
+    assert [after[index].leader_epoch for index in range(3)] == [8, 1, 1]
+    assert [after[index].partition_epoch for index in range(3)] == [1, 1, 1]
+    assert after[0].isr == topic.partitions[0].isr
+    life.stop()
+    assert Life(tmp_path).image.topics["t"].partitions[0].leader_epoch == 9
 
 
 def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 
 import pytest
 
+from ottla.app.disk import RealDisk
 from ottla.common.errors import ErrorCode, OperatorError
 from ottla.metrics.exposition import render
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -137,3 +139,41 @@ def test_a_stop_waits_for_what_is_in_the_pool(make_server: Callable[..., Server]
     assert (server.directory / "data" / ".kafka_cleanshutdown").exists()
     server.start()
     assert server.broker.context.replicas.find("t", 0).high_watermark == 1
+
+
+def test_a_new_leader_epoch_is_above_that_of_the_log(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"a")
+    server.stop()
+    path = server.directory / "data" / "t-0" / "leader-epoch-checkpoint"
+    assert path.read_text() == "0\n1\n0 0\n"
+    path.write_text("0\n1\n5 0\n")
+    server.start()
+    partition = server.broker.context.replicas.find("t", 0)
+    assert partition.leader_epoch == 6
+    assert server.connect().produce("t", b"b").base_offset == 1
+    assert partition.log.leader_epoch == 6
+
+
+def test_checkpoints_are_written_off_the_loop(
+    make_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server(log_flush_offset_checkpoint_interval_ms="1", replica_high_watermark_checkpoint_interval_ms="1")
+    client = server.connect()
+    write = RealDisk.write_atomic
+    threads: dict[str, threading.Thread] = {}
+
+    def noting(disk: RealDisk, path: str, data: bytes) -> None:
+        threads[path.rpartition("/")[2]] = threading.current_thread()
+        write(disk, path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "write_atomic", noting)
+        client.create_topic("t", flush_messages="1")
+        client.produce("t", b"a")
+        names = {"recovery-point-offset-checkpoint", "replication-offset-checkpoint"}
+        path = server.directory / "data" / "recovery-point-offset-checkpoint"
+        server.run_until(lambda: names <= threads.keys() and "t 0 1" in path.read_text())
+        assert not {name for name in names if threads[name] is threading.main_thread()}

@@ -363,3 +363,38 @@ def test_error_logging_is_bounded(fakes, disk, clock, manager, caplog):
     assert len(caplog.messages) == 2
     assert "49 more" in caplog.messages[1]
     assert manager.offline is None
+
+
+def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
+    synced = []
+    disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
+    manager = fakes.open_manager(disk, clock, directory="/new/deep/data")
+    assert {"/", "/new", "/new/deep"} <= set(synced)
+    synced.clear()
+    log = manager.create_log("t", 0, TOPIC_ID)
+    put(fakes, log, clock)
+    log.flush()
+    assert synced.count("/new/deep/data") == 1
+    put(fakes, log, clock)
+    log.flush()
+    assert synced.count("/new/deep/data") == 1, "once is enough"
+    disk.locked.clear()
+    synced.clear()
+    fakes.open_manager(disk, clock, directory="/new/deep/data")
+    assert "/new/deep/data" in synced, "after a crash nobody knows what was synced"
+
+
+def test_recovery_points_of_before_a_truncation_are_not_written_after_it(fakes, clock, disk, manager):
+    log = manager.create_log("t", 0, TOPIC_ID)
+    for _ in range(3):
+        put(fakes, log, clock)
+    log.flush()
+    due = manager.recovery_points_due()
+    log.truncate_to(1)
+    assert manager.write_off_loop(due) is False
+    assert b"t 0 1" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
+    put(fakes, log, clock)
+    log.flush()
+    assert manager.write_off_loop(manager.recovery_points_due()) is True
+    assert b"t 0 2" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
+    assert manager.recovery_points_due() is None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.log_config import LogConfig
+from ottla.storage.off_loop import OffLoop, run_off_loop
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -186,3 +187,112 @@ def test_no_timestamp_at_all(log):
     log.append_as_leader(batch, 0, len(batch), 0)
     assert log.max_timestamp() is None
     assert log.lookup_timestamp(0) is None
+
+
+def without_blocking(fakes, call):
+    """What `call(known)` returns in the end, and the work that it left to the pool on the way."""
+    known, pool, left, finished = {}, fakes.Pool(), [], []
+    while True:
+        try:
+            return call(known), left
+        except OffLoop as needed:
+            left.append(needed)
+            run_off_loop([needed], known, pool, lambda: finished.append(True))
+            pool.run_all()
+            assert len(finished) == len(left)
+
+
+class TestOffLoop:
+    def test_a_cold_read_leaves_its_pages_to_the_pool(self, fakes, disk, log, clock):
+        expected = fill(fakes, log, clock, 30)
+        disk.cold = True
+        for offset in (0, 17, 40):
+            result, left = without_blocking(fakes, lambda known, at=offset: log.read(at, 1, max_offset=60, known=known))
+            assert take(result) == expected[offset // 2]
+            assert left
+            assert not any(needed.computes for needed in left)
+        keys = [needed.key for needed in left]
+        assert len(set(keys)) == len(keys), "each round knows one thing more"
+        assert log.folder.descriptors.known is None
+
+    def test_without_what_is_known_it_blocks(self, fakes, disk, log, clock):
+        expected = fill(fakes, log, clock, 30)
+        disk.cold = True
+        assert take(log.read(16, 1, max_offset=60)) == expected[8]
+
+    def test_warm_reads_leave_nothing(self, fakes, log, clock):
+        fill(fakes, log, clock, 30)
+        result, left = without_blocking(fakes, lambda known: log.read(16, 1, max_offset=60, known=known))
+        take(result)
+        assert left == []
+
+    def test_no_room_for_bytes_needs_no_look(self, fakes, disk, log, clock):
+        fill(fakes, log, clock, 30)
+        disk.cold = True
+        assert log.read(16, 0, max_offset=60, min_one_batch=False, known={}).records is None
+
+    def test_a_truncation_in_between_is_seen(self, fakes, disk, log, clock):
+        fill(fakes, log, clock, 30)
+        disk.cold = True
+        known, pool = {}, fakes.Pool()
+        with pytest.raises(OffLoop) as needed:
+            log.read(16, 1, max_offset=60, known=known)
+        log.truncate_to(10)
+        run_off_loop([needed.value], known, pool, lambda: None)
+        pool.run_all()
+        with pytest.raises(KafkaError) as error:
+            log.read(16, 1, max_offset=60, known=known)
+        assert error.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_files_of_a_deleted_log_stay_open_for_the_pool(self, fakes, disk, clock, manager):
+        log = manager.create_log("gone", 0)
+        fill(fakes, log, clock, 30)
+        disk.cold = True
+        pool, known = fakes.Pool(), {}
+        with pytest.raises(OffLoop) as needed:
+            log.read(16, 1, max_offset=60, known=known)
+        run_off_loop([needed.value], known, pool, lambda: None)
+        manager.delete_log("gone", 0)
+        assert disk.open_count == 1
+        pool.run_all()
+        assert disk.open_count == 0
+
+    def test_an_index_that_is_opened_cold_leaks_nothing(self, fakes, disk, clock):
+        config = LogConfig(segment_bytes=400, index_interval_bytes=90)
+        manager = fakes.open_manager(disk, clock, config=config)
+        expected = fill(fakes, manager.create_log("t", 0), clock, 30)
+        manager.shutdown()
+        assert disk.open_count == 0
+        manager = fakes.open_manager(disk, clock, config=config)
+        log = manager.get_log("t", 0)
+        disk.cold = True
+        result, _ = without_blocking(fakes, lambda known: log.read(17, 1, max_offset=60, known=known))
+        assert take(result) == expected[8]
+        manager.shutdown()
+        assert disk.open_count == 0
+
+    def test_a_damaged_index_is_made_anew_in_one_go(self, fakes, disk, clock):
+        config = LogConfig(segment_bytes=400, index_interval_bytes=90)
+        manager = fakes.open_manager(disk, clock, config=config)
+        expected = fill(fakes, manager.create_log("t", 0), clock, 30)
+        manager.shutdown()
+        index = next(name for name in disk.listdir("/data/t-0") if name.endswith(".index"))
+        disk.write_bytes(f"/data/t-0/{index}", b"abc")
+        log = fakes.open_manager(disk, clock, config=config).get_log("t", 0)
+        disk.cold = True
+        result, _ = without_blocking(fakes, lambda known: log.read(0, 1, max_offset=60, known=known))
+        assert take(result) == expected[0]
+        assert disk.size(f"/data/t-0/{index}") != 3
+
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_a_lookup_by_time_leaves_decompression(self, fakes, log, clock, codec):
+        batch = fakes.make_batch(clock.now_ms, count=5, compression=codec)
+        log.append_as_leader(batch, 0, len(batch), 0)
+        wanted = (3, clock.now_ms + 3, 0)
+        assert log.lookup_timestamp(clock.now_ms + 3) == wanted
+        found, left = without_blocking(fakes, lambda known: log.lookup_timestamp(clock.now_ms + 3, known))
+        assert found == wanted
+        assert [needed.computes for needed in left] == [True]
+        found, left = without_blocking(fakes, log.max_timestamp)
+        assert found == (4, clock.now_ms + 4, 0)
+        assert len(left) == 1

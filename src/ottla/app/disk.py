@@ -114,7 +114,7 @@ class RealFile:
     def try_read_into(self, view: memoryview, position: int) -> int:
         """Read what the page cache holds; raises BlockingIOError when that is nothing or can't be told."""
         if not self._can_read_nowait:
-            raise BlockingIOError(errno.EAGAIN, "reads of this file system can't be tried", self._path)
+            raise BlockingIOError(errno.EOPNOTSUPP, "reads of this file system can't be tried", self._path)
         try:
             return os.preadv(self._fd, [view], position, _RWF_NOWAIT)
         except OSError as error:
@@ -122,7 +122,7 @@ class RealFile:
                 raise
             # tmpfs and some network file systems: the answer is the same for every later read of this file.
             self._can_read_nowait = False
-            raise BlockingIOError(errno.EAGAIN, "reads of this file system can't be tried", self._path) from None
+            raise BlockingIOError(errno.EOPNOTSUPP, "reads of this file system can't be tried", self._path) from None
 
     def size(self) -> int:
         """Bytes, without what `preallocate` reserved."""

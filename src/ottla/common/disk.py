@@ -40,8 +40,8 @@ class File(Protocol):
     def try_read_into(self, view: memoryview, position: int) -> int:
         """Read only what the page cache holds; may be short.
 
-        Raises BlockingIOError when nothing of it is cached, or when the file system can't tell (then the caller
-        reads from the pool).
+        Raises BlockingIOError when nothing of it is cached, or, with errno EOPNOTSUPP, when the file system can't
+        tell; then the caller reads from the pool.
         """
         ...
 

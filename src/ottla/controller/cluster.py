@@ -3,17 +3,19 @@
 Each start is a new incarnation with a new broker epoch (the offset of its registration), and every partition that the
 broker leads gets a new leader epoch before the first append (architecture.md 6): after a crash that lost an unflushed
 tail, no offset is ever written twice in one leader epoch, so a client that remembers (epoch, offset) can see the loss.
+The new epoch is also above those in the broker's own logs, since the metadata log may have lost its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.ids import Uuid
 from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
-from ottla.metadata.snapshot import register_broker_record
+from ottla.metadata.snapshot import partition_record, register_broker_record
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
 
 
@@ -40,13 +42,30 @@ def register_broker(
     return versioned(register_broker_record(broker))
 
 
-def raise_leader_epochs(image: MetadataImage, broker_id: int) -> list[ApiMessageAndVersion]:
-    """Make `broker_id` leader, in a new epoch, of what it led and of what has no leader but has it in the ISR."""
+def raise_leader_epochs(
+    image: MetadataImage, broker_id: int, log_epochs: Mapping[tuple[Uuid, int], int]
+) -> list[ApiMessageAndVersion]:
+    """Make `broker_id` leader, in a new epoch, of what it led and of what has no leader but has it in the ISR.
+
+    `log_epochs` are the newest leader epochs in the broker's logs, by topic id and partition.
+    """
     records = []
     for topic in image.topics.values():
         for index, partition in topic.partitions.items():
             leaderless = partition.leader == NO_LEADER and broker_id in partition.isr
-            if partition.leader == broker_id or leaderless:
+            if partition.leader != broker_id and not leaderless:
+                continue
+            log_epoch = log_epochs.get((topic.topic_id, index), -1)
+            if log_epoch <= partition.leader_epoch:
                 change = PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=broker_id)
                 records.append(versioned(change))
+            else:
+                # A change raises the epoch by one; this says it in full.
+                ahead = replace(
+                    partition,
+                    leader=broker_id,
+                    leader_epoch=log_epoch + 1,
+                    partition_epoch=partition.partition_epoch + 1,
+                )
+                records.append(versioned(partition_record(topic.topic_id, index, ahead)))
     return records

@@ -64,16 +64,23 @@ class Controller:
         """The newest image, which may not be committed yet: for decisions only."""
         return self._quorum.latest
 
-    def start(self, endpoints: Sequence[Endpoint], done: Callable[[BaseException | None], None]) -> None:
+    def start(
+        self,
+        endpoints: Sequence[Endpoint],
+        done: Callable[[BaseException | None], None],
+        open_logs: Callable[[MetadataImage], Mapping[tuple[Uuid, int], int]],
+    ) -> None:
         """Open the metadata log and bring this broker into the cluster as a new incarnation; blocks while reading.
 
-        `endpoints` as advertised. Once `done(None)` is called the first image is published, the broker is registered
-        and unfenced, and every partition it leads has a new leader epoch. Raises OperatorError, and KafkaError when
-        the disk refuses.
+        `endpoints` as advertised. `open_logs` opens what the image names and returns the newest leader epoch of each
+        log, by topic id and partition; nothing of this incarnation is in the metadata log yet when it fails. Once
+        `done(None)` is called the first image is published, the broker is registered and unfenced, and every partition
+        it leads has a new leader epoch. Raises OperatorError, and KafkaError when the disk refuses.
         """
         new = self._quorum.start(endpoints)
         records = bootstrap_records() if new or not self.image.features else []
         node_id = self._static_config.node_id
+        log_epochs = open_logs(self.image)
         self.broker_epoch = self._quorum.next_offset + len(records)
         records.append(
             register_broker(
@@ -85,7 +92,7 @@ class Controller:
                 self._directory_id,
             )
         )
-        records += raise_leader_epochs(self.image, node_id)
+        records += raise_leader_epochs(self.image, node_id, log_epochs)
         starts = range(0, len(records), _MAX_RECORDS_PER_BATCH)
         self._quorum.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
 

@@ -24,6 +24,7 @@ from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.directories import make_durably
 from ottla.storage.flush import FlushDone
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
@@ -220,7 +221,7 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
 def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config: MetadataLogConfig) -> MetadataLog:
     """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
     directory = f"{data_dir}/{DIRECTORY}"
-    disk.makedirs(directory)
+    make_durably(disk, directory)
     snapshots = list_snapshots(disk, directory)
     end_of_snapshot = snapshots[-1].end_offset if snapshots else 0
     oldest = snapshots[0].end_offset if snapshots else 0

@@ -12,6 +12,7 @@ Left out: lz4 with the wrong header checksum of message formats v0 and v1.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 
@@ -37,6 +38,8 @@ DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 _FIRST_OUTPUT_SIZE = 64 * 1024
 _OUTPUT_PER_INPUT = 4
 _GROWTH = 4
+_LARGEST_ZEROED = 1024 * 1024
+"""Larger outputs are mapped: `bytearray` fills them with zeros first, and no other thread of Python runs meanwhile."""
 _NO_ROOM = "failed to write whole buffer"  # what cramjam says when the output buffer is full
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -103,13 +106,22 @@ def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) 
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec_id} is unknown")
 
 
+def _new_output(size: int) -> bytearray | mmap.mmap:
+    if size <= _LARGEST_ZEROED:
+        return bytearray(size)
+    try:
+        return mmap.mmap(-1, size)
+    except OSError as error:  # it means the same as for bytearray, and must not pass for an error of the disk
+        raise MemoryError(f"no room for {size} bytes") from error
+
+
 def _decompress_bounded(
-    codec_id: int, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
+    codec_id: int, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int], data: Buffer, max_bytes: int
 ) -> memoryview:
     """Decompress into a buffer that grows up to the bound; starting over costs a third more at worst."""
     size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
     while True:
-        output = bytearray(size)
+        output = _new_output(size)
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:
@@ -135,24 +147,24 @@ def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
     return length
 
 
-def _append_snappy_block(block: Buffer, output: bytearray, max_bytes: int) -> None:
-    length = _snappy_length(block, max_bytes - len(output), max_bytes)
-    piece = bytearray(length)
+def _snappy_block(block: Buffer, left: int, max_bytes: int) -> memoryview:
+    """A raw block of at most `left` bytes; `max_bytes` names the bound in the error."""
+    length = _snappy_length(block, left, max_bytes)
+    piece = _new_output(length)
     try:
         written = cramjam.snappy.decompress_raw_into(block, piece)
     except cramjam.DecompressionError as error:
         raise _corrupt(SNAPPY, str(error)) from None
     if written != length:
         raise _corrupt(SNAPPY, "a block ends early")
-    output += piece
+    return memoryview(piece)
 
 
 def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     view = memoryview(data)
     output = bytearray()
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        _append_snappy_block(view, output, max_bytes)
-        return memoryview(output)
+        return _snappy_block(view, max_bytes, max_bytes)
     end = len(view)
     position = 0
     while position < end:
@@ -167,8 +179,11 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
         position += 4
         if length <= 0 or length > end - position:
             raise _corrupt(SNAPPY, "a chunk does not fit the bytes that are left")
-        _append_snappy_block(view[position : position + length], output, max_bytes)
+        piece = _snappy_block(view[position : position + length], max_bytes - len(output), max_bytes)
         position += length
+        if position == end and not output:
+            return piece
+        output += piece
     return memoryview(output)
 
 

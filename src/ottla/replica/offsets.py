@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.replica.partition import NO_EPOCH, NO_OFFSET, Partition
+from ottla.storage.off_loop import Known
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -31,11 +32,14 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 
 
-def find_offset(partition: Partition, timestamp: int, isolation_level: int, *, from_replica: bool) -> FoundOffset:
+def find_offset(
+    partition: Partition, timestamp: int, isolation_level: int, *, from_replica: bool, known: Known | None = None
+) -> FoundOffset:
     """The offset that `timestamp` stands for, O(1) for the latest and O(log n) otherwise.
 
     A replica sees up to the log end, a consumer up to the high watermark or the last stable offset. Raises KafkaError
-    OFFSET_NOT_AVAILABLE while the high watermark has not reached the epoch's start (KIP-207).
+    OFFSET_NOT_AVAILABLE while the high watermark has not reached the epoch's start (KIP-207), and, when given what is
+    `known`, OffLoop instead of blocking.
     """
     log = partition.log
     end = log.log_end_offset if from_replica else partition.read_end(isolation_level)
@@ -48,7 +52,7 @@ def find_offset(partition: Partition, timestamp: int, isolation_level: int, *, f
         if not from_replica:
             check_high_watermark(partition)
         return FoundOffset(end, NO_TIMESTAMP, partition.leader_epoch)
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+    found = log.max_timestamp(known) if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp, known)
     if found is not None and found[0] < end:
         return FoundOffset(*found)
     if not from_replica:

@@ -20,6 +20,7 @@ from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import AppendResult, Log, ReadResult
+from ottla.storage.off_loop import Known
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -237,12 +238,16 @@ class Partition:
         """The end of what a consumer may see."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
 
-    def read(self, offset: int, max_bytes: int, min_one_batch: bool, isolation_level: int) -> ReadResult:
+    def read(
+        self, offset: int, max_bytes: int, min_one_batch: bool, isolation_level: int, known: Known | None = None
+    ) -> ReadResult:
         """Stored batches from `offset` on, up to the high watermark or the last stable offset.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE. Leadership was checked before by `check_leader`.
+        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does. Leadership was checked before by
+        `check_leader`.
         """
-        return self.log.read(offset, max_bytes, max_offset=self.read_end(isolation_level), min_one_batch=min_one_batch)
+        end = self.read_end(isolation_level)
+        return self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""

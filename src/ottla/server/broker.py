@@ -19,7 +19,7 @@ from ottla.common.config_def import ConfigResourceType
 from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
-from ottla.common.ids import uuid_from_string
+from ottla.common.ids import Uuid, uuid_from_string
 from ottla.controller.driver import Controller, metadata_log_config
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
@@ -98,6 +98,7 @@ class Broker:
         self._groups: GroupCoordination | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
+        self._recovery_points_running = False
         self.advertised_listeners: list[Endpoint] = []
 
     @property
@@ -132,15 +133,11 @@ class Broker:
         controller = self._controller = self._make_controller()
         registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            controller.start(self.advertised_listeners, _resolving(registered))
+            controller.start(self.advertised_listeners, _resolving(registered), self._open_logs)
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
-        effective = _with_dynamic(config, image)
-        self._logs.load_logs(
-            lambda topic: LogConfig.from_properties(effective.topic_properties(image.topic_configs(topic)))
-        )
-        context = self._context = self._make_context(controller, effective)
+        context = self._context = self._make_context(controller, _with_dynamic(config, image))
         context.replicas.set_strays_aside(image)
         self._publisher.register(self._image_published)
         try:
@@ -155,6 +152,16 @@ class Broker:
         if self._groups is not None:
             register_group_gauges(self._registry, self._groups.runtime, self._clock)
         self._start_steps(config)
+
+    def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
+        """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
+        config = _with_dynamic(self._static_config, image)
+        self._logs.load_logs(
+            lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
+        )
+        return {
+            (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
+        }
 
     def _make_controller(self) -> Controller:
         config = self._static_config
@@ -247,7 +254,7 @@ class Broker:
         add("log retention", config.get_int("log.retention.check.interval.ms"), self._logs.run_retention)
         add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._pool))
         add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
-        add("recovery point checkpoint", recovery_interval_ms, self._logs.write_recovery_points)
+        add("recovery point checkpoint", recovery_interval_ms, self._checkpoint_recovery_points)
         add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
         add("opening of logs that failed", REOPEN_INTERVAL_MS, self.context.replicas.open_missing)
 
@@ -266,6 +273,22 @@ class Broker:
 
         context.in_flight.begin()
         self._pool.submit(lambda: self._logs.write_files(files), written)
+
+    def _checkpoint_recovery_points(self) -> None:
+        """Recovery points, written in the pool."""
+        due = self._logs.recovery_points_due()
+        if self._recovery_points_running or due is None:
+            return
+        in_flight = self.context.in_flight
+        self._recovery_points_running = True
+
+        def written(_: bool | None, error: BaseException | None) -> None:
+            self._recovery_points_running = False
+            self._logs.offset_checkpoints_written([], error)
+            in_flight.end()
+
+        in_flight.begin()
+        self._pool.submit(lambda: self._logs.write_off_loop(due), written)
 
     # --- stop ------------------------------------------------------------------------------------------------------
 

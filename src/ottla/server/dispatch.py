@@ -125,6 +125,11 @@ class RequestDispatcher:
         """Refuse what comes from now on; what is parked is still answered."""
         self._stopped = True
 
+    @property
+    def stopped(self) -> bool:
+        """Nothing long may begin any more."""
+        return self._stopped
+
     def apis(self) -> list[ApiSpec]:
         """Everything that is served, by key."""
         return [self._entries[key].spec for key in sorted(self._entries)]

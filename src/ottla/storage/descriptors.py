@@ -14,22 +14,26 @@ Left out: counting descriptors of others (sockets); who sets the limit leaves ro
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from itertools import islice
 
 from ottla.common.disk import Disk, File
 from ottla.common.errors import InvariantError
+from ottla.storage.off_loop import Known, OffLoop
 
 
 class Descriptors:
     """The open files of a log directory, bounded."""
 
-    __slots__ = ("_limit", "_open", "disk")
+    __slots__ = ("_limit", "_open", "disk", "known")
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self.disk = disk
         self._limit = max(limit, 1)
         self._open: OrderedDict[Descriptor, None] = OrderedDict()
+        self.known: Known | None = None
+        """Set during a call that must not block: what was read or computed for it off the loop."""
 
     def __len__(self) -> int:
         """How many files are open."""
@@ -118,6 +122,30 @@ class Descriptor:
             file.truncate(0)
         else:
             self.made_empty = True
+
+    def read(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes, fewer only at the end of the file.
+
+        In a call that must not block (`Descriptors.known`) it raises OffLoop for what the page cache does not hold; a
+        file system that can't tell is read as it is.
+        """
+        file = self.file()
+        known = self._folder.descriptors.known
+        if known is None:
+            return file.read(length, position)
+        data = bytearray(length)
+        try:
+            with memoryview(data) as view:
+                if file.try_read_into(view, position) == length:
+                    return bytes(data)
+        except BlockingIOError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return file.read(length, position)
+        key = (self.path, position, length)
+        if key in known:  # the pool has just read it
+            return file.read(length, position)
+        pinned = self.pin()
+        raise OffLoop(key, lambda: len(pinned.read(length, position)), pin=self)
 
     def renamed(self, name: str) -> None:
         """The file got another name in the same folder; an open descriptor stays good."""

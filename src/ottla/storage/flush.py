@@ -30,7 +30,17 @@ FlushDone = Callable[[BaseException | None], None]
 class FlushTask:
     """Everything one flush syncs; holds a pin on each file."""
 
-    __slots__ = ("_atomic_writes", "_disk", "_files", "_folder", "_log", "_loose_paths", "_pinned", "end_offset")
+    __slots__ = (
+        "_atomic_writes",
+        "_disk",
+        "_files",
+        "_folder",
+        "_holder",
+        "_log",
+        "_loose_paths",
+        "_pinned",
+        "end_offset",
+    )
 
     def __init__(
         self,
@@ -41,10 +51,11 @@ class FlushTask:
         atomic_writes: list[tuple[str, bytes]],
         loose_paths: list[str],
         folder: str | None,
+        holder: str | None,
     ) -> None:
         """`loose_paths` are files written without a descriptor that is kept; `folder` is synced when given.
 
-        `atomic_writes` are files of that folder.
+        `atomic_writes` are files of that folder; `holder` is the directory that got its name, synced when given.
         """
         self._log = log
         self._disk: Disk = log.disk
@@ -60,6 +71,7 @@ class FlushTask:
         self._atomic_writes = atomic_writes
         self._loose_paths = loose_paths
         self._folder = folder
+        self._holder = holder
         self.end_offset = end_offset
 
     def run(self) -> None:
@@ -79,6 +91,8 @@ class FlushTask:
             self._disk.write_atomic(path, data)
         if self._folder is not None and not self._atomic_writes:  # each of those synced the folder
             self._disk.fsync_dir(self._folder)
+        if self._holder is not None:
+            self._disk.fsync_dir(self._holder)
 
     def finish(self, error: BaseException | None) -> None:
         """Take note of the outcome, on the loop; called exactly once."""

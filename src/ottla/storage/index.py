@@ -108,7 +108,7 @@ class SparseIndex:
 
     def _read(self, first: int, count: int) -> bytes:
         width = self._FORMAT.size
-        data = self._descriptor.file().read(count * width, first * width)
+        data = self._descriptor.read(count * width, first * width)
         if len(data) != count * width:
             raise IndexCorruption(f"{self.path} ends before entry {first + count}")
         return data

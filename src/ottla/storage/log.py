@@ -18,6 +18,7 @@ Left out: the high watermark's rules and who may read up to where (`replica`), c
 from __future__ import annotations
 
 import errno
+import posixpath
 from bisect import bisect_right
 
 from ottla.common.clock import BlockingPool, Clock, Rng
@@ -42,6 +43,7 @@ from ottla.storage.index import TIME_ENTRY_SIZE
 from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.lookup import find_max_timestamp, find_timestamp
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SNAPSHOT_SUFFIX, offset_name
+from ottla.storage.off_loop import Known
 from ottla.storage.producer_replay import reload_producers
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.results import AppendResult, LogEvents, ReadResult
@@ -79,6 +81,7 @@ class Log:
         "_rng",
         "_roll_after_ms",
         "_unsynced_paths",
+        "directory_is_new",
         "epochs",
         "high_watermark",
         "last_flush_ms",
@@ -136,6 +139,7 @@ class Log:
         self._flush_in_flight = False
         self._flusher: Flusher | None = None
         self._folder_changed = False
+        self.directory_is_new = False  # set by who made it: the first flush then makes its name durable too
         self._producer_expiration_ms = producer_expiration_ms
         self._set_config(config)
 
@@ -441,12 +445,14 @@ class Log:
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True) -> ReadResult:
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True, known: Known | None = None
+    ) -> ReadResult:
         """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
 
         At most `max_bytes`, where the last batch may be cut; but the first one comes whole with `min_one_batch`, and
         without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
-        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, when given what is `known`, OffLoop instead of blocking.
         """
         end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > end_offset:
@@ -456,8 +462,10 @@ class Log:
             )
         if max_offset > end_offset:
             max_offset = end_offset
-        if offset >= max_offset:
+        if offset >= max_offset or (max_bytes <= 0 and not min_one_batch):
             return ReadResult(offset, self.segments[-1].base_offset, 0, None, 0)
+        descriptors = self._folder.descriptors
+        descriptors.known = known
         try:
             segment = self.segments[-1]
             position = self._recent.get(offset, -1)
@@ -478,9 +486,12 @@ class Log:
                 return ReadResult(offset, segment.base_offset, position, None, 0)
             return ReadResult(offset, segment.base_offset, position, segment.region(position, length), length)
         except OSError as error:
-            raise self._read_error(error) from error
+            raise self.read_error(error) from error
+        finally:
+            descriptors.known = None
 
-    def _read_error(self, error: OSError) -> KafkaError:
+    def read_error(self, error: OSError) -> KafkaError:
+        """Take note of a read that failed; the error for the client."""
         self._events.log_failed(self, error, "a read")
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"a read of {self.name} failed: {error.strerror or error}")
 
@@ -512,22 +523,19 @@ class Log:
 
     # -- offsets by time ---------------------------------------------------------------------------------------------
 
-    def lookup_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+    def lookup_timestamp(self, timestamp: int, known: Known | None = None) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record whose time is `timestamp` or later; None without one.
 
-        Reads and may decompress one batch. Raises KafkaError.
+        Reads and may decompress a batch. Raises KafkaError, and, when given what is `known`, OffLoop instead of that.
         """
-        try:
-            return find_timestamp(self, timestamp)
-        except OSError as error:
-            raise self._read_error(error) from error
+        return find_timestamp(self, timestamp, known)
 
-    def max_timestamp(self) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record with the largest timestamp (KIP-734); None if empty."""
-        try:
-            return find_max_timestamp(self)
-        except OSError as error:
-            raise self._read_error(error) from error
+    def max_timestamp(self, known: Known | None = None) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp (KIP-734); None if empty.
+
+        Raises as its sibling above.
+        """
+        return find_max_timestamp(self, known)
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
@@ -568,6 +576,8 @@ class Log:
             atomic_writes=atomic_writes,
             loose_paths=self._unsynced_paths,
             folder=self.directory if self._folder_changed else None,
+            # A clean stop ends with a marker in that directory, whose names it makes durable all at once.
+            holder=posixpath.dirname(self.directory) if self.directory_is_new and not closing else None,
         )
         for segment in indexed:
             segment.indexes_synced()
@@ -576,6 +586,7 @@ class Log:
         self.epochs.dirty = False
         self._unsynced_paths = []
         self._folder_changed = False
+        self.directory_is_new = False
         self._appended_since_flush = 0
         self.last_flush_ms = self._clock.time_ms()
         self._flush_in_flight = True

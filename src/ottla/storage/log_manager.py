@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk, FileLock
@@ -34,6 +36,7 @@ from ottla.storage.checkpoints import (
     read_offsets,
 )
 from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.directories import make_durably
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
@@ -44,6 +47,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ERROR_LOG_INTERVAL_MS = 10_000
 DEFAULT_OPEN_FILES = 4096
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class RecoveryPoints(NamedTuple):
+    """A checkpoint's content, and how many truncations it knows of."""
+
+    data: bytes
+    truncations: int
 
 
 class LogManager:
@@ -78,6 +88,9 @@ class LogManager:
         self._removals: list[tuple[int, str]] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
+        self._truncations = 0
+        self._recovery_lock = threading.Lock()
+        """Held while recovery points are written, which happens on the loop and in the pool."""
         self._sizes_at_last_pass: dict[TopicPartition, int] = {}
         self._last_error_log_ms = 0
         self._unlogged_errors = 0
@@ -88,7 +101,7 @@ class LogManager:
         """Make the directory if need be, lock it and read or write `meta.properties`. Raises OperatorError."""
         path = self.data_dir
         try:
-            self._disk.makedirs(path)
+            make_durably(self._disk, path)
             self._disk.listdir(path)
             self._lock = self._disk.lock(self._join(names.LOCK_FILE))
         except BlockingIOError as error:
@@ -127,7 +140,8 @@ class LogManager:
             self.had_clean_shutdown = self._disk.exists(marker)
             if self.had_clean_shutdown:
                 self._disk.unlink(marker)
-                self._disk.fsync_dir(self.data_dir)
+            # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
+            self._disk.fsync_dir(self.data_dir)
             recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
             start_offsets = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
             self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
@@ -240,6 +254,7 @@ class LogManager:
             try:
                 self._disk.makedirs(self._join(name))
                 log = self._load(name, key, options)
+                log.directory_is_new = True
             except OSError as error:
                 self._note_error(error, f"creating {name}")
                 raise KafkaError(
@@ -408,8 +423,31 @@ class LogManager:
 
     def write_recovery_points(self) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError."""
-        points = {key: log.recovery_point for key, log in self._logs.items()}
-        self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
+        with self._recovery_lock:
+            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, self._recovery_points())
+
+    def recovery_points_due(self) -> RecoveryPoints | None:
+        """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
+        data = format_offsets(self._recovery_points())
+        if self._written.get(names.RECOVERY_POINT_CHECKPOINT) == data:
+            return None
+        return RecoveryPoints(data, self._truncations)
+
+    def write_off_loop(self, due: RecoveryPoints) -> bool:
+        """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
+
+        Returns False, and writes nothing, when a log was truncated since: then the newer points are on disk already,
+        and these could name more than there is.
+        """
+        with self._recovery_lock:
+            if due.truncations != self._truncations:
+                return False
+            self._disk.write_atomic(self._join(names.RECOVERY_POINT_CHECKPOINT), due.data)
+            self._written[names.RECOVERY_POINT_CHECKPOINT] = due.data
+            return True
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {key: log.recovery_point for key, log in self._logs.items()}
 
     def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         data = format_offsets(offsets)
@@ -423,6 +461,7 @@ class LogManager:
         self._rolled[log.topic, log.partition] = log
 
     def log_truncated(self, log: Log) -> None:
+        self._truncations += 1
         self.write_recovery_points()
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:

@@ -4,18 +4,22 @@ Segments are asked in offset order, since a later record may have an earlier tim
 skipped by its largest timestamp, which is read once and kept.
 
 A batch is opened without an object for any of its records, and few are opened in vain: a producer may write any largest
-timestamp into the header of a compressed batch, and would otherwise make every lookup decompress the whole log.
+timestamp into the header of a compressed batch, and would otherwise make every lookup decompress the whole log. What
+has to be decompressed is left to the pool where the caller must not block (`off_loop`).
 
 Left out: bounding the answer by the high watermark (the caller's).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.record import walk
 from ottla.record.batch import LOG_APPEND_TIME, BatchView
+from ottla.record.compression import NONE
 from ottla.record.errors import InvalidRecord
+from ottla.storage.off_loop import Known, known_result
 from ottla.storage.segment import Outline, Segment
 
 if TYPE_CHECKING:
@@ -29,11 +33,35 @@ INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 
 
-def find_timestamp(log: Log, timestamp: int) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None without one.
+FoundRecord = tuple[int, int, int]
+"""(offset, timestamp, leader epoch)."""
 
-    Raises OSError, KafkaError when the batch can't be read.
+
+def find_timestamp(log: Log, timestamp: int, known: Known | None = None) -> FoundRecord | None:
+    """The first record at or after `timestamp`; None without one.
+
+    Raises KafkaError when the batch can't be read, and, when given what is `known`, OffLoop instead of blocking.
     """
+    return _without_blocking(log, known, lambda: _find_timestamp(log, timestamp))
+
+
+def find_max_timestamp(log: Log, known: Known | None = None) -> FoundRecord | None:
+    """The first record with the largest timestamp; None when there is none. Raises as its sibling above."""
+    return _without_blocking(log, known, lambda: _find_max_timestamp(log))
+
+
+def _without_blocking(log: Log, known: Known | None, find: Callable[[], FoundRecord | None]) -> FoundRecord | None:
+    descriptors = log.folder.descriptors
+    descriptors.known = known
+    try:
+        return find()
+    except OSError as error:
+        raise log.read_error(error) from error
+    finally:
+        descriptors.known = None
+
+
+def _find_timestamp(log: Log, timestamp: int) -> FoundRecord | None:
     start_offset = log.log_start_offset
     misleading = 0
     for segment in log.segments[log.segment_number(start_offset) :]:
@@ -45,7 +73,7 @@ def find_timestamp(log: Log, timestamp: int) -> tuple[int, int, int] | None:
             outline = segment.find_timestamp(timestamp, from_offset)
             if outline is None:
                 break
-            found = _first_record(segment, outline, timestamp, start_offset, believe=misleading >= MAX_MISLEADING)
+            found = _first_record(log, segment, outline, timestamp, believe=misleading >= MAX_MISLEADING)
             if found is not None:
                 return found
             # The header promised a timestamp that no record at or above the log start has.
@@ -54,11 +82,7 @@ def find_timestamp(log: Log, timestamp: int) -> tuple[int, int, int] | None:
     return None
 
 
-def find_max_timestamp(log: Log) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record with the largest timestamp; None when there is none.
-
-    Raises OSError, KafkaError when the batch can't be read.
-    """
+def _find_max_timestamp(log: Log) -> FoundRecord | None:
     best: Segment | None = None
     for segment in log.segments[log.segment_number(log.log_start_offset) :]:
         segment.load_timestamps()
@@ -69,20 +93,23 @@ def find_max_timestamp(log: Log) -> tuple[int, int, int] | None:
     outline = best.find_offset(best.max_timestamp_offset)
     if outline is None:
         return None
-    return _first_record(best, outline, best.max_timestamp, log.log_start_offset, believe=False)
+    return _first_record(log, best, outline, best.max_timestamp, believe=False)
 
 
-def _first_record(
-    segment: Segment, outline: Outline, timestamp: int, start_offset: int, *, believe: bool
-) -> tuple[int, int, int] | None:
+def _first_record(log: Log, segment: Segment, outline: Outline, timestamp: int, *, believe: bool) -> FoundRecord | None:
     """The first record of a batch at or after both. `believe`: take the header's word and don't look inside."""
+    start_offset = log.log_start_offset
     batch = BatchView(segment.read_batch(outline))
     if believe:
         return max(batch.base_offset, start_offset), batch.max_timestamp, batch.partition_leader_epoch
-    body = batch.body()
     by_append_time = batch.timestamp_type == LOG_APPEND_TIME
     wanted = INT64_MIN if by_append_time else min(max(timestamp - batch.base_timestamp, INT64_MIN), INT64_MAX)
-    found = walk.find_timestamp(body, 0, len(body), batch.records_count, wanted, start_offset - batch.base_offset)
+    first_delta = start_offset - batch.base_offset
+    if batch.codec_id == NONE:
+        found = _walk(batch, wanted, first_delta)
+    else:
+        key = (batch.base_offset, batch.crc, first_delta)
+        found = known_result(log.folder.descriptors.known, key, lambda: _walk(batch, wanted, first_delta))
     if found is None:
         return None
     timestamp_delta, offset_delta = found
@@ -91,3 +118,9 @@ def _first_record(
     if offset_delta > batch.last_offset_delta or not INT64_MIN <= record_timestamp <= INT64_MAX:
         raise InvalidRecord(f"a record of the batch at offset {batch.base_offset} lies beyond its batch")
     return batch.base_offset + offset_delta, record_timestamp, batch.partition_leader_epoch
+
+
+def _walk(batch: BatchView, timestamp_delta: int, first_delta: int) -> tuple[int, int] | None:
+    """The (timestamp delta, offset delta) of the first record at or after both; may decompress. Raises KafkaError."""
+    body = batch.body()
+    return walk.find_timestamp(body, 0, len(body), batch.records_count, timestamp_delta, first_delta)

@@ -16,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import errno
 from struct import Struct
+from typing import Protocol
 
-from ottla.common.disk import Buffer, File
+from ottla.common.disk import Buffer
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH
 from ottla.storage.descriptors import Descriptor, Folder
 from ottla.storage.index import IndexCorruption, OffsetIndex, TimeIndex
 from ottla.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
+from ottla.storage.off_loop import OffLoop
 
 UNLOADED = -2
 NO_TIMESTAMP = -1
@@ -198,6 +200,10 @@ class Segment:
             if index.last_position() >= max(self.size_bytes, 1):
                 raise IndexCorruption(f"{index.path} points beyond the end of its segment")
             time_index.open()
+        except OffLoop:
+            index.close()
+            time_index.close()
+            raise
         except (FileNotFoundError, IndexCorruption):
             index.close()
             time_index.close()
@@ -272,7 +278,7 @@ class Segment:
     def find_offset(self, offset: int) -> Outline | None:
         """The first batch whose last offset is `offset` or more; None when there is none."""
         position = self._look_up(offset)
-        return find_batch(self._log.file(), position, self.size_bytes, offset, UNLOADED)
+        return find_batch(self._log, position, self.size_bytes, offset, UNLOADED)
 
     def _look_up(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`; an index that somebody damaged is made anew."""
@@ -290,19 +296,19 @@ class Segment:
             self.rebuild_indexes()
             offset = self.time_index.lookup(timestamp)
         position = self._look_up(max(offset, from_offset))
-        return find_batch(self._log.file(), position, self.size_bytes, from_offset, timestamp)
+        return find_batch(self._log, position, self.size_bytes, from_offset, timestamp)
 
     def outline_at(self, position: int) -> Outline | None:
         """The batch that starts at `position`; None at the end."""
-        return find_batch(self._log.file(), position, self.size_bytes, -1, UNLOADED)
+        return find_batch(self._log, position, self.size_bytes, -1, UNLOADED)
 
     def base_offset_at(self, position: int) -> int:
         """The base offset of the batch that starts at `position`."""
         return int.from_bytes(self._log.file().read(8, position), "big")
 
     def read_batch(self, outline: Outline) -> bytes:
-        """A whole batch. May block on the disk."""
-        return self._log.file().read(outline[1], outline[0])
+        """A whole batch."""
+        return self._log.read(outline[1], outline[0])
 
     def load_timestamps(self) -> None:
         """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
@@ -314,7 +320,7 @@ class Segment:
         except IndexCorruption:
             self.rebuild_indexes()
             return
-        for _, _, last_offset, max_timestamp in OutlineScan(self._log.file(), position, self.size_bytes):
+        for _, _, last_offset, max_timestamp in OutlineScan(self._log, position, self.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
         self.max_timestamp = timestamp
@@ -384,11 +390,19 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batch headers, which are trusted; `loader` is for those that are not."""
-        self.begin_rebuild()
-        for position, size, last_offset, max_timestamp in OutlineScan(self._log.file(), 0, self.size_bytes):
-            self.note_batch(position, size, last_offset, max_timestamp)
-        self.finish_rebuild()
+        """Make both indexes anew from the batch headers, which are trusted; `loader` is for those that are not.
+
+        Rare, and done in one go: it blocks also where the caller must not.
+        """
+        descriptors = self._folder.descriptors
+        known, descriptors.known = descriptors.known, None
+        try:
+            self.begin_rebuild()
+            for position, size, last_offset, max_timestamp in OutlineScan(self._log, 0, self.size_bytes):
+                self.note_batch(position, size, last_offset, max_timestamp)
+            self.finish_rebuild()
+        finally:
+            descriptors.known = known
 
     def finish_rebuild(self) -> None:
         """After the last batch was noted. On a full disk the entries stay in memory until a flush can write them."""
@@ -427,7 +441,13 @@ class TornAppendError(OSError):
     """An append failed and its torn bytes could not be cut off: the file's end is unknown."""
 
 
-def find_batch(file: File, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
+class Readable(Protocol):
+    """Where a scan reads."""
+
+    def read(self, length: int, position: int) -> bytes: ...
+
+
+def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
     """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
     for outline in OutlineScan(file, position, end):
         if outline[2] >= offset and outline[3] >= timestamp:
@@ -443,7 +463,7 @@ class OutlineScan:
 
     __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "_position")
 
-    def __init__(self, file: File, position: int, end: int) -> None:
+    def __init__(self, file: Readable, position: int, end: int) -> None:
         self._file = file
         self._position = position
         self._end = end

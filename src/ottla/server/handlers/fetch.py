@@ -2,7 +2,8 @@
 
 A request is answered at once when it finds `min_bytes`, an error, or may not wait; else it parks under the watches of
 its partitions and reads again when they changed. The first batch is returned even when it is larger than all limits,
-so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here.
+so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here. Where finding
+their place needs pages that are not cached, the request parks until the pool has read those, and begins again.
 
 The replica id of a follower is refused: this cluster has no other replicas, and nobody may move a high watermark by
 claiming to be one (CVE-2018-1288).
@@ -27,20 +28,27 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
+from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
+MAX_READ_AHEAD = 64
+"""Cold pages, one a partition, that a fetch has read by one job of the pool; each holds a file open."""
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Rows = list[tuple[SessionPartition, FetchPartitionResult]]
 
 
 class ReadRound:
-    """One pass over the partitions of a fetch: what was read, and whether it must be answered at once."""
+    """One pass over the partitions of a fetch: what was read, and whether it must be answered at once.
 
-    __slots__ = ("byte_count", "rows", "urgent")
+    It counts for nothing when something is `needed` off the loop first.
+    """
+
+    __slots__ = ("byte_count", "needed", "rows", "urgent")
 
     def __init__(self) -> None:
         self.rows: Rows = []
+        self.needed: list[OffLoop] = []
         self.byte_count = 0
         self.urgent = False
 
@@ -55,7 +63,7 @@ class ReadRound:
 class Fetch:
     """A fetch request with its session, ready to be read as often as needed."""
 
-    __slots__ = ("_context", "_message", "_request", "_session")
+    __slots__ = ("_context", "_known", "_message", "_request", "_session")
 
     def __init__(
         self, context: BrokerContext, request: Request, message: ParsedFetchRequest, session: FetchContext
@@ -64,14 +72,49 @@ class Fetch:
         self._request = request
         self._message = message
         self._session = session
+        self._known: Known = {}
 
     @property
     def partitions(self) -> list[SessionPartition]:
         """What is asked for."""
         return self._session.partitions
 
-    def read(self) -> ReadRound:
-        """Read all partitions in order, within the limits of request and partitions."""
+    def serve(self) -> list[Part] | None:
+        """Answer, or park: for more records, or for pages that are not cached."""
+        done = self.read(self._known)
+        if done.needed:
+            done.release()
+            self._context.in_flight.begin()
+            run_off_loop(done.needed, self._known, self._context.pool, self._resume)
+            return None
+        self._known.clear()
+        if self._message.max_wait_ms <= 0 or self.finished(done):
+            return self.encode(done)
+        self.park(done)
+        return None
+
+    def _resume(self) -> None:
+        """The pages are there: begin again, with what is in the logs by now."""
+        try:
+            if self._request.channel.closed:
+                return
+            parts = self.serve()
+            if parts is not None:
+                self._request.respond_parts(parts)
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.failures("Fetch", error)
+            self._request.channel.close("Fetch failed inside the broker")
+        finally:
+            self._context.in_flight.end()
+
+    def read(self, known: Known | None = None) -> ReadRound:
+        """Read all partitions in order, within the limits of request and partitions.
+
+        Blocks on pages that are not cached, unless given what is `known`. What was parked needs no such care: its pages
+        were read when it came, and what it waits for has just been written.
+        """
         done = ReadRound()
         rows = done.rows
         incremental = self._session.incremental
@@ -93,7 +136,8 @@ class Fetch:
                     done.urgent = True
                 elif asked.fetch_offset != high_watermark:
                     limit = max(0, asked.max_bytes if asked.max_bytes < left else left)
-                    region = partition.read(asked.fetch_offset, limit, done.byte_count == 0, isolation_level).records
+                    at_least_one = done.byte_count == 0
+                    region = partition.read(asked.fetch_offset, limit, at_least_one, isolation_level, known).records
                     if region is not None:
                         done.byte_count += region.length
                         left -= region.length
@@ -120,6 +164,10 @@ class Fetch:
                         ),
                     )
                 )
+            except OffLoop as needed:
+                done.needed.append(needed)
+                if len(done.needed) >= MAX_READ_AHEAD:
+                    break
             except Exception as error:
                 done.urgent = True
                 rows.append((asked, self._failed(asked, error)))
@@ -266,12 +314,7 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     except KafkaError as error:
         request.count_error(error.code)
         return encode_fetch_response(request.api_version, request.correlation_id, 0, error.code, 0, [])
-    fetch = Fetch(context, request, message, session)
-    done = fetch.read()
-    if message.max_wait_ms <= 0 or fetch.finished(done):
-        return fetch.encode(done)
-    fetch.park(done)
-    return None
+    return Fetch(context, request, message, session).serve()
 
 
 def _refuse(request: Request, message: ParsedFetchRequest, code: ErrorCode) -> list[Part]:

@@ -8,6 +8,7 @@ that is LEADER_NOT_AVAILABLE below version 5 and OFFSET_NOT_AVAILABLE from there
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
@@ -28,6 +29,7 @@ from ottla.replica.offsets import (
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
+from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
 CONSUMER_REPLICA_ID = -1
 
@@ -39,31 +41,90 @@ _FIRST_VERSION_OF = {
 }
 
 
-def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
-    context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
-    times_asked = Counter(
-        (topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions
-    )
-    topics: dict[str, ListOffsetsTopicResponse] = {}
-    for topic in message.topics:
-        for partition in topic.partitions:
-            times = times_asked.pop((topic.name, partition.partition_index), None)
-            if times is None:
-                continue
+    return Listing(context, request, message).proceed()
+
+
+class Listing:
+    """A request in work, partition by partition. It parks while the pool reads or decompresses for one of them."""
+
+    __slots__ = ("_context", "_known", "_message", "_request", "_times_asked", "_topics", "_waiting")
+
+    def __init__(self, context: BrokerContext, request: Request, message: ListOffsetsRequest) -> None:
+        self._context = context
+        self._request = request
+        self._message = message
+        asked = [
+            ((topic.name, partition.partition_index), partition)
+            for topic in message.topics
+            for partition in topic.partitions
+        ]
+        self._times_asked = Counter(key for key, _ in asked)
+        self._waiting: list[tuple[tuple[str, int], ListOffsetsPartition]] = []
+        """What is still to be answered, the next one at the end."""
+        named: set[tuple[str, int]] = set()
+        for key, partition in asked:
+            if key not in named:
+                named.add(key)
+                self._waiting.append((key, partition))
+        self._waiting.reverse()
+        self._known: Known = {}
+        self._topics: dict[str, ListOffsetsTopicResponse] = {}
+
+    def proceed(self) -> ListOffsetsResponse | None:
+        """Go on until all partitions are answered, or until something has to be done off the loop: None."""
+        while self._waiting:
+            key, asked = self._waiting[-1]
             try:
-                if times > 1:
+                if self._times_asked[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answer = _find(context, request, message, topic.name, partition)
+                if self._known and self._request.dispatcher.stopped:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+                answer = _find(self._context, self._request, self._message, key[0], asked, self._known)
+            except OffLoop as needed:
+                self._context.in_flight.begin()
+                pool = self._context.compute_pool if needed.computes else self._context.pool
+                run_off_loop([needed], self._known, pool, self._resume)
+                return None
             except KafkaError as error:
-                request.count_error(error.code)
-                answer = _failed(partition, error.code, request.api_version)
-            topics.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name)).partitions.append(answer)
-    return ListOffsetsResponse(topics=list(topics.values()))
+                self._request.count_error(error.code)
+                answer = _failed(asked, error.code, self._request.api_version)
+            self._known.clear()
+            self._waiting.pop()
+            self._topics.setdefault(key[0], ListOffsetsTopicResponse(name=key[0])).partitions.append(answer)
+        return ListOffsetsResponse(topics=list(self._topics.values()))
+
+    def _resume(self) -> None:
+        """Back from the pool; what changed meanwhile is seen, since the partition is looked up again."""
+        try:
+            if self._request.channel.closed:
+                return
+            try:
+                response = self.proceed()
+            except Exception as error:
+                self._request.answer(_raising(error))
+                return
+            if response is not None:
+                self._request.answer(lambda: response)
+        finally:
+            self._context.in_flight.end()
+
+
+def _raising(error: Exception) -> Callable[[], object]:
+    def build() -> object:
+        raise error
+
+    return build
 
 
 def _find(
-    context: BrokerContext, request: Request, message: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    context: BrokerContext,
+    request: Request,
+    message: ListOffsetsRequest,
+    topic: str,
+    asked: ListOffsetsPartition,
+    known: Known,
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < 0 and request.api_version < _FIRST_VERSION_OF.get(asked.timestamp, 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -76,6 +137,7 @@ def _find(
         asked.timestamp,
         message.isolation_level,
         from_replica=message.replica_id != CONSUMER_REPLICA_ID,
+        known=known,
     )
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
