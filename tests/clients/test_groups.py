@@ -100,13 +100,20 @@ def produce(servers: str, topic: str, count: int, partitions: int = PARTITIONS) 
 
 
 def committed(servers: str, group: str, topic: str) -> dict[int, int]:
-    """By an admin client; partitions without a commit are left out."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
+    """By an admin client, once the coordinator has loaded; partitions without a commit are left out."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 
     client = admin(servers)
-    future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = future.result(20).topic_partitions
-    return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        try:
+            found = future.result(20).topic_partitions
+        except KafkaException as error:
+            if error.args[0].name() != "COORDINATOR_LOAD_IN_PROGRESS" or time.monotonic() > deadline:
+                raise
+            continue
+        return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
 
 
 def group_state(servers: str, group: str) -> str:

@@ -11,8 +11,9 @@ bounds where it is made (`members_classic`, `members_consumer`). Two claims at a
 
 Committed offsets (`Offsets`). Members of these workloads commit what they read since the last commit, so a committed
 offset that goes back means that a commit was lost, or that somebody who no longer owns the partition was let in:
-- what a fetch returns is not below what was acknowledged before it was sent, and somebody has sent it;
-- no commit is acknowledged that is below one that was acknowledged before it was sent.
+- an offset is certain once its commit was acknowledged or a fetch returned it;
+- what a fetch returns is not below what was certain before it was sent, and somebody has sent it;
+- no commit is acknowledged that is below what was certain before it was sent.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Commit(NamedTuple):
     member: str
     partition: int
     offset: int
-    acknowledged_before: int
-    """The highest offset that was acknowledged to anybody when this was sent."""
+    certain_before: int
+    """The highest offset that anybody knew to be committed when this was sent."""
 
 
 class Offsets:
@@ -81,36 +82,37 @@ class Offsets:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._acknowledged: dict[int, int] = {}
+        self._certain: dict[int, int] = {}
         self._sent: dict[int, set[int]] = {}
         self.acknowledged_count = 0
 
-    def acknowledged(self, partition: int) -> int:
-        """The highest offset that a member was told is committed; -1 for none."""
-        return self._acknowledged.get(partition, NOTHING_COMMITTED)
+    def certain(self, partition: int) -> int:
+        """The highest offset that anybody was told is committed; -1 for none."""
+        return self._certain.get(partition, NOTHING_COMMITTED)
 
     def sent(self, member: str, partition: int, offset: int) -> Commit:
         """A commit leaves its member."""
         self._sent.setdefault(partition, set()).add(offset)
-        return Commit(member, partition, offset, self.acknowledged(partition))
+        return Commit(member, partition, offset, self.certain(partition))
 
     def accepted(self, commit: Commit) -> None:
         """Its member was told that it is committed."""
         self._trace.note(commit.member, f"committed {commit.partition}@{commit.offset}")
         self.acknowledged_count += 1
-        if commit.offset < commit.acknowledged_before:
+        if commit.offset < commit.certain_before:
             raise Violation(
                 f"{commit.member} committed {commit.offset} for partition {commit.partition}, where "
-                f"{commit.acknowledged_before} had been acknowledged before it asked"
+                f"{commit.certain_before} was certain before it asked"
             )
-        self._acknowledged[commit.partition] = max(commit.offset, self.acknowledged(commit.partition))
+        self._certain[commit.partition] = max(commit.offset, self.certain(commit.partition))
 
-    def fetched(self, who: str, partition: int, offset: int, acknowledged_before: int) -> None:
-        """`who` was told that `offset` is committed (-1 for nothing), having asked when the other was acknowledged."""
-        if offset < acknowledged_before:
+    def fetched(self, who: str, partition: int, offset: int, certain_before: int) -> None:
+        """`who` was told that `offset` is committed (-1 for nothing), having asked when the other was certain."""
+        if offset < certain_before:
             raise Violation(
-                f"{who} fetched offset {offset} of partition {partition}, where {acknowledged_before} was "
-                "acknowledged: a commit is lost, or somebody committed who does not own the partition"
+                f"{who} fetched offset {offset} of partition {partition}, where {certain_before} was "
+                "certain: a commit is lost, or somebody committed who does not own the partition"
             )
         if offset != NOTHING_COMMITTED and offset not in self._sent.get(partition, ()):
             raise Violation(f"{who} fetched offset {offset} of partition {partition}, which nobody committed")
+        self._certain[partition] = max(offset, self.certain(partition))

@@ -172,6 +172,11 @@ class GroupSimulation:
         nemesis.cancel()
         self.faults.clear()
         self._nemesis.mend()
+        if len(members) > 1 and self._rng.fork("vanishing").chance(0.5):
+            # The others get no help from a successor: only its session ends this member.
+            tasks[0].cancel()
+            self._go_on(0.0)
+            members[0].vanish()
         self._wait_for_progress()
         for task in tasks:
             task.cancel()
@@ -223,11 +228,11 @@ class GroupSimulation:
         """Each partition gets an owner, and each owner commits something newer than before."""
         world = self.world
         calm_s = self.loop.time()
-        before = {partition: world.offsets.acknowledged(partition) for partition in range(world.partitions)}
+        before = {partition: world.offsets.certain(partition) for partition in range(world.partitions)}
 
         def progressed() -> bool:
             return all(
-                world.ownership.owner(partition) is not None and world.offsets.acknowledged(partition) > at
+                world.ownership.owner(partition) is not None and world.offsets.certain(partition) > at
                 for partition, at in before.items()
             )
 
@@ -235,7 +240,7 @@ class GroupSimulation:
             stuck = {
                 partition: world.ownership.owner(partition)
                 for partition, at in before.items()
-                if world.ownership.owner(partition) is None or world.offsets.acknowledged(partition) <= at
+                if world.ownership.owner(partition) is None or world.offsets.certain(partition) <= at
             }
             raise Violation(f"{PROGRESS_S:.0f} s after the last fault there is no progress in partition: owner {stuck}")
         self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
@@ -258,7 +263,7 @@ class GroupSimulation:
         """Check what is committed; whether there was an answer."""
         world = self.world
         partitions = list(range(world.partitions))
-        before = {partition: world.offsets.acknowledged(partition) for partition in partitions}
+        before = {partition: world.offsets.certain(partition) for partition in partitions}
         request = fetch_request(world, FETCH_ALL_VERSION, partitions, None, -1)
         try:
             response = await self._observer.request(ApiKey.OFFSET_FETCH, FETCH_ALL_VERSION, request)

@@ -137,6 +137,10 @@ class Member:
     def commit_accepted(self, generation: int) -> None:
         """The coordinator took a commit of that generation or member epoch."""
 
+    def vanish(self) -> None:
+        """The process dies, and none comes after it; whoever runs this seat has cancelled it."""
+        self._end(died=True)
+
     def _end(self, died: bool) -> None:
         self.world.trace.note(self.name, "died" if died else "left")
         self.give_up(list(self.positions))
@@ -220,7 +224,7 @@ class Member:
         world = self.world
         version = self.fetch_version()
         member_id, epoch = self.identity()
-        before = {partition: world.offsets.acknowledged(partition) for partition in partitions}
+        before = {partition: world.offsets.certain(partition) for partition in partitions}
         try:
             response = await self.client.request(
                 ApiKey.OFFSET_FETCH, version, fetch_request(world, version, partitions, member_id, epoch)

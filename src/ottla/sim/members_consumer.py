@@ -4,9 +4,10 @@ A partition that has to go is used until the heartbeat is sent that no longer na
 with that.
 
 The lease of a claim: `sent + session` from each heartbeat that was answered without error, as for classic members; also
-after it ran out, since such an answer proves that the member was never thrown out. For a partition that has to go there
-is a second bound: the coordinator's rebalance timer may have begun with the first heartbeat after the last answer that
-the member got, even if the answer to that one was lost. Hence `oldest unanswered heartbeat + rebalance time-out`.
+after it ran out, since such an answer proves that the member was never thrown out. While a partition has to go there is
+a second bound for all that the member has, since who does not let go in time is thrown out: the coordinator's rebalance
+timer may have begun with the first heartbeat after the last answer that the member got, even if the answer to that one
+was lost. Hence `oldest unanswered heartbeat + rebalance time-out`.
 """
 
 from __future__ import annotations
@@ -184,9 +185,9 @@ class ConsumerMember(Member):
             new = [partition for partition in assigned if partition not in self.positions]
             self.positions.update(dict.fromkeys(new, 0))
             self._unfetched += new
+        until_s = min([self._session_until_s, *self._going.values()])
         for partition in self.positions:
-            bound_s = self._going.get(partition, self._session_until_s)
-            world.ownership.claim(self.name, partition, min(bound_s, self._session_until_s))
+            world.ownership.claim(self.name, partition, until_s)
 
     async def leave(self) -> None:
         """See `Member`."""

@@ -144,9 +144,15 @@ class ConsumerGroups:
         topics = group.subscribed_topics_after([(member, None) for member in members])
         topics_hash = metadata_hash(topics, self._context.image)
         records.append(group_epoch_record(group_id, group.group_epoch + 1, topics_hash))
-        for member in members:
-            self._timers.cancel_all(group_id, member.member_id)
-        return CoordinatorResult(records, response)
+
+        def gone(error: KafkaError | None) -> None:
+            # Not before: where the append fails the members stay, and nothing but their timers would end them.
+            remaining = self._existing(group_id)
+            for member in members:
+                if error is None and (remaining is None or member.member_id not in remaining.members):
+                    self._timers.cancel_all(group_id, member.member_id)
+
+        return CoordinatorResult(records, response, appended=gone)
 
     # -- life of the shard ---------------------------------------------------------------------------------------------
 

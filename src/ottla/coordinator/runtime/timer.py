@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.common.clock import Clock, Scheduler, TimerHandle
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import KafkaError
 from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorResult
 
 TimerOperation = Callable[[], CoordinatorResult[Any, Any]]
@@ -21,8 +21,6 @@ Submit = Callable[[TimerOperation, Callable[[Any, KafkaError | None], None]], No
 
 RETRY_BACKOFF_MS = 500
 """After a failed operation, as in Apache Kafka."""
-
-_NOT_ACTIVE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class _Task:
@@ -42,12 +40,13 @@ class _Task:
 class CoordinatorTimer:
     """The timers of one shard, by key."""
 
-    __slots__ = ("_clock", "_scheduler", "_submit", "_tasks")
+    __slots__ = ("_clock", "_ended", "_scheduler", "_submit", "_tasks")
 
     def __init__(self, clock: Clock, scheduler: Scheduler, submit: Submit) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._submit = submit
+        self._ended = False
         self._tasks: dict[str, _Task] = {}
 
     def __len__(self) -> int:
@@ -64,8 +63,8 @@ class CoordinatorTimer:
     ) -> None:
         """Run `operation()` as a write operation in `delay_ms`, in place of what `key` was scheduled for.
 
-        With `retry` an operation that fails is run again after `retry_backoff_ms`, unless the shard is no longer
-        active or the key was scheduled or cancelled meanwhile.
+        With `retry` an operation that fails is run again after `retry_backoff_ms`, unless the shard is gone or the
+        key was scheduled meanwhile. Whatever the error: NOT_COORDINATOR also says that the disk refused an append.
         """
         now_s = self._clock.monotonic()
         due_s = now_s + delay_ms / 1000
@@ -106,7 +105,8 @@ class CoordinatorTimer:
         return key in self._tasks
 
     def cancel_all(self) -> None:
-        """Forget everything; for the runtime, when the shard goes."""
+        """Forget everything, for good; for the runtime, when the shard goes."""
+        self._ended = True
         tasks, self._tasks = self._tasks, {}
         for task in tasks.values():
             if task.handle is not None:
@@ -135,7 +135,7 @@ class CoordinatorTimer:
             return task.operation()
 
         def done(_response: object, error: KafkaError | None) -> None:
-            if error is not None and task.retry and error.code not in _NOT_ACTIVE and key not in self._tasks:
+            if error is not None and task.retry and not self._ended and key not in self._tasks:
                 self.schedule(key, task.retry_backoff_ms, task.operation, retry_backoff_ms=task.retry_backoff_ms)
 
         self._submit(operation, done)

@@ -1,0 +1,100 @@
+"""Defects that are planted into the coordinator, to show that the simulation finds them.
+
+Each is a context manager: within it the broker has the defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ottla.coordinator.group.classic_group import ClassicGroup
+from ottla.coordinator.group.consumer_group import ConsumerGroup
+from ottla.coordinator.group.offsets import Offsets
+from ottla.coordinator.group.reconciliation import Reconciliation
+from ottla.coordinator.runtime.context import CoordinatorContext
+from ottla.coordinator.runtime.timer import CoordinatorTimer
+
+
+@contextmanager
+def acknowledged_before_append() -> Iterator[None]:
+    """Responses are sent when the operation has run, whatever becomes of its records."""
+    original = CoordinatorContext._add
+
+    def add(self: Any, replayed: Any, records: Any, operation: Any) -> None:
+        self._finish(operation, None)
+        operation.done = lambda response, error: None
+        operation.appended = None
+        original(self, replayed, records, operation)
+
+    with mock.patch.object(CoordinatorContext, "_add", add):
+        yield
+
+
+@contextmanager
+def generation_not_checked_on_commit() -> Iterator[None]:
+    """Whoever commits is let in."""
+    with (
+        mock.patch.object(ClassicGroup, "validate_offset_commit", return_value=None),
+        mock.patch.object(ConsumerGroup, "validate_offset_commit", return_value=None),
+        mock.patch.object(Offsets, "_validate_commit", return_value=None),
+    ):
+        yield
+
+
+@contextmanager
+def given_before_revocation() -> Iterator[None]:
+    """A partition goes to the next member at once, while the last one still has it."""
+    with mock.patch.object(Reconciliation, "_is_free", return_value=True):
+        yield
+
+
+@contextmanager
+def revocation_taken_for_granted() -> Iterator[None]:
+    """The next heartbeat counts as a confirmation, whatever it says."""
+    with mock.patch.object(Reconciliation, "_reports_any_of", return_value=False):
+        yield
+
+
+@contextmanager
+def sessions_never_expire() -> Iterator[None]:
+    """Members that died stay in their group."""
+    original = CoordinatorTimer.schedule
+
+    def schedule(self: Any, key: str, *arguments: Any, **options: Any) -> None:
+        if "session" not in key and not key.startswith("heartbeat-"):
+            original(self, key, *arguments, **options)
+
+    with mock.patch.object(CoordinatorTimer, "schedule", schedule):
+        yield
+
+
+@contextmanager
+def failed_append_not_reverted() -> Iterator[None]:
+    """After the disk refused a batch the state still has what was in it."""
+    original = CoordinatorContext._fail_batch
+
+    def fail_batch(self: Any, error: Any) -> None:
+        with mock.patch.object(type(self.registry), "revert_to", return_value=None):
+            original(self, error)
+
+    with mock.patch.object(CoordinatorContext, "_fail_batch", fail_batch):
+        yield
+
+
+@pytest.fixture(scope="session")
+def planted() -> SimpleNamespace:
+    """The defects above, since test modules can't import a conftest."""
+    return SimpleNamespace(
+        acknowledged_before_append=acknowledged_before_append,
+        generation_not_checked_on_commit=generation_not_checked_on_commit,
+        given_before_revocation=given_before_revocation,
+        revocation_taken_for_granted=revocation_taken_for_granted,
+        sessions_never_expire=sessions_never_expire,
+        failed_append_not_reverted=failed_append_not_reverted,
+    )
