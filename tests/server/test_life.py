@@ -166,8 +166,8 @@ def test_checkpoints_are_written_off_the_loop(
     threads: dict[str, threading.Thread] = {}
 
     def noting(disk: RealDisk, path: str, data: bytes) -> None:
-        threads[path.rpartition("/")[2]] = threading.current_thread()
         write(disk, path, data)
+        threads[path.rpartition("/")[2]] = threading.current_thread()
 
     with monkeypatch.context() as patch:
         patch.setattr(RealDisk, "write_atomic", noting)

@@ -63,7 +63,7 @@ class ConfigResourceType(IntEnum):
 
 
 class Importance(Enum):
-    """As in Kafka's documentation; orders the generated tables."""
+    """As in Kafka's documentation."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -74,7 +74,6 @@ class UpdateMode(Enum):
     """Whether and on which level a broker setting may change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 

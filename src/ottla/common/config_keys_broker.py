@@ -40,8 +40,9 @@ def _fixed(
     validator: Validator | None = None,
     *,
     importance: Importance = Importance.MEDIUM,
+    internal: bool = False,
 ) -> ConfigKey:
-    return ConfigKey(name, kind, default, doc, validator, importance, UpdateMode.READ_ONLY)
+    return ConfigKey(name, kind, default, doc, validator, importance, UpdateMode.READ_ONLY, internal=internal)
 
 
 def _dynamic(
@@ -549,6 +550,7 @@ _GROUPS = [
         600_000,
         "How often the topics that match the regular expressions of a group are looked for anew.",
         at_least(10_000),
+        internal=True,
     ),
     _fixed(
         "offset.metadata.max.bytes",

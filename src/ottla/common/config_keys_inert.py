@@ -110,7 +110,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "metadata.max.idle.interval.ms",
     ),
     ("the metadata log lives in the data directory", "metadata.log.dir"),
-    ("there is one data directory, whose failure ends the broker", "log.dir.failure.timeout.ms cordoned.log.dirs"),
+    (
+        "there is one data directory; when it fails, appends are refused and reads go on",
+        "log.dir.failure.timeout.ms cordoned.log.dirs",
+    ),
     (
         "there is no Java virtual machine to load classes",
         "alter.config.policy.class.name create.topic.policy.class.name",

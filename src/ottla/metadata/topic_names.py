@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.storage.names import METADATA_TOPIC
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+CLUSTER_METADATA_TOPIC = METADATA_TOPIC
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, "__transaction_state", "__share_group_state"})
 """Topics that Metadata marks as internal."""
@@ -34,7 +35,3 @@ def validate_topic_name(name: str) -> None:
 def collision_form(name: str) -> str:
     """Two topics whose forms are equal would share metric names, which know no dots: the second is refused."""
     return name.replace(".", "_")
-
-
-def has_collision_chars(name: str) -> bool:
-    return "." in name or "_" in name

@@ -29,8 +29,8 @@ from ottla.storage.flush import FlushDone
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.names import METADATA_TOPIC
 
-METADATA_TOPIC = "__cluster_metadata"
 DIRECTORY = f"{METADATA_TOPIC}-0"
 QUORUM_STATE = "quorum-state"
 

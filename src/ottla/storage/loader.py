@@ -1,11 +1,12 @@
 """Opening a partition's directory: trusting it after a clean stop, checking it after any other.
 
-After an unclean stop every segment from the recovery point on is walked batch by batch, CRC included, and cut at the
-first byte that is no valid batch (documents 001 and 004, Guarantees): a missing tail and a nonsense tail both end
-there. What follows in later segments is dropped. Each cut is logged with file and position.
+After an unclean stop every segment from that of the recovery point on is walked batch by batch, CRC included, and cut
+at the first byte that is no valid batch (documents 001 and 004, Guarantees): a missing tail and a nonsense tail both
+end there. What follows in later segments is dropped. Each cut is logged with file and position.
 
 Invariants:
-- What is before the recovery point was synced and is not read, except for producers without a usable snapshot.
+- Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
+  the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
 - Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
 - A message of format v0 or v1 is no damage: it is refused by name and never cut.

@@ -5,8 +5,8 @@ schedules; nothing here starts a timer.
 
 Invariants:
 - The directory is locked from `open` to `shutdown`, and belongs to one node of one cluster (`meta.properties`).
-- The clean marker `.kafka_cleanshutdown` stands only while nobody uses the directory: it is removed before the first
-  log is opened and written after the last one was closed durably.
+- The clean marker `.kafka_cleanshutdown` says that every log was closed durably: it is removed before the first of
+  them is opened and written after the last one was closed. The metadata log, opened earlier, is checked at each start.
 - A recovery point on disk is never higher than what is durable, and is rewritten before a truncated log grows again.
 - A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
   KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.

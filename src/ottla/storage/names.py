@@ -30,7 +30,6 @@ METADATA_TOPIC = "__cluster_metadata"
 """Its one partition's directory is the quorum's."""
 
 DELETE_DIR_SUFFIX = "-delete"
-FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 
 _OFFSET_DIGITS = 20

@@ -24,7 +24,6 @@ from ottla.record.batch import CONTROL_MASK, NO_SEQUENCE, TRANSACTIONAL_MASK, Ba
 from ottla.record.checksum import crc32c
 from ottla.storage.log_config import MAX_INT
 
-NO_PRODUCER_EPOCH = -1
 _REMEMBERED_BATCHES = 5
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")

@@ -25,6 +25,8 @@ from ottla.protocol.produce import (
     parse_produce,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.record.batch import ATTRIBUTES_POSITION, COMPRESSION_MASK, HEADER_SIZE, TRANSACTIONAL_MASK
+from ottla.record.compression import ZSTD
 from ottla.record.errors import InvalidRecord
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
@@ -44,11 +46,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_CURRENT_LEADER = 10
 
-_BATCH_HEADER_SIZE = 61
-_ATTRIBUTES_LOW_BYTE = 22
-_CODEC_MASK = 0x07
-_ZSTD = 4
-_TRANSACTIONAL = 0x10
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 
 BYTES_PER_JOB = 1024 * 1024
 """A request gives its thread of the pool to others after about as many decompressed bytes."""
@@ -141,12 +139,12 @@ def _check_batch_allowed(
     api_version: int, produce: ParsedProduceRequest, buffer: bytearray, start: int, stop: int
 ) -> None:
     """What depends on the request around a batch; the batch itself is storage's to check."""
-    if stop - start < _BATCH_HEADER_SIZE:
+    if stop - start < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one record batch for each partition")
     attributes = buffer[start + _ATTRIBUTES_LOW_BYTE]
-    if attributes & _TRANSACTIONAL or produce.transactional_id is not None:
+    if attributes & TRANSACTIONAL_MASK or produce.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker yet")
-    if attributes & _CODEC_MASK == _ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
+    if attributes & COMPRESSION_MASK == ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not know zstd (KIP-110)"
         )
@@ -268,7 +266,7 @@ class Preparation:
                 continue
             for position, (index, start, stop) in enumerate(partitions):
                 config = context.replicas.log_config(topic, index)
-                if config is None or stop - start < _BATCH_HEADER_SIZE:
+                if config is None or stop - start < HEADER_SIZE:
                     continue
                 if needs_decompression(buffer[start + _ATTRIBUTES_LOW_BYTE], config):
                     self.jobs.append(((row, position), start, stop, config))
