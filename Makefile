@@ -3,6 +3,8 @@
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
 #   make test                      unit, property, integration, fault and pipeline tests
 #   make check                     format, lint, types, import contracts; under a minute
+#   make sim [SEED=1]              one seed of the simulation: the broker, virtual time, faults
+#   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench                     measures, writes bench/results/
 #   make cluster                   reserved: three brokers on this machine (not built yet)
@@ -13,15 +15,17 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 INPUT  ?=
 ARGS   ?=
+SEED   ?= 1
+N      ?= 200
 
 # A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check compat bench cluster format clean
+.PHONY: help demo test check sim sim-many compat bench cluster format clean
 
 help:
-	@sed -n '3,8s/^#   //p' Makefile
+	@sed -n '3,10s/^#   //p' Makefile
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -55,6 +59,12 @@ check: $(VENV)/.check
 	$(BIN)/ruff check --no-cache
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+sim: $(VENV)/.base
+	$(BIN)/python -m ottla.sim --seed $(SEED) $(ARGS)
+
+sim-many: $(VENV)/.base
+	$(BIN)/python -m ottla.sim --seed $(SEED) --many $(N) $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)

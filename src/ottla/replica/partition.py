@@ -128,6 +128,9 @@ class Partition:
             if self.is_leader:
                 self.log.assign_leader_epoch(state.leader_epoch)
                 self.leader_epoch_start_offset = self.log.log_end_offset
+                if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+                    # A kill came before the fsync that is due; until that is made up for, nobody may rely on this.
+                    self._request_flush(self.log.log_end_offset)
             self._purgatory.touch(self.fetch_watch, force=True)
             self._purgatory.touch(self.produce_watch, force=True)
         self._maybe_advance_high_watermark()
