@@ -222,6 +222,8 @@ class BrokerConfig:
         entries = []
         for name in sorted(BROKER_CONFIGS):
             key = BROKER_CONFIGS[name]
+            if key.internal:
+                continue
             synonyms = self.synonyms(name)
             own = [synonym for synonym in synonyms if synonym.name == name]
             source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
