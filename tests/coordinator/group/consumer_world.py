@@ -34,6 +34,15 @@ CLIENT = RequestContext("client", "/127.0.0.1", 1)
 V0 = RequestContext("client", "/127.0.0.1", 0)
 
 
+STARTS_OVER = (
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    # Everybody was gone for so long that the group was deleted: clients end with an error, and are started again.
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
+
+
 class SeededRng:
     def __init__(self) -> None:
         self._random = Random(7)
@@ -77,6 +86,7 @@ class World:
     def __init__(self, topics: Mapping[str, int], config: GroupCoordinatorConfig | None = None) -> None:
         self.config = config or GroupCoordinatorConfig()
         self.time = VirtualTime()
+        self.rng = SeededRng()
         self.topics = dict(topics)
         self.racks: Sequence[str | None] = (None,)
         self.image = image_of(topics, 1)
@@ -96,7 +106,7 @@ class World:
                 config=lambda: self.config,
                 image=lambda: self.image,
                 clock=self.time,
-                rng=SeededRng(),
+                rng=self.rng,
                 registry=self.registry,
                 timer=self.timer,
             )
@@ -119,6 +129,7 @@ class World:
         """What the runtime does with a write operation."""
         result = operation()
         if not self.appends and result.records:
+            self.registry.revert_to(self.offset)
             if result.appended is not None:
                 result.appended(KafkaError(ErrorCode.NOT_COORDINATOR))
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -279,7 +290,7 @@ class Member:
     def failed(self, code: ErrorCode) -> None:
         self.error = code
         self.full = True
-        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        if code in STARTS_OVER:
             self.abandon()
 
     def abandon(self) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.classic_group import ClassicGroup
 from ottla.coordinator.group.classic_member import JoinReply, SyncReply
+from ottla.coordinator.group.classic_rebalance import Rebalance, Result, join_error
+from ottla.coordinator.group.consumer_classic_members import ClassicMembers
 from ottla.coordinator.group.consumer_describe import describe_consumer_group
 from ottla.coordinator.group.consumer_group import NO_ASSIGNMENT_EPOCH, ConsumerGroup, ResolvedRegex
 from ottla.coordinator.group.consumer_heartbeat import ConsumerHeartbeat, known_static_member
@@ -17,6 +20,7 @@ from ottla.coordinator.group.consumer_member import (
     removal_records,
     target_from_record,
 )
+from ottla.coordinator.group.consumer_migration import can_downgrade, check_upgrade, upgrade
 from ottla.coordinator.group.consumer_regexes import (
     RegexSubscriptions,
     group_epoch_record,
@@ -62,13 +66,17 @@ R = TypeVar("R")
 class ConsumerGroups:
     """The consumer groups of one shard."""
 
-    __slots__ = ("_context", "_heartbeat", "_known_topics", "_regexes", "_timers")
+    __slots__ = ("_classic", "_context", "_heartbeat", "_known_topics", "_regexes", "_timers")
 
-    def __init__(self, context: ShardContext) -> None:
+    def __init__(self, context: ShardContext, rebalance: Rebalance) -> None:
+        """`rebalance` is that of the classic groups, which a group that changes its protocol goes through."""
         self._context = context
         self._timers = ConsumerTimers(context, self._fence_member)
         self._regexes = RegexSubscriptions(context)
         self._heartbeat = ConsumerHeartbeat(context, self._find_group, self._regexes, self._timers)
+        self._classic = ClassicMembers(
+            context, self._heartbeat, self._regexes, self._timers, rebalance, self._leave_members
+        )
         self._known_topics: Mapping[str, object] = context.image.topics
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -108,11 +116,25 @@ class ConsumerGroups:
             if not create:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             return ConsumerGroup(self._context.registry, group_id)
-        if create and group.type is GroupType.CLASSIC and group.is_empty():
+        if create and group.is_empty():
             # Offsets survive: they belong to the group id. The tombstone's replay removes the classic group.
             records += group.tombstone_records()
             return ConsumerGroup(self._context.registry, group_id)
+        if create and isinstance(group, ClassicGroup):
+            return self._upgrade(group, records)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def _upgrade(self, group: ClassicGroup, records: list[GroupRecord]) -> ConsumerGroup:
+        check_upgrade(group, self._context.config)
+        upgraded = upgrade(group, self._context.registry, self._context.image, records)
+        for member in group:
+            # Whoever waits in the classic rebalance joins again, and finds a consumer group. Should this not be
+            # written, it finds the classic group as it was, whose timers mean nothing to the other one.
+            group.answer_join(member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+            member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)
+        for upgraded_member in upgraded.members.values():
+            self._schedule_session(group.group_id, upgraded_member)
+        return upgraded
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
@@ -122,81 +144,98 @@ class ConsumerGroups:
         group = self._find_group(request.group_id, False, [])
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
-            return self._fence_members(group, [group.member(request.member_id)], response)
+            return self._leave_members(group, [group.member(request.member_id)], response)
         existing = group.static_member(request.instance_id)
         member = known_static_member(existing, request.member_id, request.instance_id)
         if request.member_epoch != LEAVE_STATIC_MEMBER_EPOCH:
-            return self._fence_members(group, [member], response)
+            return self._leave_members(group, [member], response)
         return CoordinatorResult([member.left_for_a_while().assignment_record(group.group_id)], response)
 
+    def _leave_members(
+        self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R
+    ) -> CoordinatorResult[GroupRecord, R]:
+        """Members go because they said so. If that can't be written, their sessions go on, and end some time."""
+
+        def appended(error: KafkaError | None) -> None:
+            if error is not None:
+                for member in members:
+                    self._schedule_session(group.group_id, member)
+
+        return self._fence_members(group, members, response)._replace(appended=appended)
+
     def _fence_member(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[GroupRecord, None]:
+        """For timers, which try again when it fails."""
         return self._fence_members(group, [member], None)
 
     def _fence_members(
-        self, group: ConsumerGroup, members: list[ConsumerMember], response: R
+        self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R
     ) -> CoordinatorResult[GroupRecord, R]:
         """Remove members; their partitions come free with this, and the next heartbeat of anybody reassigns them."""
-        records: list[GroupRecord] = []
         group_id = group.group_id
+        if not members:
+            return CoordinatorResult((), response)
+        if can_downgrade(group, [member.member_id for member in members], self._context.config):
+            result = self._classic.downgrade(group, members, None, rebalance=True)
+            return CoordinatorResult(result.records, response, replay=result.replay)
+        records: list[GroupRecord] = []
         for member in members:
             records += removal_records(group_id, member.member_id)
         records += [regex_tombstone(group_id, regex) for regex in unused_regexes(group, members)]
         topics = group.subscribed_topics_after([(member, None) for member in members])
         topics_hash = metadata_hash(topics, self._context.image)
         records.append(group_epoch_record(group_id, group.group_epoch + 1, topics_hash))
-
-        def gone(error: KafkaError | None) -> None:
-            # Not before: where the append fails the members stay, and nothing but their timers would end them.
-            remaining = self._existing(group_id)
-            for member in members:
-                if error is None and (remaining is None or member.member_id not in remaining.members):
-                    self._timers.cancel_all(group_id, member.member_id)
-
-        return CoordinatorResult(records, response, appended=gone)
-
-    # -- life of the shard ---------------------------------------------------------------------------------------------
+        for member in members:
+            self._timers.cancel_all(group_id, member.member_id)
+        return CoordinatorResult(records, response)
 
     # -- members of consumer groups that speak the classic protocol (online migration) ---------------------------------
 
-    def classic_join(
-        self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply
-    ) -> CoordinatorResult[GroupRecord, None]:
+    def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
         """JoinGroup to a consumer group that is not empty."""
-        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return self._classic.join(self._live(request.group_id), request_context, request, reply)
 
-    def classic_sync(
-        self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply
-    ) -> CoordinatorResult[GroupRecord, None]:
+    def classic_sync(self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply) -> Result:
         """SyncGroup of a member of a consumer group."""
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return self._classic.sync(self._live(request.group_id), request, reply)
 
     def classic_heartbeat(
         self, request_context: RequestContext, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
         """Heartbeat of a member of a consumer group."""
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return self._classic.heartbeat(self._live(request.group_id), request)
 
     def classic_leave(
         self, request_context: RequestContext, request: LeaveGroupRequest
     ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
         """LeaveGroup of members of a consumer group."""
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return self._classic.leave(self._live(request.group_id), request)
+
+    def _live(self, group_id: str) -> ConsumerGroup:
+        group = self._existing(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
+        return group
+
+    # -- life of the shard ---------------------------------------------------------------------------------------------
 
     def loaded(self) -> None:
         """All records were replayed and this broker coordinates: every member gets a full session to come back."""
         self._known_topics = self._context.image.topics
-        session_timeout_ms = self._context.config.group_consumer_session_timeout_ms
         for group in self._context.groups.groups():
             if not isinstance(group, ConsumerGroup):
                 continue
             for member in group.members.values():
-                classic = member.classic
-                timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
-                self._timers.schedule_session(group.group_id, member.member_id, timeout_ms)
-                if classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._schedule_session(group.group_id, member)
+                if not member.uses_classic_protocol and member.state is MemberState.UNREVOKED_PARTITIONS:
                     self._timers.schedule_rebalance(
                         group.group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms
                     )
+
+    def _schedule_session(self, group_id: str, member: ConsumerMember) -> None:
+        timeout_ms = self._context.config.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._timers.schedule_session(group_id, member.member_id, timeout_ms)
 
     def unloaded(self) -> None:
         """This broker no longer coordinates: let go of everything that waits."""

@@ -12,6 +12,7 @@ comes with authorization).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 
 from ottla.coordinator.group.consumer_group import UNRESOLVED, ConsumerGroup, ResolvedRegex
@@ -54,7 +55,7 @@ def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
     return GroupRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def unused_regexes(group: ConsumerGroup, leaving: list[ConsumerMember]) -> list[str]:
+def unused_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[str]:
     """Regular expressions that nobody has once these members are gone."""
     counts = Counter(member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex)
     return sorted(regex for regex, count in counts.items() if group.regex_subscribers.get(regex, 0) <= count)

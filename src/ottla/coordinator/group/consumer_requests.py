@@ -22,12 +22,17 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 FIRST_VERSION_WITH_CLIENT_MADE_IDS = 1
 """From this version on the member makes its own id (KIP-1082)."""
 
+MAX_MEMBER_ID_BYTES = 32_767
+"""It is part of record keys, whose strings have 16-bit lengths."""
+
 
 def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
     """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
     has_id = request.member_epoch > JOIN_MEMBER_EPOCH or request.member_epoch == LEAVE_MEMBER_EPOCH
     if has_id or api_version >= FIRST_VERSION_WITH_CLIENT_MADE_IDS:
         _not_empty(request.member_id, "MemberId can't be empty.")
+    if len(request.member_id.encode()) > MAX_MEMBER_ID_BYTES:
+        raise _invalid(f"MemberId has more than {MAX_MEMBER_ID_BYTES} bytes.")
     _not_empty(request.group_id, "GroupId can't be empty.")
     _not_empty(request.instance_id, "InstanceId can't be empty.")
     _not_empty(request.rack_id, "RackId can't be empty.")

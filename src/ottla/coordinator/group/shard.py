@@ -44,7 +44,7 @@ class GroupCoordinatorShard:
     def __init__(self, context: ShardContext) -> None:
         self.context = context
         self.classic = ClassicGroups(context)
-        self.consumer = ConsumerGroups(context)
+        self.consumer = ConsumerGroups(context, self.classic.rebalance)
         self.offsets = Offsets(context, self.classic.rebalance)
         self._replays: dict[type, Callable[[Any, Any], None]] = {
             **self.classic.replays(),

@@ -17,8 +17,8 @@ import re2
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.consumer_group import ResolvedRegex
 
-MAX_PATTERN_CHARACTERS = 65_536
-"""A longer pattern is refused; names of topics have at most 249 characters."""
+MAX_PATTERN_BYTES = 32_767
+"""A longer pattern is refused: it is part of a record key, whose strings have 16-bit lengths."""
 
 MAX_PROGRAM_BYTES = 1 << 20
 """What the compiled pattern and its caches may take; an eighth of RE2's default. RE2 keeps the last 128 patterns."""
@@ -35,16 +35,17 @@ Matcher = Callable[[bytes], object]
 
 def compile_regex(pattern: str) -> Matcher:
     """A function that is true for names that match. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
-    if len(pattern) > MAX_PATTERN_CHARACTERS:
+    encoded = pattern.encode()
+    if len(encoded) > MAX_PATTERN_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex has {len(pattern)} characters, more than {MAX_PATTERN_CHARACTERS}.",
+            f"SubscribedTopicRegex has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}.",
         )
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_PROGRAM_BYTES
     try:
-        matcher: Matcher = re2.compile(pattern.encode(), options).fullmatch
+        matcher: Matcher = re2.compile(encoded, options).fullmatch
     except re2.error as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
