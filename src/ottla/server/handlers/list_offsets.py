@@ -43,6 +43,7 @@ _FIRST_VERSION_OF = {
 
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
+    context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     return Listing(context, request, message).proceed()
 
 
