@@ -51,7 +51,8 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
                 request, batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
             )
 
-        request.answer(build)
+        # Who is sent here asks at once: by then the partitions are open.
+        context.replicas.when_opened(lambda: request.answer(build))
 
     create_internal_topic(context, GROUP_METADATA_TOPIC, created)
     return None
