@@ -141,6 +141,7 @@ class World:
             self.log.pop(key, None)
             if value is not None:
                 self.log[key] = value
+        self._appended(0 if result.replay else len(result.records))
         if result.appended is not None:
             result.appended(None)
         return result.response
@@ -149,7 +150,10 @@ class World:
         record = decode_record(key, value)
         assert record is not None
         self.shard.replay(self.offset, record)
-        self.offset += 1
+        self._appended(1)
+
+    def _appended(self, records: int) -> None:
+        self.offset += records
         self.registry.snapshot(self.offset)
         self.registry.delete_up_to(self.offset)
 

@@ -304,11 +304,15 @@ class Setup:
         self.runtime.schedule_write(partition, lambda shard: result, outcome)
         return outcome
 
-    def committed(self, partition: int = 0) -> dict[str, int]:
-        """What a read sees."""
+    def read(self, partition: int = 0) -> Outcome:
+        """A read of everything."""
         outcome = Outcome()
         self.runtime.schedule_read(partition, lambda shard, offset: dict(shard.numbers.items_at(offset)), outcome)
-        found: dict[str, int] = outcome.response
+        return outcome
+
+    def committed(self, partition: int = 0) -> dict[str, int]:
+        """What a read sees."""
+        found: dict[str, int] = self.read(partition).response
         return found
 
     def store(self, *batches: list[Put], partition: int = 0, compression: str = "none", **options: Any) -> None:

@@ -72,7 +72,8 @@ def test_a_log_with_gaps(setup: Setup) -> None:
     setup.lead()
     assert setup.shard().offsets == [0, 3]
     assert setup.shard().numbers == {"a": 1, "d": 4}
-    assert setup.committed() == {"a": 1}
+    setup.log.commit(0, 4)
+    assert setup.committed() == {"a": 1, "d": 4}
 
 
 def test_an_empty_log_needs_no_read(setup: Setup) -> None:
@@ -139,16 +140,17 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
 
 
 def test_what_is_above_the_high_watermark_is_loaded_and_not_committed(setup: Setup) -> None:
+    """It may have been acknowledged by the coordinator before this one: nobody reads past it meanwhile."""
     setup.log.commits = False
     setup.store([Put("a", 1)], [Put("a", 2)], [Put("a", 3)])
     setup.log.high_watermark[0] = 1
     setup.lead()
     assert setup.shard().numbers == {"a": 3}
-    assert setup.committed() == {"a": 1}
+    assert setup.read().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     outcome = setup.write()
     assert outcome.pending
     setup.log.commit(0, 2)
-    assert setup.committed() == {"a": 2}
+    assert setup.read().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert outcome.pending
     setup.log.commit(0, 3)
     assert setup.committed() == {"a": 3}

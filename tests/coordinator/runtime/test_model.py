@@ -33,6 +33,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.setup.log.commits = commits
         self.setup.log.batch_bytes = batch_bytes
         self.leader_epoch = 0
+        self.readable_from = 0
         self.number = 0
         self.waiting: list[tuple[Outcome, list[int]]] = []
         self.acknowledged: set[int] = set()
@@ -118,6 +119,7 @@ class RuntimeModel(RuleBasedStateMachine):
     @rule()
     def elect(self) -> None:
         self.leader_epoch += 1
+        self.readable_from = self.setup.log.end[0]
         self.setup.log.leader_epoch[0] = self.leader_epoch
         self.setup.runtime.become_leader(0, self.leader_epoch)
 
@@ -186,6 +188,10 @@ class RuntimeModel(RuleBasedStateMachine):
         pending = self.setup.runtime.pending_records()
         if not pending:
             assert self.setup.shard().numbers == state_of(log.records(0))
+        if log.high_watermark[0] < self.readable_from:
+            # Acknowledged by an earlier leader, perhaps, and not committed yet as far as this one knows.
+            assert self.setup.read().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return
         ends = [0, *log.ends(0)]
         readable = max(end for end in ends if end <= log.high_watermark[0])
         assert self.setup.committed() == state_of(log.records(0, readable))

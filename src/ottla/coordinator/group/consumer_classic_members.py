@@ -8,11 +8,13 @@ waits for came free. Nobody waits for anybody, so JoinGroup and SyncGroup are an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.classic_join import MEMBER_ID_REQUIRED_VERSION
 from ottla.coordinator.group.classic_member import JoinReply, SyncReply, request_protocols
 from ottla.coordinator.group.classic_rebalance import Rebalance, Result, join_error
@@ -38,6 +40,8 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
 
 R_co = TypeVar("R_co")
 
@@ -201,6 +205,9 @@ class ClassicMembers:
         for member_id in group.members:
             self._timers.cancel_all(group.group_id, member_id)
         self._context.groups.put(classic)
+        logger.info(
+            "group %s with %d members becomes a classic group", group.group_id, len(classic.members), extra=RATE_LIMITED
+        )
         for member in classic:
             self._rebalance.restart_session(classic, member)
         if rebalance:

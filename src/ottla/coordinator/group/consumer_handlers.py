@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.classic_group import ClassicGroup
 from ottla.coordinator.group.classic_member import JoinReply, SyncReply
 from ottla.coordinator.group.classic_rebalance import Rebalance, Result, join_error
@@ -59,6 +61,8 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from ottla.protocol.messages.join_group import JoinGroupRequest
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -134,6 +138,9 @@ class ConsumerGroups:
             member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)
         for upgraded_member in upgraded.members.values():
             self._schedule_session(group.group_id, upgraded_member)
+        logger.info(
+            "group %s with %d members becomes a consumer group", group.group_id, len(group.members), extra=RATE_LIMITED
+        )
         return upgraded
 
     # -- leaving -------------------------------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ replayed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.assignor import Assignment
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_member import (
@@ -39,6 +41,8 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from ottla.protocol.messages.coordinator_records import ConsumerGroupPartitionMetadataKey
+
+logger = logging.getLogger(__name__)
 
 FindGroup = Callable[[str, bool, list[GroupRecord]], ConsumerGroup]
 """(group id, whether to make it, records of making it): raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -224,6 +228,9 @@ class ConsumerHeartbeat:
                 self._context.clock.time_ms,
             )
             change.records += target.records
+            logger.info(
+                "computed a target assignment of group %s for epoch %d", group.group_id, group_epoch, extra=RATE_LIMITED
+            )
             return group_epoch, target.of_member
         return group.assignment_epoch, group.target(change.after.member_id, change.after.instance_id)
 

@@ -6,13 +6,17 @@ the classic protocol in a consumer group must send JoinGroup or SyncGroup after 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_member import ConsumerMember
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
+
+logger = logging.getLogger(__name__)
 
 Fence = Callable[[ConsumerGroup, ConsumerMember], CoordinatorResult[GroupRecord, None]]
 """Removes a member from its group."""
@@ -29,16 +33,18 @@ class ConsumerTimers:
 
     def schedule_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """Anew with every heartbeat."""
-        self._schedule("session", group_id, member_id, timeout_ms)
+        self._schedule("session", "was not heard of", group_id, member_id, timeout_ms)
 
     def schedule_sync(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """From the response to a JoinGroup on."""
-        self._schedule("sync", group_id, member_id, timeout_ms)
+        self._schedule("sync", "did not ask for its assignment", group_id, member_id, timeout_ms)
 
     def schedule_join_if_absent(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """From the first REBALANCE_IN_PROGRESS on."""
         self._context.timer.schedule_if_absent(
-            _key("join", group_id, member_id), timeout_ms, lambda: self._fence_member(group_id, member_id, None)
+            _key("join", group_id, member_id),
+            timeout_ms,
+            lambda: self._fence_member("did not join again", group_id, member_id, None),
         )
 
     def schedule_rebalance(self, group_id: str, member_id: str, member_epoch: int, timeout_ms: int) -> None:
@@ -46,7 +52,7 @@ class ConsumerTimers:
         self._context.timer.schedule(
             _key("rebalance", group_id, member_id),
             max(0, timeout_ms),
-            lambda: self._fence_member(group_id, member_id, member_epoch),
+            lambda: self._fence_member("did not give up its partitions", group_id, member_id, member_epoch),
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
@@ -58,22 +64,20 @@ class ConsumerTimers:
     def cancel_sync(self, group_id: str, member_id: str) -> None:
         self._context.timer.cancel(_key("sync", group_id, member_id))
 
-    def is_join_scheduled(self, group_id: str, member_id: str) -> bool:
-        """Whether the member was told to join again."""
-        return self._context.timer.is_scheduled(_key("join", group_id, member_id))
-
     def cancel_all(self, group_id: str, member_id: str) -> None:
         """The member goes."""
         for kind in ("session", "rebalance", "join", "sync"):
             self._context.timer.cancel(_key(kind, group_id, member_id))
 
-    def _schedule(self, kind: str, group_id: str, member_id: str, timeout_ms: int) -> None:
+    def _schedule(self, kind: str, failing: str, group_id: str, member_id: str, timeout_ms: int) -> None:
         self._context.timer.schedule(
-            _key(kind, group_id, member_id), timeout_ms, lambda: self._fence_member(group_id, member_id, None)
+            _key(kind, group_id, member_id),
+            timeout_ms,
+            lambda: self._fence_member(failing, group_id, member_id, None),
         )
 
     def _fence_member(
-        self, group_id: str, member_id: str, member_epoch: int | None
+        self, failing: str, group_id: str, member_id: str, member_epoch: int | None
     ) -> CoordinatorResult[GroupRecord, None]:
         group = self._context.groups.find(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -81,6 +85,7 @@ class ConsumerTimers:
         member = group.members.get(member_id)
         if member is None or (member_epoch is not None and member.member_epoch != member_epoch):
             return EMPTY_RESULT
+        logger.info("member %s of group %s %s in time and is removed", member_id, group_id, failing, extra=RATE_LIMITED)
         return self._fence(group, member)
 
 

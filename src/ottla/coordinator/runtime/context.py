@@ -72,6 +72,7 @@ class CoordinatorContext(Generic[S]):
         "_high_watermark",
         "_parked",
         "_parts",
+        "_readable_from",
         "_reload",
         "_running",
         "_shard",
@@ -96,6 +97,7 @@ class CoordinatorContext(Generic[S]):
         self.last_written_offset = 0
         self.last_committed_offset = 0
         self._high_watermark = 0
+        self._readable_from = 0
         self._batch: OpenBatch | None = None
         self._parked: deque[ParkedBatch] = deque()
         self._waiting: deque[tuple[Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
@@ -133,7 +135,7 @@ class CoordinatorContext(Generic[S]):
         """Everything below `end_offset` was replayed, with snapshots from the high watermark on."""
         self.registry.snapshot(end_offset)
         self._high_watermark = max(self._high_watermark, high_watermark)
-        self.last_written_offset = end_offset
+        self.last_written_offset = self._readable_from = end_offset
         committed = self.registry.floor(min(self._high_watermark, end_offset))
         self.last_committed_offset = self.registry.offsets()[0] if committed is None else committed
         self.registry.delete_up_to(self.last_committed_offset)
@@ -177,8 +179,14 @@ class CoordinatorContext(Generic[S]):
     # --- operations --------------------------------------------------------------------------------------------------
 
     def read(self, operation: Callable[[S, int], T], done: Callable[[T | None, KafkaError | None], None]) -> None:
-        """Run `operation(shard, last committed offset)` now."""
+        """Run `operation(shard, last committed offset)` now.
+
+        COORDINATOR_LOAD_IN_PROGRESS until the high watermark has reached what was loaded: before that, a read would
+        miss what the coordinator before this one acknowledged (as KIP-207 has it for ListOffsets).
+        """
         code = REFUSALS.get(self.state)
+        if code is None and self._high_watermark < self._readable_from:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if code is not None:
             self._call(done, None, KafkaError(code))
             return
