@@ -140,7 +140,9 @@ class TestElsewhere:
         talk.coordinator.heartbeat(talk.context("heartbeat", 4), request, beat)
         assert beat.error == ErrorCode.NONE
         synced: Answer[object] = Answer()
-        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=leader)
+        sync = SyncGroupRequest(
+            group_id="g", generation_id=1, member_id=leader, protocol_type="consumer", protocol_name="range"
+        )
         talk.coordinator.sync_group(talk.context("sync", 5), sync, synced)
         assert synced.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         listed: Answer[object] = Answer()

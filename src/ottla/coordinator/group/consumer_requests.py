@@ -39,7 +39,7 @@ def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int,
     if request.member_epoch == JOIN_MEMBER_EPOCH:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
-        if request.topic_partitions:
+        if request.topic_partitions is None or request.topic_partitions:
             raise _invalid("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")

@@ -49,6 +49,7 @@ MAX_STORED_STRING_BYTES = 32_767
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+FIRST_SYNC_WITH_PROTOCOL = 5
 LAST_VERSION_WITH_ONE_LEAVING = 2
 
 
@@ -122,6 +123,9 @@ class GroupCoordinator:
 
         reply = Reply(done)
         try:
+            named = request.protocol_type is not None and request.protocol_name is not None
+            if context.api_version >= FIRST_SYNC_WITH_PROTOCOL and not named:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # KIP-559
             partition = self._partition(request.group_id)
         except KafkaError as error:
             finished(None, error)

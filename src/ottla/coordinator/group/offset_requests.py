@@ -43,6 +43,8 @@ FIRST_FETCH_OF_GROUPS = 8
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 NO_OFFSET = -1
 
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
@@ -55,6 +57,8 @@ class CommitPlan(NamedTuple):
     """Topics that exist, with name and id."""
     refused: dict[int, ErrorCode]
     """By position in the request."""
+    missing: dict[int, list[int]]
+    """Numbers of partitions that an existing topic does not have, by the topic's position in the request."""
 
     def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> OffsetCommitResponse:
         """The shard's answer, or its error for every partition, and what was refused."""
@@ -64,14 +68,19 @@ class CommitPlan(NamedTuple):
         for index, topic in enumerate(self.request.topics):
             refusal = self.refused.get(index)
             if refusal is None and response is not None:
-                topics.append(next(answered))
+                answer = next(answered)
+                answer.partitions.extend(
+                    OffsetCommitResponsePartition(partition_index=number, error_code=_UNKNOWN)
+                    for number in self.missing.get(index, ())
+                )
+                topics.append(answer)
             else:
                 topics.append(_commit_failed(topic, code if refusal is None else refusal))
         return OffsetCommitResponse(topics=topics)
 
 
 def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: MetadataImage) -> CommitPlan:
-    """Resolve the topics of a commit: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION for those that don't exist."""
+    """Resolve topics and partitions of a commit; unknown ones get UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     accepted = OffsetCommitRequest(
         group_id=request.group_id,
@@ -81,15 +90,21 @@ def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: Me
         retention_time_ms=request.retention_time_ms,
     )
     refused: dict[int, ErrorCode] = {}
+    missing: dict[int, list[int]] = {}
     for index, topic in enumerate(request.topics):
         found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
         if found is None:
-            refused[index] = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused[index] = ErrorCode.UNKNOWN_TOPIC_ID if by_id else _UNKNOWN
             continue
-        accepted.topics.append(
-            OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=topic.partitions)
-        )
-    return CommitPlan(request, accepted, refused)
+        known = [partition for partition in topic.partitions if partition.partition_index in found.partitions]
+        if topic.partitions and not known:
+            refused[index] = _UNKNOWN
+            continue
+        if len(known) < len(topic.partitions):
+            numbers = [partition.partition_index for partition in topic.partitions]
+            missing[index] = [number for number in numbers if number not in found.partitions]
+        accepted.topics.append(OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=known))
+    return CommitPlan(request, accepted, refused, missing)
 
 
 def _commit_failed(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
