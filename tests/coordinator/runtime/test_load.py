@@ -185,6 +185,14 @@ def test_a_failed_read_is_tried_again(setup: Setup) -> None:
     assert len(setup.defects) == 2
 
 
+def test_a_topic_that_goes_while_it_is_loaded_is_no_defect(setup: Setup) -> None:
+    setup.store([Put("a", 1)])
+    setup.log.read_failures.append(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    setup.lead()
+    assert setup.runtime.state(0) is CoordinatorState.FAILED
+    assert setup.defects == []
+
+
 @pytest.mark.parametrize("damage", ["crc", "poison", "no key"])
 def test_damage_fails_one_partition_and_no_other(setup: Setup, damage: str) -> None:
     setup.store([Put("a", 1)], [Put("poison" if damage == "poison" else "b", 2)])

@@ -17,6 +17,7 @@ _COMMIT_TIMESTAMP_POSITION = 12
 
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
+MAX_TIMESTAMP = 2**63 - 1
 
 
 class CommittedOffset(NamedTuple):

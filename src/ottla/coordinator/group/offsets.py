@@ -16,7 +16,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.coordinator.group.classic_group import PREPARING_REBALANCE, STABLE, ClassicGroup
 from ottla.coordinator.group.classic_rebalance import Rebalance
-from ottla.coordinator.group.committed_offset import NO_TIMESTAMP, is_expired, pack, unpack
+from ottla.coordinator.group.committed_offset import MAX_TIMESTAMP, NO_TIMESTAMP, is_expired, pack, unpack
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, PartitionCheck
 from ottla.coordinator.group.records import GroupRecord
@@ -123,7 +123,7 @@ class Offsets:
         check = self._validate_commit(request_context, request)
         now_ms = self._context.clock.time_ms()
         retention_ms = request.retention_time_ms
-        expire_timestamp = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+        expire_timestamp = NO_TIMESTAMP if retention_ms == NO_RETENTION else min(now_ms + retention_ms, MAX_TIMESTAMP)
         max_metadata = self._context.config.offset_metadata_max_bytes
         records = []
         response = OffsetCommitResponse()

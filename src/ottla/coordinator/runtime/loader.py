@@ -36,6 +36,8 @@ RECORDS_PER_LOOK = 16
 READ_BYTES = 1024 * 1024
 """Of the file in one read."""
 
+_GONE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
 RETRY_BACKOFF_S = 1.0
 MAX_RETRY_BACKOFF_S = 60.0
 
@@ -220,8 +222,8 @@ class Loader:
     def _failed(self, load: _Load, error: Exception) -> None:
         context = load.context
         self._parts.statistics.load_failures += 1
-        if not isinstance(error, KafkaError) or error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            # Otherwise leadership has just gone, and the runtime is about to hear of it.
+        if not isinstance(error, KafkaError) or error.code not in _GONE:
+            # Otherwise leadership or the whole topic has just gone, and the runtime is about to hear of it.
             self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
         context.fail()
         backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)
