@@ -370,7 +370,7 @@ class TestExpiry:
         assert talk.offsets() == {("t", 0): 5}
 
     def test_the_longest_retention(self, talk: Conversation) -> None:
-        assert talk.commit({("t", 0): 5}, retention_ms=2**63 - 1, version=4).error == ErrorCode.NONE
+        assert talk.commit_code(5, retention_ms=2**63 - 1, version=4) == ErrorCode.NONE
 
     def test_a_retention_that_the_client_asked_for(self, talk: Conversation) -> None:
         talk.commit({("t", 0): 5}, retention_ms=60_000, version=4)
