@@ -44,6 +44,14 @@ def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
     assert len(runs) == 3
 
 
+@pytest.mark.parametrize(("initial_delay_ms", "first_s"), [(0, 0), (30_000, 30), (900_000, 300)])
+def test_the_first_run_comes_after_the_shorter_of_delay_and_interval(initial_delay_ms: int, first_s: float) -> None:
+    timers = Timers()
+    steps = PeriodicSteps(timers, Failures(SystemClock()))
+    steps.add("step", 300_000, lambda: None, initial_delay_ms=initial_delay_ms)
+    assert [timers.run() for _ in range(3)] == [first_s, 300, 300]
+
+
 @pytest.mark.parametrize(
     "error", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), OSError(5, "broken"), ValueError("defect")]
 )

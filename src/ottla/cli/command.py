@@ -113,6 +113,11 @@ def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tupl
     return settings
 
 
+def megabytes(size_bytes: int) -> str:
+    """Decimal megabytes with one digit."""
+    return f"{size_bytes / 1e6:,.1f} MB"
+
+
 def open_cluster(bootstrap_server: str, timeout_s: float = 30.0) -> Cluster:
     """A client of the cluster, for a `with` statement."""
     return Cluster(bootstrap_server, client_id=CLIENT_ID, timeout_s=timeout_s)

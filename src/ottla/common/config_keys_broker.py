@@ -169,6 +169,13 @@ _LOG_FIXED = [
         importance=Importance.HIGH,
     ),
     _fixed(
+        "log.initial.task.delay.ms",
+        ConfigType.LONG,
+        30_000,
+        "How long after the start logs are looked at for the first time, where the check interval is longer.",
+        at_least(0),
+    ),
+    _fixed(
         "log.retention.check.interval.ms",
         ConfigType.LONG,
         300_000,

@@ -19,6 +19,7 @@ from ottla.cli.command import (
     bootstrap_option,
     complete_topic,
     json_option,
+    megabytes,
     print_json,
     print_table,
     settings_option,
@@ -191,11 +192,6 @@ def summary_text(summary: LoadSummary) -> str:
     if summary.skipped_offsets:
         text += f" {summary.skipped_offsets:,} offsets were skipped."
     return text
-
-
-def megabytes(size_bytes: int) -> str:
-    """Decimal megabytes with one digit."""
-    return f"{size_bytes / 1e6:,.1f} MB"
 
 
 @pipeline.command(

@@ -23,6 +23,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ottla.cli.command import megabytes
 from ottla.client.cluster import Cluster
 from ottla.common.errors import InvariantError, OperatorError, OttlaError
 from ottla.pipeline.events import page_views
@@ -213,11 +214,6 @@ def _timed(steps: list[Step], name: str, what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     steps.append(Step(name, time.monotonic() - started, what=what))
-
-
-def megabytes(size_bytes: int) -> str:
-    """Decimal megabytes with one digit."""
-    return f"{size_bytes / 1e6:,.1f} MB"
 
 
 def _print_table(console: Console, title: str, table: Table) -> None:

@@ -26,12 +26,16 @@ class PeriodicSteps:
         self._failures = failures
         self._timers: dict[str, TimerHandle] = {}
 
-    def add(self, name: str, interval_ms: int, step: Callable[[], object]) -> None:
+    def add(
+        self, name: str, interval_ms: int, step: Callable[[], object], *, initial_delay_ms: int | None = None
+    ) -> None:
         """Run `step` every `interval_ms`, `MIN_INTERVAL_MS` at least, for the first time after that long.
 
-        `name` is unique and shows in the log.
+        With `initial_delay_ms`, where that is shorter, for the first time after it. `name` is unique and shows in the
+        log.
         """
         interval_s = max(interval_ms, MIN_INTERVAL_MS) / 1000
+        first_s = interval_s if initial_delay_ms is None else min(interval_s, initial_delay_ms / 1000)
 
         def run() -> None:
             self._timers[name] = self._scheduler.call_later(interval_s, run)
@@ -44,7 +48,7 @@ class PeriodicSteps:
             except Exception as error:
                 self._failures(name, error)
 
-        self._timers[name] = self._scheduler.call_later(interval_s, run)
+        self._timers[name] = self._scheduler.call_later(first_s, run)
 
     def stop(self) -> None:
         """Nothing runs any more."""

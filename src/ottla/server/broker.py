@@ -251,7 +251,12 @@ class Broker:
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         add = self._steps.add
-        add("log retention", config.get_int("log.retention.check.interval.ms"), self._logs.run_retention)
+        add(
+            "log retention",
+            config.get_int("log.retention.check.interval.ms"),
+            self._logs.run_retention,
+            initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
+        )
         add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._pool))
         add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
         add("recovery point checkpoint", recovery_interval_ms, self._checkpoint_recovery_points)
