@@ -1,0 +1,126 @@
+"""What a workload gives: cells, each one measurement on one peer, and the figures that it returns.
+
+A workload is a module of `bench/workloads/` with a function `cells()`. Nothing else registers it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import workloads
+
+from harness.peers import Server
+from harness.processes import Usage
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with its unit; `yardstick` marks those that the table, the plots and the comparison show as ratios."""
+
+    name: str
+    value: float
+    unit: str
+    better: Literal["less", "more", "neither"] = "less"
+    yardstick: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How long and how often; a cell names the profiles that it belongs to."""
+
+    name: str
+    seconds: float
+    """Measured time of a run: at least so long."""
+    warm_up_s: float
+    """Load before that, which is not counted; the JVM compiles meanwhile."""
+    rounds: int
+    results: str
+    """Folder under bench/results; full and subset share one, as their cells are the same."""
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("full", seconds=10, warm_up_s=5, rounds=3, results="measured"),
+        Profile("subset", seconds=10, warm_up_s=5, rounds=3, results="measured"),
+        Profile("quick", seconds=2, warm_up_s=1, rounds=1, results="quick"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The cell's place in a plot of cost against size, both logarithmic: a line, and a point on it."""
+
+    plot: str
+    line: str
+    x: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement. `run` gets a started peer (one that does not run yet when `started` is false), removed after it.
+
+    `name` is what `--only` matches: workload/parameter/parameter. `settings` are broker settings by their Kafka
+    names, given to every peer alike. `shape` names the OpenMessaging Benchmark workload that the cell follows.
+    """
+
+    name: str
+    run: Callable[[Server, Profile], Sequence[Figure]]
+    profiles: frozenset[str] = frozenset({"full"})
+    peers: Sequence[str] = ("ottla", "kafka")
+    settings: Mapping[str, object] = field(default_factory=dict)
+    started: bool = True
+    axis: Axis | None = None
+    shape: str = ""
+
+
+def all_cells() -> list[Cell]:
+    """The cells of every module in `workloads`, by name of the module."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(workloads.__path__))
+    found = [cell for name in modules for cell in importlib.import_module(f"workloads.{name}").cells()]
+    if len({cell.name for cell in found}) != len(found):
+        raise ValueError("two cells have one name")
+    return found
+
+
+def chosen(cells: Sequence[Cell], profile: str, only: Sequence[str]) -> list[Cell]:
+    """The cells of a profile; with patterns those that match one, of whatever profile."""
+    if only:
+        return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in only)]
+    return [cell for cell in cells if profile in cell.profiles]
+
+
+def cpu_figures(used: Usage, *, payload_bytes: int = 0, records: int = 0, requests: int = 0) -> list[Figure]:
+    """Broker CPU of a window by payload (a GB is 10^9 bytes), million records and million requests, and the rates."""
+    figures = []
+    for count, scale, unit in ((payload_bytes, 1e9, "GB"), (records, 1e6, "M records"), (requests, 1e6, "M requests")):
+        if count:
+            figures.append(Figure(f"broker CPU per {unit}", used.cpu_s / count * scale, f"s/{unit}", yardstick=True))
+            figures.append(Figure(f"{unit} per second", count / scale / used.seconds, f"{unit}/s", better="more"))
+    system_share = used.system_s / used.cpu_s if used.cpu_s else 0.0
+    figures.append(Figure("broker cores used", used.cpu_s / used.seconds, "cores", better="neither"))
+    figures.append(Figure("system share of CPU", system_share, "", better="neither"))
+    return figures
+
+
+def memory_figures(server: Server) -> list[Figure]:
+    """Resident memory now and at its peak."""
+    return [
+        Figure("memory", server.memory_mb(), "MiB"),
+        Figure("peak memory", server.peak_memory_mb(), "MiB", yardstick=True),
+    ]
+
+
+def quantile_figures(name: str, quantiles_s: Mapping[float, float]) -> list[Figure]:
+    """Latencies, such as {0.5: 0.0001, 0.99: 0.0004}, in microseconds."""
+    return [
+        Figure(f"{name} p{quantile * 100:g}", seconds * 1e6, "us", yardstick=True)
+        for quantile, seconds in quantiles_s.items()
+    ]

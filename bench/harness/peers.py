@@ -1,0 +1,246 @@
+"""The servers that are measured: how each one starts, stops, and what it has used.
+
+A peer is started on a fresh directory on the same file system, one at a time, kept to the declared CPUs, and read from
+/proc. To add one: a subclass of `Server` with a `command`, and its name in `PEERS` (see README.md).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar
+
+from harness.processes import Usage, memory_mb, pinned, usage
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS = ROOT / ".cache" / "compat" / "java-lib"
+START_TIMEOUT_S = 600.0  # an unclean restart of 10 GB is a start too
+STOP_TIMEOUT_S = 120.0
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def default_cpus() -> tuple[frozenset[int], frozenset[int]]:
+    """CPUs of the broker and of the load: halves of the machine; with fewer than four both share them all."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 4:
+        return frozenset(cpus), frozenset(cpus)
+    half = len(cpus) // 2
+    return frozenset(cpus[:half]), frozenset(cpus[half:])
+
+
+@dataclass
+class Server:
+    """One server process on a temporary directory; as a context manager it is started, and gone afterwards."""
+
+    name: str
+    settings: dict[str, object] = field(default_factory=dict)
+    """Broker settings by their Kafka names, beyond the defaults."""
+    port: int = field(default_factory=free_port)
+    home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ottla-bench-")))
+    cpus: frozenset[int] = field(default_factory=lambda: default_cpus()[0])
+    process: subprocess.Popen[bytes] | None = None
+    protocol: ClassVar[str] = "kafka"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise RuntimeError("the server is not running")
+        return self.process.pid
+
+    @property
+    def data(self) -> Path:
+        """Where the server keeps its data; partition 0 of topic t of a Kafka peer is `data/t-0`."""
+        return self.home / "data"
+
+    def prepare(self) -> None:
+        """What is done once for a fresh directory before the first start, such as formatting it."""
+
+    def command(self) -> Sequence[str]:
+        """The command line."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def start(self) -> float:
+        """Start on what the directory holds; seconds from the start of the process to its first answer."""
+        command = pinned(self.command(), self.cpus)
+        with (self.home / "server.log").open("ab") as log:
+            started = time.perf_counter()
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=self.home, env=self.environment()
+            )
+        deadline = started + START_TIMEOUT_S
+        while not self.answers():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"{self.name}: no answer within {START_TIMEOUT_S:.0f} s")
+            time.sleep(0.001)
+        return time.perf_counter() - started
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the process, cleanly or with SIGKILL; the directory stays."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+        self.process = None
+
+    def restart(self) -> float:
+        """A clean stop and a start on the same data; returns when (perf_counter) the new process was started."""
+        self.stop()
+        seconds = self.start()
+        return time.perf_counter() - seconds
+
+    def answers(self) -> bool:
+        """One ApiVersions request on a connection of its own is answered."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                connection.sendall(API_VERSIONS)
+                return len(connection.recv(4, socket.MSG_WAITALL)) == 4
+        except OSError:
+            return False
+
+    def last_words(self) -> str:
+        return (self.home / "server.log").read_text(errors="replace")[-500:]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def __enter__(self) -> Server:
+        try:
+            self.prepare()
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self.remove()
+
+    def usage(self) -> Usage:
+        """CPU seconds of all threads and children so far, with the moment; subtract two for a window."""
+        return usage(self.pid)
+
+    def cpu_seconds(self) -> float:
+        return self.usage().cpu_s
+
+    def memory_mb(self) -> float:
+        """Resident set now."""
+        return memory_mb(self.pid)
+
+    def peak_memory_mb(self) -> float:
+        """Largest resident set since the process was started."""
+        return memory_mb(self.pid, "VmHWM")
+
+
+@dataclass
+class Ottla(Server):
+    """A checkout of Ottla, or a folder that it was installed to; this checkout unless told."""
+
+    source: Path = ROOT / "src"
+
+    def command(self) -> Sequence[str]:
+        command = [sys.executable, "-m", "ottla", "start", "--data-dir", str(self.data)]
+        command += ["--port", str(self.port), "--log-level", "warning"]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "PYTHONPATH": str(self.source)}
+
+
+@dataclass
+class Kafka(Server):
+    """Apache Kafka in KRaft combined mode, with the JVM settings of its own start script."""
+
+    JAVA: ClassVar[Sequence[str]] = (
+        *("java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+        *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+        *("-Djava.awt.headless=true", "-cp", f"{JARS}/*"),
+    )
+
+    @property
+    def properties(self) -> Path:
+        return self.home / "server.properties"
+
+    def prepare(self) -> None:
+        if not JARS.exists():
+            raise RuntimeError("Apache Kafka's jars are missing; fetch them with: make compat")
+        controller = free_port()
+        self.properties.write_text(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}\n"
+            f"log.dirs={self.data}\noffsets.topic.replication.factor=1\n"
+            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+            + "".join(f"{name}={value}\n" for name, value in self.settings.items())
+        )
+        storage = ["kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(self.properties)]
+        subprocess.run([*self.JAVA, *storage], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def command(self) -> Sequence[str]:
+        return [*self.JAVA, "kafka.Kafka", str(self.properties)]
+
+
+@dataclass
+class Nats(Server):
+    """NATS with JetStream, file storage, its own defaults (nats-server of Debian)."""
+
+    protocol: ClassVar[str] = "nats"
+
+    def command(self) -> Sequence[str]:
+        return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "--jetstream", "--store_dir", str(self.data)]
+
+    def answers(self) -> bool:
+        """INFO comes and a PING is answered."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+                answer = b""
+                while b"PONG" not in answer:
+                    more = connection.recv(4096)
+                    if not more:
+                        return False
+                    answer += more
+                return True
+        except OSError:
+            return False
+
+
+PEERS: dict[str, type[Server]] = {"ottla": Ottla, "kafka": Kafka, "nats": Nats}

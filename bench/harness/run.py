@@ -1,0 +1,99 @@
+"""The runner: every cell in alternation (A B A B) for so many rounds, one JSON file a run, what is there is skipped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.cells import Cell, Figure, Profile
+from harness.peers import PEERS, Server
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to run and where to keep it."""
+
+    cells: Sequence[Cell]
+    peers: Sequence[str]
+    profile: Profile
+    rounds: int
+    folder: Path
+    conditions: Mapping[str, Any]
+    again: bool = False
+
+
+def run_file(folder: Path, cell: Cell, peer: str, round_number: int) -> Path:
+    """Where a run is kept; the name is for people, the content says all of it again."""
+    name = re.sub(r"[^\w.=-]+", "_", cell.name)
+    return folder / "runs" / f"{name}--{peer}--{round_number}.json"
+
+
+def wanted(path: Path, again: bool) -> bool:
+    """A run that failed is tried again."""
+    return again or not path.exists() or "error" in json.loads(path.read_text())
+
+
+def one_run(cell: Cell, server: Server, profile: Profile) -> Sequence[Figure]:
+    """The cell on a peer of its own, which is stopped and removed in any case."""
+    if cell.started:
+        with server:
+            return cell.run(server, profile)
+    try:
+        return cell.run(server, profile)
+    finally:
+        server.__exit__(None, None, None)
+
+
+def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, Any]:
+    """Run it; an error is a result too, and the others go on."""
+    started = time.perf_counter()
+    result: dict[str, Any] = {
+        "cell": cell.name,
+        "peer": peer,
+        "round": round_number,
+        "profile": {"seconds": plan.profile.seconds, "warm_up_s": plan.profile.warm_up_s},
+        "settings": dict(cell.settings),
+        "shape": cell.shape,
+        "axis": dataclasses.asdict(cell.axis) if cell.axis else None,
+        "conditions": dict(plan.conditions),
+    }
+    try:
+        server = PEERS[peer](peer, settings=dict(cell.settings))
+        figures = one_run(cell, server, plan.profile)
+        result["figures"] = [dataclasses.asdict(figure) for figure in figures]
+    except Exception as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+    result["took_s"] = round(time.perf_counter() - started, 1)
+    return result
+
+
+def shown(result: Mapping[str, Any]) -> str:
+    if "error" in result:
+        return f"failed: {result['error']}"
+    return ", ".join(
+        f"{each['name']} {each['value']:.4g} {each['unit']}" for each in result["figures"] if each["yardstick"]
+    )
+
+
+def run_plan(plan: Plan) -> None:
+    """Cell by cell, so that what is compared was measured within a few minutes."""
+    for cell in plan.cells:
+        peers = [name for name in plan.peers if name in cell.peers]
+        for round_number in range(plan.rounds):
+            for peer in peers:
+                path = run_file(plan.folder, cell, peer, round_number)
+                if not wanted(path, plan.again):
+                    continue
+                result = record(plan, cell, peer, round_number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = path.with_suffix(".tmp")
+                unfinished.write_text(json.dumps(result, indent=1) + "\n")
+                os.replace(unfinished, path)
+                print(f"{cell.name} {peer} #{round_number}: {shown(result)}", file=sys.stderr, flush=True)

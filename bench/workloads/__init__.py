@@ -1,0 +1,1 @@
+"""One module a workload; each has `cells()`, see harness/cells.py."""
