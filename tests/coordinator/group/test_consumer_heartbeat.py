@@ -11,6 +11,7 @@ from ottla.coordinator.group.consumer_member import MemberState
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
@@ -85,38 +86,52 @@ def test_the_coordinator_makes_ids_for_version_0(world: World) -> None:
 
 def test_the_first_member_gets_everything(world: World) -> None:
     response = world.join("a")
-    assert (response.member_epoch, response.heartbeat_interval_ms) == (1, 5_000)
+    assert (response.member_epoch, response.heartbeat_interval_ms) == (2, 5_000)
     assert as_dict(response.assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
     assert world.describe().group_state == "Stable"
-    response = world.heartbeat(member_id="a", member_epoch=1)
+    response = world.heartbeat(member_id="a", member_epoch=2)
     assert response.assignment is None, "nothing changed"
     assert not world.last_records
+
+
+def test_a_new_group_is_in_epoch_1_without_records_of_it(world: World) -> None:
+    """So in Apache Kafka 4.3.1: the first subscription makes it 2, and who subscribes to nothing stays in 1."""
+    assert world.join("a", subscribed_topic_names=[]).member_epoch == 1
+    kinds = [type(record.key) for record in world.last_records]
+    assert kinds == [ConsumerGroupMemberMetadataKey, ConsumerGroupCurrentMemberAssignmentKey]
+    assert world.join("b", subscribed_topic_names=[]).member_epoch == 1
+    world.restart()
+    described = world.describe()
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 1, 1)
+    assert world.heartbeat(member_id="a", member_epoch=1).member_epoch == 1
+    response = world.heartbeat(member_id="b", member_epoch=1, subscribed_topic_names=["bar"])
+    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"bar": [0, 1, 2]})
 
 
 def test_a_second_member_waits_for_what_the_first_gives_up(world: World) -> None:
     world.join("a")
     response = world.join("b")
-    assert (response.member_epoch, as_dict(response.assignment)) == (2, {})
+    assert (response.member_epoch, as_dict(response.assignment)) == (3, {})
     assert world.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
-    response = world.heartbeat(member_id="a", member_epoch=1)
-    assert (response.member_epoch, as_dict(response.assignment)) == (1, {"foo": [0, 1, 2]})
+    response = world.heartbeat(member_id="a", member_epoch=2)
+    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2]})
     assert world.describe().group_state == "Reconciling"
-    response = world.heartbeat(member_id="b", member_epoch=2)
-    assert (response.member_epoch, response.assignment) == (2, None)
+    response = world.heartbeat(member_id="b", member_epoch=3)
+    assert (response.member_epoch, response.assignment) == (3, None)
     # The first one confirms, goes on to the new epoch, and the other gets what came free.
-    response = world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 1, 2]))
-    assert (response.member_epoch, response.assignment) == (2, None)
-    response = world.heartbeat(member_id="b", member_epoch=2)
-    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [3, 4, 5]})
+    response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
+    assert (response.member_epoch, response.assignment) == (3, None)
+    response = world.heartbeat(member_id="b", member_epoch=3)
+    assert (response.member_epoch, as_dict(response.assignment)) == (3, {"foo": [3, 4, 5]})
     assert world.describe().group_state == "Stable"
 
 
 def test_a_revocation_that_is_still_owned_is_not_done(world: World) -> None:
     world.join("a")
     world.join("b")
-    world.heartbeat(member_id="a", member_epoch=1)
-    response = world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 1, 2, 3]))
-    assert response.member_epoch == 1
+    world.heartbeat(member_id="a", member_epoch=2)
+    response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2, 3]))
+    assert response.member_epoch == 2
     assert world.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
 
 
@@ -124,7 +139,7 @@ def test_a_full_request_gets_the_assignment_again(world: World) -> None:
     world.join("a")
     response = world.heartbeat(
         member_id="a",
-        member_epoch=1,
+        member_epoch=2,
         rebalance_timeout_ms=30_000,
         subscribed_topic_names=["foo"],
         topic_partitions=owned(foo=[0]),
@@ -137,13 +152,13 @@ def test_members_that_join_together_are_assigned_together() -> None:
     world = World({"foo": 6})
     world.set_config(group_consumer_assignment_interval_ms=1_000)
     world.join("a")
-    assert world.join("b").member_epoch == 1
-    assert world.join("c").member_epoch == 1
-    assert (world.group.group_epoch, world.group.assignment_epoch) == (3, 1)
+    assert world.join("b").member_epoch == 2
+    assert world.join("c").member_epoch == 2
+    assert (world.group.group_epoch, world.group.assignment_epoch) == (4, 2)
     assert world.describe().group_state == "Assigning"
     world.time.advance(1.0)
-    response = world.heartbeat(member_id="a", member_epoch=1)
-    assert world.group.assignment_epoch == 3
+    response = world.heartbeat(member_id="a", member_epoch=2)
+    assert world.group.assignment_epoch == 4
     assert as_dict(response.assignment) == {"foo": [0, 1]}
 
 
@@ -178,21 +193,21 @@ def test_unknown_groups_and_members(world: World) -> None:
 def test_epochs_that_are_not_the_members(world: World) -> None:
     world.join("a")
     world.join("b")
-    world.heartbeat(member_id="a", member_epoch=1)
-    world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 1, 2]))
-    assert "greater" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=3)
-    assert "smaller" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=1)
+    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
+    assert "greater" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=4)
+    assert "smaller" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2)
     more = owned(foo=[0, 1, 2, 3])
-    refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=1, topic_partitions=more)
+    refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2, topic_partitions=more)
     # The response with the new epoch was lost: the old one counts as long as nothing foreign is owned.
-    response = world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 1]))
-    assert response.member_epoch == 2
+    response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1]))
+    assert response.member_epoch == 3
 
 
 def test_a_fenced_member_comes_back(world: World) -> None:
     world.join("a")
     response = world.join("a")
-    assert (response.member_epoch, as_dict(response.assignment)) == (1, {"foo": [0, 1, 2, 3, 4, 5]})
+    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
 
 
 def test_leaving_frees_partitions(world: World) -> None:
@@ -201,7 +216,7 @@ def test_leaving_frees_partitions(world: World) -> None:
     response = world.heartbeat(member_id="a", member_epoch=-1)
     assert (response.member_id, response.member_epoch) == ("a", -1)
     assert [record.value for record in world.last_records[:3]] == [None] * 3
-    response = world.heartbeat(member_id="b", member_epoch=2)
+    response = world.heartbeat(member_id="b", member_epoch=3)
     assert as_dict(response.assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
 
 
@@ -209,44 +224,44 @@ def test_an_empty_group_stays(world: World) -> None:
     world.join("a")
     world.heartbeat(member_id="a", member_epoch=-1)
     assert world.describe().group_state == "Empty"
-    assert world.group.group_epoch == 2
+    assert world.group.group_epoch == 3
     response = world.join("b")
-    assert response.member_epoch == 3
+    assert response.member_epoch == 4
 
 
 def test_a_silent_member_is_removed(world: World) -> None:
     world.join("a")
     world.join("b")
     world.time.advance(44.9)
-    world.heartbeat(member_id="b", member_epoch=2)
+    world.heartbeat(member_id="b", member_epoch=3)
     world.time.advance(0.2)
     assert list(world.group.members) == ["b"]
-    response = world.heartbeat(member_id="b", member_epoch=2)
+    response = world.heartbeat(member_id="b", member_epoch=3)
     assert as_dict(response.assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
 
 
 def test_a_member_that_does_not_revoke_in_time_is_removed(world: World) -> None:
     world.join("a")
     world.join("b")
-    world.heartbeat(member_id="a", member_epoch=1)
+    world.heartbeat(member_id="a", member_epoch=2)
     for _ in range(5):
         world.time.advance(5)
-        world.heartbeat(member_id="a", member_epoch=1)
-        world.heartbeat(member_id="b", member_epoch=2)
+        world.heartbeat(member_id="a", member_epoch=2)
+        world.heartbeat(member_id="b", member_epoch=3)
     assert "a" in world.group.members
     world.time.advance(5.1)
     assert list(world.group.members) == ["b"]
-    assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=1)
+    assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=2)
 
 
 def test_timers_go_on_after_a_restart(world: World) -> None:
     world.join("a")
     world.join("b")
-    world.heartbeat(member_id="a", member_epoch=1)
+    world.heartbeat(member_id="a", member_epoch=2)
     world.restart()
     world.time.advance(29)
-    world.heartbeat(member_id="a", member_epoch=1)
-    world.heartbeat(member_id="b", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="b", member_epoch=3)
     world.time.advance(2)
     assert list(world.group.members) == ["b"], "the rebalance timeout began again with the load"
     world.restart()
@@ -260,22 +275,22 @@ def test_timers_go_on_after_a_restart(world: World) -> None:
 def test_a_static_member_returns_without_a_rebalance(world: World) -> None:
     world.join("a", instance_id="i")
     world.join("b")
-    world.heartbeat(member_id="a", member_epoch=1, instance_id="i")
-    world.heartbeat(member_id="a", member_epoch=1, instance_id="i", topic_partitions=owned(foo=[0, 1, 2]))
-    world.heartbeat(member_id="b", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2, instance_id="i")
+    world.heartbeat(member_id="a", member_epoch=2, instance_id="i", topic_partitions=owned(foo=[0, 1, 2]))
+    world.heartbeat(member_id="b", member_epoch=3)
     with pytest.raises(KafkaError) as error:
         world.join("a2", instance_id="i")
     assert error.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
     response = world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     assert (response.member_id, response.member_epoch) == ("a", -2)
-    assert world.heartbeat(member_id="b", member_epoch=2).assignment is None
+    assert world.heartbeat(member_id="b", member_epoch=3).assignment is None
     response = world.join("a2", instance_id="i")
-    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2]})
-    assert world.group.group_epoch == 2, "no rebalance"
+    assert (response.member_epoch, as_dict(response.assignment)) == (3, {"foo": [0, 1, 2]})
+    assert world.group.group_epoch == 3, "no rebalance"
     assert sorted(world.group.members) == ["a2", "b"]
-    refused(ErrorCode.FENCED_INSTANCE_ID, world, member_id="a", member_epoch=2, instance_id="i")
+    refused(ErrorCode.FENCED_INSTANCE_ID, world, member_id="a", member_epoch=3, instance_id="i")
     refused(ErrorCode.FENCED_INSTANCE_ID, world, member_id="a", member_epoch=-1, instance_id="i")
-    refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=2, instance_id="j")
+    refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=3, instance_id="j")
 
 
 def test_a_static_member_that_stays_away_is_removed(world: World) -> None:
@@ -296,14 +311,14 @@ def test_a_static_member_may_leave_for_good(world: World) -> None:
 def test_a_fenced_static_member_comes_back_under_its_own_id(world: World) -> None:
     world.join("a", instance_id="i")
     response = world.join("a", instance_id="i")
-    assert (response.member_epoch, as_dict(response.assignment)) == (1, {"foo": [0, 1, 2, 3, 4, 5]})
+    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
 
 
 def test_a_static_member_that_returns_with_another_subscription_causes_a_rebalance(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     response = world.join("a2", topics=["bar"], instance_id="i")
-    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"bar": [0, 1, 2]})
+    assert (response.member_epoch, as_dict(response.assignment)) == (3, {"bar": [0, 1, 2]})
 
 
 # -- subscriptions and topics ---------------------------------------------------------------------------------------
@@ -311,27 +326,27 @@ def test_a_static_member_that_returns_with_another_subscription_causes_a_rebalan
 
 def test_a_changed_subscription(world: World) -> None:
     world.join("a", topics=["foo", "bar"])
-    response = world.heartbeat(member_id="a", member_epoch=1, subscribed_topic_names=["bar"])
-    assert (response.member_epoch, as_dict(response.assignment)) == (1, {"bar": [0, 1, 2]})
-    response = world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(bar=[0, 1, 2]))
-    assert response.member_epoch == 2
+    response = world.heartbeat(member_id="a", member_epoch=2, subscribed_topic_names=["bar"])
+    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"bar": [0, 1, 2]})
+    response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(bar=[0, 1, 2]))
+    assert response.member_epoch == 3
 
 
 def test_unsubscribed_topics_go_although_a_new_target_has_to_wait() -> None:
     world = World({"foo": 2, "bar": 2})
     world.join("a", topics=["foo", "bar"])
-    response = world.heartbeat(member_id="a", member_epoch=1, subscribed_topic_names=["bar"])
-    assert world.group.assignment_epoch == 1
+    response = world.heartbeat(member_id="a", member_epoch=2, subscribed_topic_names=["bar"])
+    assert world.group.assignment_epoch == 2
     assert as_dict(response.assignment) == {"bar": [0, 1]}
 
 
 def test_new_partitions_reach_members_with_their_next_heartbeat(world: World) -> None:
     world.join("a")
     world.change_topics({"foo": 8, "bar": 3})
-    response = world.heartbeat(member_id="a", member_epoch=1)
-    assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5, 6, 7]})
+    response = world.heartbeat(member_id="a", member_epoch=2)
+    assert (response.member_epoch, as_dict(response.assignment)) == (3, {"foo": [0, 1, 2, 3, 4, 5, 6, 7]})
     world.change_topics({"foo": 8, "bar": 4})
-    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=3)
     assert not world.last_records, "nobody reads bar"
 
 
@@ -339,13 +354,13 @@ def test_a_topic_that_is_created_later(world: World) -> None:
     response = world.join("a", topics=["later"])
     assert as_dict(response.assignment) == {}
     world.change_topics({"foo": 6, "later": 2})
-    assert as_dict(world.heartbeat(member_id="a", member_epoch=1).assignment) == {"later": [0, 1]}
+    assert as_dict(world.heartbeat(member_id="a", member_epoch=2).assignment) == {"later": [0, 1]}
 
 
 def test_a_deleted_topic(world: World) -> None:
     world.join("a", topics=["foo", "bar"])
     world.change_topics({"foo": 6})
-    assert as_dict(world.heartbeat(member_id="a", member_epoch=1).assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
+    assert as_dict(world.heartbeat(member_id="a", member_epoch=2).assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
     assert [each.topic_name for each in world.describe().members[0].assignment.topic_partitions] == ["foo"]
 
 
@@ -353,9 +368,9 @@ def test_racks_of_brokers(world: World) -> None:
     world.change_topics({"foo": 6}, racks=["x", "y"])
     world.join("a", rack_id="x")
     world.join("b", rack_id="y")
-    world.heartbeat(member_id="a", member_epoch=1)
-    world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 2, 4]))
-    assert as_dict(world.heartbeat(member_id="b", member_epoch=2).assignment) == {"foo": [1, 3, 5]}
+    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 2, 4]))
+    assert as_dict(world.heartbeat(member_id="b", member_epoch=3).assignment) == {"foo": [1, 3, 5]}
 
 
 # -- regular expressions --------------------------------------------------------------------------------------------
@@ -451,10 +466,10 @@ def test_the_old_record_of_partition_metadata_is_deleted(world: World) -> None:
     key = ConsumerGroupPartitionMetadataKey(group_id=GROUP)
     world.run(lambda: _written(key, ConsumerGroupPartitionMetadataValue(topics=[])))
     world.change_topics({"foo": 7})
-    world.heartbeat(member_id="a", member_epoch=1)
+    world.heartbeat(member_id="a", member_epoch=2)
     assert (key, None) in world.last_records
     world.change_topics({"foo": 8})
-    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=3)
     assert (key, None) not in world.last_records
 
 
@@ -471,8 +486,8 @@ def test_states_of_a_later_version_make_the_member_start_over(world: World) -> N
     value.state = 42
     world.run(lambda: _written(record.key, value))
     world.change_topics({"foo": 7})
-    refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=1)
-    assert world.join("a").member_epoch == 2
+    refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2)
+    assert world.join("a").member_epoch == 3
 
 
 def test_deleting_a_group_leaves_nothing(world: World) -> None:
@@ -505,7 +520,7 @@ def test_epoch_records_hold_what_a_dump_shows(world: World) -> None:
     assert kinds[:2] == [ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey]
     value = world.last_records[1].value
     assert isinstance(value, ConsumerGroupMetadataValue)
-    assert value.epoch == 1
+    assert value.epoch == 2
     assert value.metadata_hash != 0
 
 
@@ -517,27 +532,27 @@ def test_who_may_commit(world: World) -> None:
     world.join("b")
     group = world.group
     check = group.validate_offset_commit
-    assert check("a", None, 1, 9) is None
+    assert check("a", None, 2, 9) is None
     for member_id, epoch, version, code in (
         ("x", 1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("a", 1, 8, ErrorCode.UNSUPPORTED_VERSION),
-        ("a", 2, 9, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 2, 8, ErrorCode.UNSUPPORTED_VERSION),
+        ("a", 3, 9, ErrorCode.STALE_MEMBER_EPOCH),
     ):
         with pytest.raises(KafkaError) as error:
             check(member_id, None, epoch, version)
         assert error.value.code is code
-    world.heartbeat(member_id="a", member_epoch=1)
-    world.heartbeat(member_id="a", member_epoch=1, topic_partitions=owned(foo=[0, 1, 2]))
-    world.heartbeat(member_id="b", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2)
+    world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
+    world.heartbeat(member_id="b", member_epoch=3)
     # In its last epoch a member may commit what it kept, and nothing that went to another or came since.
-    past = check("a", None, 1, 9)
+    past = check("a", None, 2, 9)
     assert past is not None
     past("foo", topic_id("foo"), 0)
     with pytest.raises(KafkaError) as error:
         past("foo", topic_id("foo"), 3)
     assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
-    newer = check("b", None, 1, 9)
+    newer = check("b", None, 2, 9)
     assert newer is not None
     with pytest.raises(KafkaError) as error:
         newer("foo", topic_id("foo"), 3)
@@ -554,7 +569,7 @@ def test_who_may_fetch_offsets(world: World) -> None:
     world.join("a")
     fetch = world.group.validate_offset_fetch
     fetch(None, -1, world.offset)
-    fetch("a", 1, world.offset)
+    fetch("a", 2, world.offset)
     for member_id, epoch, code in (
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
         ("a", 0, ErrorCode.STALE_MEMBER_EPOCH),
@@ -569,7 +584,7 @@ def test_describe(world: World) -> None:
     world.join("a", rack_id="r", instance_id="i")
     described = world.describe()
     (member,) = described.members
-    assert (described.group_epoch, described.assignment_epoch) == (1, 1)
+    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
     assert (member.member_id, member.instance_id, member.rack_id, member.member_type) == ("a", "i", "r", 1)
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
     assert [(each.topic_name, each.partitions) for each in member.target_assignment.topic_partitions] == [

@@ -36,6 +36,10 @@ from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
 
+NEW_GROUP_EPOCH = 1
+"""Of a new group, and of its first target assignment, which is empty: that needs no records, and a member has an epoch
+to be in before a target was computed. So the first subscription makes it 2, as in Apache Kafka."""
+
 NO_ASSIGNMENT_EPOCH = -1
 """After the tombstone of the target assignment's epoch."""
 
@@ -82,9 +86,9 @@ class ConsumerGroup:
         """How many members name the topic; regular expressions are counted in `regex_subscribers`."""
         self.regex_subscribers: TimelineDict[str, int] = TimelineDict(registry)
         self.regexes: TimelineDict[str, ResolvedRegex] = TimelineDict(registry)
-        self._group_epoch = TimelineValue(registry, 0)
+        self._group_epoch = TimelineValue(registry, NEW_GROUP_EPOCH)
         self._metadata_hash = TimelineValue(registry, 0)
-        self._assignment_epoch = TimelineValue(registry, 0)
+        self._assignment_epoch = TimelineValue(registry, NEW_GROUP_EPOCH)
         self._assignment_timestamp_ms = TimelineValue(registry, 0)
         self._has_partition_metadata = TimelineValue(registry, False)
         self.topics_checked_at_epoch: int | None = None

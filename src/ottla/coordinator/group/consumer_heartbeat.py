@@ -92,8 +92,8 @@ class ConsumerHeartbeat:
         self._take_over(change, request_context, request)
         names_changed = self.note_metadata(change)
         regex = self._regexes.update(group, change.before, change.after, records)
-        # A group that is new gets an epoch in any case. A pattern that is not resolved yet will raise it later.
-        raises = group.group_epoch == 0 or names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
+        # A pattern that is not resolved yet will raise the epoch later.
+        raises = names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
         target_epoch, target = self.advance_group(change, raises)
         # Who joins, for the first time or again, has given up whatever it had.
         owned = [] if joins else request.topic_partitions
