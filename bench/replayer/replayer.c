@@ -1,11 +1,11 @@
 /* Replays prepared Kafka request frames over many connections, and measures what a server needs for one request.
  *
- *   replayer --port P --frames FILE [options]        prints "start", then one line of JSON
+ *   replayer --port P --frames FILE [options]    prints "begin" and "end" of the measured time, then a line of JSON
  *
  * The frames come as they go over the wire, size prefix included, one behind the other; nothing in here knows what they
- * mean but the places of the correlation id. Each connection sends them in order, over and over, with at most `window`
- * unanswered. Every response must carry the next correlation id and a sensible length; it is read to its end and
- * dropped. Any deviation ends the program with a sentence and exit code 1.
+ * mean but the place of the correlation id; other places count from the size prefix on. Each connection sends them in
+ * order, over and over, with at most `window` unanswered. Every response must carry the next correlation id and a
+ * sensible length; it is read to its end and dropped. Any deviation ends the program with a sentence and exit code 1.
  *
  * Closed loop (no --rate): a request leaves as soon as an answer came, its latency counts from the write. Open loop:
  * requests are due at fixed times, spread over the connections in turn, and the latency counts from the due time, so
@@ -67,7 +67,7 @@ struct options {
     int64_t requests; /* of all connections together, 0 for no limit */
     double rate;      /* of all connections together, 0 for a closed loop */
     int stagger;      /* the first frame of connection i is i * stagger */
-    int error_at;     /* place of an error code in every response, behind its size prefix, or -1 */
+    int error_at;     /* place of an error code in every response, or -1 */
     int capture_from; /* place in the last prologue's response of four bytes ... */
     int capture_to;   /* ... that go to this place of every request, or -1 */
     int counter_at;   /* place of a 32-bit number in every request that begins at 1 and goes up, or -1 */
@@ -113,7 +113,7 @@ struct run {
     int64_t largest_ns;
     double total_ns;
     uint64_t histogram[DOUBLINGS * STEPS];
-    int64_t first_length;
+    size_t first_length;
     FILE *sample;
     char *buffer;
     int64_t ended;
@@ -301,16 +301,23 @@ static void follow_schedule(struct run *run) {
 
 /* ---- receiving ---- */
 
+static void say(const char *word) {
+    puts(word);
+    fflush(stdout);
+}
+
+static void stop(struct run *run) {
+    if (!run->stopping) say("end");
+    run->stopping = 1;
+}
+
 static void begin_loop(struct run *run) {
     const struct options *o = &run->options;
     run->begun = now();
     run->measured_from = run->begun + (int64_t)(o->warmup * 1e9);
     run->ends = run->measured_from + (int64_t)(o->seconds * 1e9);
     run->last_response = run->begun;
-    if (o->warmup <= 0) {
-        puts("start");
-        fflush(stdout);
-    }
+    if (o->warmup <= 0) say("begin");
     if (o->rate > 0) {
         follow_schedule(run);
         return;
@@ -322,10 +329,7 @@ static void count(struct run *run, struct connection *c, int64_t at) {
     int64_t latency = at - c->sent[c->sent_begin];
     run->answered++;
     if (at < run->measured_from || at > run->ends) return;
-    if (run->measured == 0 && run->options.warmup > 0) {
-        puts("start");
-        fflush(stdout);
-    }
+    if (run->measured == 0 && run->options.warmup > 0) say("begin");
     run->measured++;
     run->ended = at;
     run->total_ns += (double)latency;
@@ -343,12 +347,15 @@ static void end_response(struct run *run, struct connection *c, int64_t at) {
         }
     } else {
         if (o->error_at >= 0) {
-            uint32_t code = read_be32(c->head + SIZE_BYTES + o->error_at) >> 16;
-            if (code != 0) fail("connection %d: response %d has error code %u", c->index, c->expected_correlation, code);
+            if (c->length + SIZE_BYTES < (size_t)o->error_at + 2)
+                fail("connection %d: a response of %zu bytes has no error code", c->index, c->length);
+            int code = (unsigned char)c->head[o->error_at] << 8 | (unsigned char)c->head[o->error_at + 1];
+            if (code != 0)
+                fail("connection %d: response %d has error code %d", c->index, c->expected_correlation, code);
         }
-        if (run->first_length == 0) run->first_length = (int64_t)c->length;
-        if (o->same_length && (int64_t)c->length != run->first_length)
-            fail("connection %d: a response of %zu bytes, the first had %ld", c->index, c->length, (long)run->first_length);
+        if (run->first_length == 0) run->first_length = c->length;
+        if (o->same_length && c->length != run->first_length)
+            fail("connection %d: a response of %zu bytes, the first had %zu", c->index, c->length, run->first_length);
         count(run, c, at);
     }
     c->expected_correlation = (c->expected_correlation + 1) & 0x7fffffff;
@@ -366,11 +373,12 @@ static size_t take(struct run *run, struct connection *c, const char *bytes, siz
         c->got += taken;
         if (c->got < prefix) return taken;
         uint32_t length = read_be32(c->head);
-        if (length < MIN_RESPONSE || length > MAX_RESPONSE) fail("connection %d: a response of %u bytes", c->index, length);
+        if (length < MIN_RESPONSE || length > MAX_RESPONSE)
+            fail("connection %d: a response of %u bytes", c->index, length);
         int32_t correlation = (int32_t)read_be32(c->head + SIZE_BYTES);
         if (c->in_flight == 0) fail("connection %d: a response that nobody asked for", c->index);
         if (correlation != c->expected_correlation)
-            fail("connection %d: correlation id %d where %d was expected", c->index, correlation, c->expected_correlation);
+            fail("connection %d: response %d where %d was expected", c->index, correlation, c->expected_correlation);
         c->length = length;
         if (run->sample && c->index == 0 && c->prologue_left == 0) fwrite(c->head, 1, prefix, run->sample);
     }
@@ -404,7 +412,7 @@ static void receive(struct run *run, struct connection *c) {
     run->bytes_in += got;
     for (size_t position = 0; position < (size_t)got;)
         position += take(run, c, run->buffer + position, (size_t)got - position, at);
-    if (at >= run->ends && run->begun) run->stopping = 1;
+    if (at >= run->ends && run->begun) stop(run);
     send_more(run, c);
 }
 
@@ -418,7 +426,8 @@ static void open_connection(struct run *run, struct connection *c, int index) {
     c->counter = 1;
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0) fail("socket %d: %s", index, strerror(errno));
-    if (connect(c->fd, (struct sockaddr *)&address, sizeof address)) fail("connect to %s:%d: %s", o->host, o->port, strerror(errno));
+    if (connect(c->fd, (struct sockaddr *)&address, sizeof address))
+        fail("connect to %s:%d: %s", o->host, o->port, strerror(errno));
     int on = 1;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
@@ -441,7 +450,7 @@ static void loop(struct run *run) {
     run->last_response = now();
     for (;;) {
         if (!run->begun && run->ready == o->connections) begin_loop(run);
-        if (run->begun && o->requests && run->answered >= o->requests) return;
+        if (run->begun && o->requests && run->answered >= o->requests) stop(run);
         if (run->stopping && !unanswered(run)) return;
         int count = epoll_wait(run->epoll, events, MAX_EVENTS, 1000);
         if (count < 0 && errno != EINTR) fail("epoll_wait: %s", strerror(errno));
@@ -456,7 +465,7 @@ static void loop(struct run *run) {
             if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) receive(run, c);
         }
         int64_t at = now();
-        if (run->begun && at >= run->ends) run->stopping = 1;
+        if (run->begun && at >= run->ends) stop(run);
         if ((double)(at - run->last_response) / 1e9 > STALLED_S && (unanswered(run) || !run->begun))
             fail("no response for %.0f s", STALLED_S);
     }
@@ -482,8 +491,9 @@ static void report(const struct run *run) {
 static void check(const struct options *o) {
     if (o->frames.count == 0) fail("--frames is missing or empty");
     if (o->port <= 0 || o->port > 65535) fail("--port is missing");
-    if (o->connections < 1 || o->window < 1 || o->window > MAX_WINDOW) fail("--connections and --window must be positive");
-    if (o->error_at + SIZE_BYTES + 4 > HEAD_BYTES || o->capture_from + 4 > HEAD_BYTES) fail("a place is too far back");
+    if (o->connections < 1) fail("--connections must be positive");
+    if (o->window < 1 || o->window > MAX_WINDOW) fail("--window must be between 1 and %d", MAX_WINDOW);
+    if (o->error_at + 2 > HEAD_BYTES || o->capture_from + 4 > HEAD_BYTES) fail("a place is too far back");
     for (size_t i = 0; i < o->frames.count; i++) {
         int length = (int)(o->frames.begin[i + 1] - o->frames.begin[i]);
         if (o->capture_to + 4 > length || o->counter_at + 4 > length || o->offset_at + 8 > length)

@@ -1,0 +1,96 @@
+"""Collapsed stacks of py-spy as text: functions by their own time, and a call tree without its thin branches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+MIN_SHARE = 0.015
+SELF_ROWS = 30
+SOURCE = re.compile(r"\((?:.*/)?((?:[\w.]+/)?[\w.]+?)(?::\d+)?\)$")
+"""Of a frame's source only the file and its folder are kept: no path of a machine, and no line numbers, so that the
+samples of one function are counted together."""
+
+UNNAMED = re.compile(r"^0x[0-9a-f]+")
+WAITS = ("PyThread_acquire_lock_timed", "epoll_pwait")
+"""A thread of the pool that waits for work, and a loop that has none: py-spy may take both for running."""
+
+LOOP = "uv_run "
+"""What is above it is the same for every sample."""
+
+SYSTEM_CALL = re.compile(
+    r"(epoll_\w+|fallocate\w*|fdatasync|lseek\w*|p?readv?\w*|p?writev?\w*|sendmsg|\w*stat\w*) \(libc"
+)
+
+Stacks = Counter[tuple[str, ...]]
+
+
+def collapsed(text: str) -> Stacks:
+    """Stacks, outermost frame first, with the number of their samples."""
+    stacks: Stacks = Counter()
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = [UNNAMED.sub("?", SOURCE.sub(r"(\1)", frame)) for frame in stack.split(";")]
+        if any(frame.startswith(WAITS) for frame in frames):
+            continue
+        loop = next((at for at, frame in enumerate(frames) if frame.startswith(LOOP)), 0)
+        stacks[tuple(frames[loop:])] += int(count)
+    return stacks
+
+
+def weighed(stacks: Stacks, kernel_share: float) -> Stacks:
+    """Samples within system calls, weighed so that together they have the share that perf saw.
+
+    py-spy stops the process for a sample, and a stop takes effect where the kernel returns: system calls would seem
+    several times as expensive as they are.
+    """
+    kernel = sum(count for stack, count in stacks.items() if SYSTEM_CALL.match(stack[-1]))
+    ours = sum(stacks.values()) - kernel
+    if not kernel or not ours:
+        return stacks
+    scaled: Stacks = Counter()
+    for stack, count in stacks.items():
+        within = SYSTEM_CALL.match(stack[-1]) is not None
+        share = kernel_share / kernel if within else (1 - kernel_share) / ours
+        scaled[stack] = round(1_000_000 * share * count)
+    return scaled
+
+
+def self_times(stacks: Stacks) -> list[str]:
+    """Innermost frames with their share; a native one with the Python function that it was called from."""
+    own: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        leaf = stack[-1]
+        caller = next((frame for frame in reversed(stack) if ".py" in frame), "")
+        own[leaf if ".py" in leaf or not caller else f"{leaf} < {caller}"] += count
+    total = max(1, sum(own.values()))
+    return [f"{100 * count / total:5.1f} %  {frame}" for frame, count in own.most_common(SELF_ROWS)]
+
+
+class Branch:
+    """One frame of the call tree."""
+
+    __slots__ = ("children", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.children: dict[str, Branch] = {}
+
+    def lines(self, total: int, depth: int) -> Iterator[str]:
+        for frame, child in sorted(self.children.items(), key=lambda pair: -pair[1].count):
+            if child.count >= MIN_SHARE * total:
+                yield f"{100 * child.count / total:5.1f} %  {' ' * depth}{frame}"
+                yield from child.lines(total, depth + 1)
+
+
+def call_tree(stacks: Stacks) -> list[str]:
+    """Every call with its share, callers above what they call."""
+    root = Branch()
+    for stack, count in stacks.items():
+        branch = root
+        branch.count += count
+        for frame in stack:
+            branch = branch.children.setdefault(frame, Branch())
+            branch.count += count
+    return list(root.lines(max(1, root.count), 0))

@@ -1,0 +1,180 @@
+"""The raw request replayer: `replayer.c`, compiled on first use, and what starts it and reads its results.
+
+    with Replay(server.port, load, seconds=10, warm_up_s=5) as replay: ...
+    used, replayed = measure(server, load, seconds=10, warm_up_s=5)
+
+No client library takes part, so what a broker needs for one request can be told apart from what its clients do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from harness.cells import Figure, quantile_figures
+from harness.peers import ROOT, Server
+from harness.processes import Usage
+
+SOURCE = Path(__file__).with_name("replayer.c")
+FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
+ENDLESS_S = 86_400.0
+"""For loads that end by their number of requests."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent. Places count from the size prefix of a request or response; see `replayer.c`."""
+
+    frames: Sequence[bytes]
+    connections: int = 1
+    window: int = 1
+    """Unanswered requests of a connection, 1 for unpipelined."""
+    rate: float = 0.0
+    """Requests a second of all connections together, as an open loop; 0 sends as fast as answers come."""
+    requests: int = 0
+    """Ends after so many; 0 for no limit."""
+    stagger: int = 0
+    """Connection i begins with frame i * stagger."""
+    prologue: Sequence[bytes] = ()
+    """Sent once by every connection, unpipelined, before anything is measured."""
+    error_at: int = -1
+    """Place of an error code in every response, which must be 0."""
+    capture: tuple[int, int] = (0, -1)
+    """Four bytes at this place of the last prologue's response go to that place of every request."""
+    counter_at: int = -1
+    """Place in the requests of a 32-bit number that begins at 1."""
+    offset_at: int = -1
+    """Place in the requests of a 64-bit number that begins at 0."""
+    same_length: bool = False
+    """Every response must be as long as the first."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of it, within the measured time."""
+
+    requests: int
+    seconds: float
+    latency_us: Mapping[str, float]
+    """p50, p90, p99, p999, max, mean."""
+    bytes_in: int
+    """From the first connection on, warm-up included; so is `bytes_out`."""
+    bytes_out: int
+    client_cpu_s: float
+    first_response: bytes
+    """The first response of connection 0, without its size prefix."""
+
+    def latency_figures(self, name: str = "latency") -> list[Figure]:
+        """p50, p99 and p99.9."""
+        at = self.latency_us
+        return quantile_figures(name, {0.5: at["p50"] / 1e6, 0.99: at["p99"] / 1e6, 0.999: at["p999"] / 1e6})
+
+
+def compiled() -> Path:
+    """The program, built anew when its source has changed."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise RuntimeError("the request replayer needs a C compiler named cc, such as Debian's package gcc")
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    program = ROOT / ".cache" / "bench" / f"replayer-{digest}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = program.with_suffix(".tmp")
+        subprocess.run([compiler, *FLAGS, "-o", str(unfinished), str(SOURCE)], check=True)
+        unfinished.replace(program)
+    return program
+
+
+class Replay:
+    """One run of the replayer in the background; as a context manager it is ended at the latest there."""
+
+    def __init__(self, port: int, load: Load, *, seconds: float = ENDLESS_S, warm_up_s: float = 0.0) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ottla-replay-")
+        self._sample = Path(self._folder.name) / "sample"
+        self._process = subprocess.Popen(self._command(port, load, seconds, warm_up_s), stdout=subprocess.PIPE)
+
+    def _command(self, port: int, load: Load, seconds: float, warm_up_s: float) -> list[str]:
+        options: dict[str, object] = {
+            "port": port,
+            "seconds": seconds,
+            "warmup": warm_up_s,
+            "connections": load.connections,
+            "window": load.window,
+            "rate": load.rate,
+            "requests": load.requests,
+            "stagger": load.stagger,
+            "error-at": load.error_at,
+            "capture-from": load.capture[0],
+            "capture-to": load.capture[1],
+            "counter-at": load.counter_at,
+            "offset-at": load.offset_at,
+            "sample": self._sample,
+        }
+        for name, frames in (("frames", load.frames), ("prologue", load.prologue)):
+            if frames:
+                options[name] = Path(self._folder.name) / name
+                Path(self._folder.name, name).write_bytes(b"".join(frames))
+        command = [str(compiled()), *(f"--{name}={value}" for name, value in options.items())]
+        return [*command, "--same-length"] if load.same_length else command
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._folder.cleanup()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the replayer ended with {self._process.wait()}; its last words are above")
+        return line.decode().strip()
+
+    def wait_for(self, event: str) -> None:
+        """Until the measured time begins ("begin") or is over ("end")."""
+        said = self._line()
+        if said != event:
+            raise RuntimeError(f"the replayer said {said!r} where {event!r} was expected")
+
+    def result(self) -> Replayed:
+        """Waits for the last response; call it after the end."""
+        found = json.loads(self._line())
+        self._process.wait()
+        return Replayed(
+            found["requests"],
+            found["seconds"],
+            found["latency_us"],
+            found["bytes_in"],
+            found["bytes_out"],
+            found["client_cpu_s"],
+            self._sample.read_bytes()[4:],
+        )
+
+
+def measure(server: Server, load: Load, seconds: float, warm_up_s: float) -> tuple[Usage, Replayed]:
+    """One load alone: what the server used within the measured time, and what came of it."""
+    with Replay(server.port, load, seconds=seconds, warm_up_s=warm_up_s) as replay:
+        replay.wait_for("begin")
+        before = server.usage()
+        replay.wait_for("end")
+        used = server.usage() - before
+        return used, replay.result()
+
+
+def replay_all(server: Server, load: Load) -> Replayed:
+    """As many requests as `load.requests` says, as fast as they are answered."""
+    with Replay(server.port, load) as replay:
+        replay.wait_for("begin")
+        replay.wait_for("end")
+        return replay.result()
