@@ -1,39 +1,102 @@
-"""`python bench COMMAND`: run measures, see README.md."""
+"""`python bench COMMAND`: run measures, report writes table and plots, compare sets two revisions side by side."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
+from functools import partial
 from pathlib import Path
 
-from harness.cells import PROFILES, all_cells, chosen
-from harness.peers import PEERS
-from harness.run import Plan, run_plan
+from harness.cells import PROFILES, Cell, all_cells, chosen
+from harness.compare import installed, regressions, verdict
+from harness.conditions import conditions
+from harness.peers import PEERS, Ottla
+from harness.report import write_report
+from harness.run import Plan, minutes, run_plan
 
 RESULTS = Path(__file__).parent / "results"
+COMPARED = RESULTS / "compared"
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure; what is there already is skipped")
-    run.add_argument("--profile", choices=PROFILES, default="full")
-    run.add_argument(
-        "--only", action="append", default=[], metavar="PATTERN", help="cells by name, such as produce/1024/*"
-    )
+    run = commands.add_parser("run", help="measure what is not there yet, then report")
+    report = commands.add_parser("report", help="write summary.json, table.md and plots again")
+    compare = commands.add_parser("compare", help="this checkout against another revision")
+    for each, profile in ((run, "full"), (report, "full"), (compare, "quick")):
+        each.add_argument("--profile", choices=PROFILES, default=profile, help="default: %(default)s")
+    for each in (run, compare):
+        each.add_argument(
+            "--only", action="append", default=[], metavar="PATTERN", help="cells, such as 'produce/1024/*'"
+        )
+        each.add_argument("--rounds", type=int, help="default: the profile's")
+        each.add_argument("--list", action="store_true", help="print the names of the cells and stop")
+        each.add_argument("--free-memory", action="store_true", help="do not fill the page cache before each run")
     run.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
-    run.add_argument("--rounds", type=int)
     run.add_argument("--again", action="store_true", help="measure also what is there")
-    run.add_argument("--list", action="store_true", help="only print the names of the cells")
-    arguments = parser.parse_args()
-    profile = PROFILES[arguments.profile]
-    cells = chosen(all_cells(), profile.name, arguments.only)
-    if arguments.list:
+    compare.add_argument("base", help="a revision of this repository")
+    compare.add_argument(
+        "--limit", type=float, default=1.15, help="a larger ratio is a regression (default: %(default)s)"
+    )
+    return parser.parse_args()
+
+
+def measure(options: argparse.Namespace, cells: list[Cell]) -> None:
+    """Skips what is there."""
+    profile = PROFILES[options.profile]
+    peers = {name: PEERS[name] for name in options.peers.split(",")}
+    plan = Plan(
+        cells=cells,
+        peers=peers,
+        profile=profile,
+        rounds=options.rounds or profile.rounds,
+        folder=RESULTS / profile.results,
+        conditions=conditions(),
+        again=options.again,
+        full_page_cache=not options.free_memory,
+    )
+    print(f"about {minutes(plan):.0f} minutes")
+    run_plan(plan)
+    write_report(plan.folder)
+    print((plan.folder / "table.md").read_text())
+
+
+def compare(options: argparse.Namespace, cells: list[Cell]) -> int:
+    """Always from the start; 1 when there is a regression."""
+    profile = PROFILES[options.profile]
+    shutil.rmtree(COMPARED, ignore_errors=True)
+    with installed(options.base) as site:
+        plan = Plan(
+            cells=cells,
+            peers={"base": partial(Ottla, source=site), "head": Ottla},
+            profile=profile,
+            rounds=options.rounds or 3,
+            folder=COMPARED,
+            conditions={**conditions(), "base": options.base},
+            full_page_cache=not options.free_memory,
+        )
+        print(f"about {minutes(plan):.0f} minutes")
+        run_plan(plan)
+    summary = write_report(COMPARED, "head", "base")
+    print(verdict(summary, options.limit))
+    return 1 if regressions(summary, options.limit) else 0
+
+
+def main() -> int:
+    options = arguments()
+    if options.command == "report":
+        write_report(RESULTS / PROFILES[options.profile].results)
+        return 0
+    cells = chosen(all_cells(), options.profile, options.only)
+    if options.list:
         print("\n".join(cell.name for cell in cells))
-        return
-    rounds = arguments.rounds or profile.rounds
-    folder = RESULTS / profile.results
-    run_plan(Plan(cells, arguments.peers.split(","), profile, rounds, folder, {}, arguments.again))
+    elif options.command == "run":
+        measure(options, cells)
+    else:
+        return compare(options, cells)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

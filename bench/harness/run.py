@@ -8,12 +8,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.cells import Cell, Figure, Profile
-from harness.peers import PEERS, Server
+from harness.page_cache import page_cache_filler, write_cost_s_per_gb
+from harness.peers import Server
+
+AROUND_S = 6.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +24,13 @@ class Plan:
     """What to run and where to keep it."""
 
     cells: Sequence[Cell]
-    peers: Sequence[str]
+    peers: Mapping[str, Callable[..., Server]]
     profile: Profile
     rounds: int
     folder: Path
     conditions: Mapping[str, Any]
     again: bool = False
+    full_page_cache: bool = True
 
 
 def run_file(folder: Path, cell: Cell, peer: str, round_number: int) -> Path:
@@ -62,10 +66,14 @@ def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, An
         "settings": dict(cell.settings),
         "shape": cell.shape,
         "axis": dataclasses.asdict(cell.axis) if cell.axis else None,
-        "conditions": dict(plan.conditions),
+        "conditions": {
+            **plan.conditions,
+            "full_page_cache": plan.full_page_cache,
+            "page_cache_write_s_per_gb": write_cost_s_per_gb(),
+        },
     }
     try:
-        server = PEERS[peer](peer, settings=dict(cell.settings))
+        server = plan.peers[peer](peer, settings=dict(cell.settings))
         figures = one_run(cell, server, plan.profile)
         result["figures"] = [dataclasses.asdict(figure) for figure in figures]
     except Exception as error:
@@ -82,18 +90,35 @@ def shown(result: Mapping[str, Any]) -> str:
     )
 
 
-def run_plan(plan: Plan) -> None:
-    """Cell by cell, so that what is compared was measured within a few minutes."""
+def runs_of(plan: Plan) -> Iterator[tuple[Cell, str, int, Path]]:
+    """What is still to be done, in its order: cell by cell, so that what is compared lies a few minutes apart."""
     for cell in plan.cells:
-        peers = [name for name in plan.peers if name in cell.peers]
         for round_number in range(plan.rounds):
-            for peer in peers:
+            for peer in plan.peers:
                 path = run_file(plan.folder, cell, peer, round_number)
-                if not wanted(path, plan.again):
-                    continue
-                result = record(plan, cell, peer, round_number)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = path.with_suffix(".tmp")
-                unfinished.write_text(json.dumps(result, indent=1) + "\n")
-                os.replace(unfinished, path)
-                print(f"{cell.name} {peer} #{round_number}: {shown(result)}", file=sys.stderr, flush=True)
+                if may_run(cell, peer) and wanted(path, plan.again):
+                    yield cell, peer, round_number, path
+
+
+def may_run(cell: Cell, peer: str) -> bool:
+    """Revisions of Ottla that are compared have names of their own."""
+    return peer in cell.peers or (peer in ("base", "head") and "ottla" in cell.peers)
+
+
+def minutes(plan: Plan) -> float:
+    """A guess: a run takes its own time and some seconds to start, to stop and to fill the page cache."""
+    return sum(plan.profile.seconds + plan.profile.warm_up_s + AROUND_S for _ in runs_of(plan)) / 60
+
+
+def run_plan(plan: Plan) -> None:
+    """Everything that is still to be done, each run kept as soon as it is over."""
+    with page_cache_filler() as fill_page_cache:
+        for cell, peer, round_number, path in runs_of(plan):
+            if plan.full_page_cache:
+                fill_page_cache()
+            result = record(plan, cell, peer, round_number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".tmp")
+            unfinished.write_text(json.dumps(result, indent=1) + "\n")
+            os.replace(unfinished, path)
+            print(f"{cell.name} {peer} #{round_number}: {shown(result)}", file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""Two revisions of Ottla by ratio, A B A B: a regression is a yardstick that grew by more than the limit.
+
+The base is checked out by `git worktree` into a temporary directory and installed from there (`pip install --target`,
+with its compiled module), the head is this checkout as it is. Both are started by the same Python with the same
+dependencies; only PYTHONPATH differs. The worktree is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.peers import ROOT
+from harness.report import shown
+
+
+@contextmanager
+def installed(revision: str) -> Iterator[Path]:
+    """A folder with the package of that revision, for PYTHONPATH."""
+    with tempfile.TemporaryDirectory(prefix="ottla-base-") as folder:
+        tree, site = Path(folder) / "tree", Path(folder) / "site"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
+        try:
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+            subprocess.run([*pip, "--target", str(site), str(tree)], check=True)
+            yield site
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def regressions(summary: Sequence[Mapping[str, Any]], limit: float) -> list[Mapping[str, Any]]:
+    """Yardsticks whose median ratio head / base is above the limit, and that no round shows below one."""
+    return [
+        row
+        for row in summary
+        if row["yardstick"] and row["ratio"] and row["ratio"]["median"] > limit and row["ratio"]["min"] > 1
+    ]
+
+
+def verdict(summary: Sequence[Mapping[str, Any]], limit: float) -> str:
+    """All yardsticks, the worst first."""
+    rows = sorted(
+        (row for row in summary if row["yardstick"] and row["ratio"]), key=lambda row: -float(row["ratio"]["median"])
+    )
+    lines = [f"{shown(row['ratio']):>22}  {row['cell']}: {row['figure']}, {row['unit']}" for row in rows]
+    worse = regressions(summary, limit)
+    return "\n".join(["head / base", *lines, f"{len(worse)} above {limit:g}"])

@@ -1,0 +1,62 @@
+"""Plots of cost against size, both logarithmic, from the summary: one PNG for each plot that cells name, and figure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+COLOURS = {"ottla": "tab:blue", "kafka": "tab:red", "nats": "tab:green"}
+STYLES = ("-", "--", ":", "-.")
+
+
+def draw(summary: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """Every yardstick of the cells with an axis; medians as lines, the spread as bars."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in summary:
+        if row["axis"] and row["yardstick"]:
+            groups[row["axis"]["plot"], row["figure"]].append(row)
+    drawn = []
+    for (plot, figure), rows in sorted(groups.items()):
+        if len({row["axis"]["x"] for row in rows}) > 1:
+            path = folder / (re.sub(r"\W+", "_", f"{plot} {figure}".lower()) + ".png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draw_one(f"{plot}: {figure}", rows, path)
+            drawn.append(path)
+    return drawn
+
+
+def draw_one(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """One line for each peer and line of the axis."""
+    canvas, axes = pyplot.subplots(figsize=(8, 5))
+    names = sorted({row["axis"]["line"] for row in rows})
+    for number, line in enumerate(names):
+        mine = sorted((row for row in rows if row["axis"]["line"] == line), key=lambda row: float(row["axis"]["x"]))
+        for peer in sorted({peer for row in mine for peer in row["peers"]}):
+            points = [(row["axis"]["x"], row["peers"][peer]) for row in mine if peer in row["peers"]]
+            medians = [values["median"] for _, values in points]
+            below = [values["median"] - values["min"] for _, values in points]
+            above = [values["max"] - values["median"] for _, values in points]
+            axes.errorbar(
+                [x for x, _ in points],
+                medians,
+                yerr=[below, above],
+                label=f"{peer} {line}",
+                color=COLOURS.get(peer),
+                linestyle=STYLES[number % len(STYLES)],
+                marker="o",
+                capsize=3,
+            )
+    axes.set(xscale="log", yscale="log", title=title, xlabel=rows[0]["axis"]["unit"], ylabel=rows[0]["unit"])
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    canvas.tight_layout()
+    canvas.savefig(path, dpi=100)
+    pyplot.close(canvas)

@@ -1,0 +1,97 @@
+"""Produce, consume, and both at once, as fast as librdkafka goes: broker CPU for each GB and million records.
+
+The throughput is mostly the client's, or the disk's; the CPU of the broker is what counts. `produce` and `consume` use
+one topic of 16 partitions (OpenMessaging Benchmark: 1-topic-16-partition-100b and 1-topic-16-partitions-1kb, each half
+alone); `stream` is one producer and one consumer at once, the shapes of 1, 16 and 100 partitions with 1 KiB at the
+maximum rate. Client settings beyond librdkafka's defaults: linger 5 ms, and queues large enough to keep it busy.
+NATS has no compression and one kind of acknowledgement, so it is in one column of that matrix only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
+from harness.load import create_topic, load
+from harness.peers import Server
+
+SIZES = (100, 1024, 10_240)
+CODECS = ("none", "lz4", "zstd")
+ACKS = ("1", "all")
+PARTITIONS = 16
+SHAPES = {100: "1-topic-16-partition-100b", 1024: "1-topic-16-partitions-1kb"}
+PRODUCER = {
+    "producer.linger.ms": 5,
+    "producer.queue.buffering.max.messages": 500_000,
+    "producer.queue.buffering.max.kbytes": 1_048_576,
+}
+CONSUMER = {"consumer.queued.min.messages": 1_000_000}
+PRELOADED_BYTES_PER_SECOND = 100_000_000
+"""For each second of the window: enough that the end of the topic is reached a few times only."""
+
+SUBSET = {"produce/100/none/acks=1", "produce/1024/none/acks=all", "produce/1024/lz4/acks=1"}
+SUBSET |= {"produce/10240/zstd/acks=all", "consume/100/none", "consume/1024/none", "consume/1024/zstd", "stream/16"}
+QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "produce/1024/zstd/acks=1", "consume/1024/none"}
+
+
+def produce(size: int, codec: str, acks: str, server: Server, profile: Profile) -> Sequence[Figure]:
+    create_topic(server, "load", PARTITIONS)
+    properties = {**PRODUCER, "producer.compression.type": codec, "producer.acks": acks}
+    window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
+    loaded = load("produce", server, properties, topic="load", partitions=PARTITIONS, size=size, **window)
+    records = loaded.counts["produced"]
+    return [*cpu_figures(loaded.used, payload_bytes=records * size, records=records), *memory_figures(server)]
+
+
+def consume(size: int, codec: str, server: Server, profile: Profile) -> Sequence[Figure]:
+    """From the page cache: what is read was written just before."""
+    create_topic(server, "load", PARTITIONS)
+    records = int(PRELOADED_BYTES_PER_SECOND * profile.seconds) // size
+    properties = {**PRODUCER, **CONSUMER, "producer.compression.type": codec}
+    shape = {"topic": "load", "partitions": PARTITIONS, "size": size}
+    load("produce", server, properties, records=records, **shape)
+    loaded = load("consume", server, properties, warm_up_s=profile.warm_up_s, seconds=profile.seconds, **shape)
+    records = loaded.counts["consumed"]
+    return [*cpu_figures(loaded.used, payload_bytes=records * size, records=records), *memory_figures(server)]
+
+
+def stream(partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
+    """One producer, one consumer; a GB is one that was produced and, as far as the consumer keeps up, consumed."""
+    create_topic(server, "load", partitions)
+    properties = {**PRODUCER, **CONSUMER, "producer.acks": "all"}
+    window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
+    loaded = load("stream", server, properties, topic="load", partitions=partitions, size=1024, **window)
+    records = loaded.counts["produced"]
+    return [
+        *cpu_figures(loaded.used, payload_bytes=records * 1024, records=records),
+        Figure("consumed of produced", loaded.counts["consumed"] / records, "", better="more"),
+        *memory_figures(server),
+    ]
+
+
+def profiles(name: str) -> frozenset[str]:
+    return frozenset({"full"} | ({"subset"} if name in SUBSET else set()) | ({"quick"} if name in QUICK else set()))
+
+
+def cells() -> list[Cell]:
+    found = []
+    for size in SIZES:
+        for codec in CODECS:
+            for acks in ACKS:
+                name = f"produce/{size}/{codec}/acks={acks}"
+                peers = ("ottla", "kafka", "nats") if (codec, acks) == ("none", "1") else ("ottla", "kafka")
+                axis = Axis("produce", codec, size, "bytes of a record") if acks == "1" else None
+                run = partial(produce, size, codec, acks)
+                found.append(Cell(name, run, profiles(name), peers, axis=axis, shape=SHAPES.get(size, "")))
+            name = f"consume/{size}/{codec}"
+            peers = ("ottla", "kafka", "nats") if codec == "none" else ("ottla", "kafka")
+            axis = Axis("consume", codec, size, "bytes of a record")
+            run = partial(consume, size, codec)
+            found.append(Cell(name, run, profiles(name), peers, axis=axis, shape=SHAPES.get(size, "")))
+    for partitions in (1, 16, 100):
+        name = f"stream/{partitions}"
+        shape = f"1-topic-{partitions}-partition{'s' if partitions > 1 else ''}-1kb"
+        axis = Axis("stream", "1 KiB", partitions, "partitions")
+        found.append(Cell(name, partial(stream, partitions), profiles(name), axis=axis, shape=shape))
+    return found
