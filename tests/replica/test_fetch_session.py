@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.replica.fetch_session import FINAL_EPOCH, MAX_EPOCH, FetchContext, FetchSessionCache
+from ottla.replica.purgatory import DelayedOperation, Purgatory, Watch
+
+from .manual_loop import ManualLoop
 
 
 @dataclass
@@ -34,11 +37,21 @@ class SeededRng:
         return self._random.randrange(stop)
 
 
+def unexpected(where: str, error: Exception) -> None:
+    raise AssertionError(where) from error
+
+
+def quiet_purgatory() -> Purgatory:
+    return Purgatory(ManualLoop(), unexpected)
+
+
 class Client:
     """Calls the cache as a consumer would."""
 
     def __init__(self, slots: int = 10) -> None:
-        self.cache = FetchSessionCache(slots, SeededRng())
+        self.loop = ManualLoop()
+        self.purgatory = Purgatory(self.loop, unexpected)
+        self.cache = FetchSessionCache(slots, SeededRng(), self.purgatory)
         self.now_s = 0.0
 
     def ask(
@@ -182,6 +195,78 @@ def test_served_partitions_queue_up_behind_the_others() -> None:
     assert keys(client.ask(first.session_id, 1)) == [("t", 1), ("t", 2), ("t", 0)]
 
 
+def test_a_resting_partition_is_read_again_when_it_was_touched_or_named() -> None:
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(index) for index in range(4)])])
+    watches = [Watch() for _ in range(4)]
+    for partition, watch in zip(first.partitions, watches, strict=True):
+        partition.rest(watch)
+    idle = client.ask(first.session_id, 1)
+    assert (keys(idle), idle.is_empty) == ([], False)
+    client.purgatory.touch(watches[2])
+    client.purgatory.touch(watches[2])
+    named = client.ask(first.session_id, 2, [("t", [Asked(1, fetch_offset=3)])])
+    assert keys(named) == [("t", 2), ("t", 1)]
+    assert watches[2].subscribers is None
+    named.partitions[1].rest(watches[1])
+    assert keys(client.ask(first.session_id, 3)) == [("t", 2)]
+
+
+def test_whoever_leaves_a_session_is_subscribed_nowhere() -> None:
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0), Asked(1)])])
+    watches = [Watch(), Watch()]
+    for partition, watch in zip(first.partitions, watches, strict=True):
+        partition.rest(watch)
+    client.ask(first.session_id, 1, [], [("t", [0])])
+    assert watches[0].subscribers is None
+    client.ask(first.session_id, FINAL_EPOCH)
+    assert watches[1].subscribers is None
+    first.partitions[0].rest(watches[0])
+    assert watches[0].subscribers is None, "what is read after the end rests nowhere"
+
+
+def test_a_follower_never_rests() -> None:
+    """Each fetch of a follower tells the leader how far it is, for every partition."""
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0)])], privileged=True)
+    first.partitions[0].rest(Watch())
+    assert keys(client.ask(first.session_id, 1)) == [("t", 0)]
+
+
+class SessionWaiter(DelayedOperation):
+    """A fetch that waits at its session."""
+
+    __slots__ = ("tried",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tried: list[bool] = []
+
+    def try_complete(self, force: bool) -> bool:
+        self.tried.append(force)
+        return True
+
+
+def test_one_touch_wakes_who_waits_at_the_session_and_the_end_of_it_does_too() -> None:
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0), Asked(1)])])
+    assert first.session is not None
+    watches = [Watch(), Watch()]
+    for expected in (False, True):
+        for partition, watch in zip(first.session.partitions.values(), watches, strict=True):
+            partition.rest(watch)
+        waiter = SessionWaiter()
+        client.purgatory.park(waiter, [first.session.watch], 1.0)
+        if expected:
+            client.ask(first.session_id, FINAL_EPOCH)
+        else:
+            client.purgatory.touch(watches[0])
+            client.purgatory.touch(watches[1])
+        client.loop.turn()
+        assert waiter.tried == [expected]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30))
 def test_the_set_follows_a_model(steps: list[tuple[int, bool]]) -> None:
@@ -199,7 +284,7 @@ def test_the_set_follows_a_model(steps: list[tuple[int, bool]]) -> None:
 
 
 def test_partitions_are_bounded_for_a_session() -> None:
-    cache = FetchSessionCache(10, SeededRng())
+    cache = FetchSessionCache(10, SeededRng(), quiet_purgatory())
     asked = [("t", [Asked(index) for index in range(100)])]
     context = cache.open(0, 0, asked, [], uses_topic_ids=False, privileged=False, now_s=0.0, max_partitions=100)
     more = [("t", [Asked(100)])]
@@ -214,7 +299,7 @@ def test_partitions_are_bounded_for_a_session() -> None:
 
 def test_a_session_larger_than_the_limit_goes_on_while_it_does_not_grow() -> None:
     """Topics were deleted, and with them the limit shrank."""
-    cache = FetchSessionCache(10, SeededRng())
+    cache = FetchSessionCache(10, SeededRng(), quiet_purgatory())
     asked = [("t", [Asked(index) for index in range(100)])]
     options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
     session_id = cache.open(0, 0, asked, [], **options, max_partitions=100).session_id
@@ -222,7 +307,7 @@ def test_a_session_larger_than_the_limit_goes_on_while_it_does_not_grow() -> Non
 
 
 def test_partitions_are_bounded_over_all_sessions() -> None:
-    cache = FetchSessionCache(10, SeededRng(), max_partitions=250)
+    cache = FetchSessionCache(10, SeededRng(), quiet_purgatory(), max_partitions=250)
     options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
     asked = [("t", [Asked(index) for index in range(100)])]
     ids = [cache.open(0, 0, asked, [], **options).session_id for _ in range(3)]

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.record.batch import iter_batches
+from ottla.replica.manager import ReplicaManager
 
 from .harness import Connection, Server, fetch_request, fetched
 
@@ -177,8 +180,6 @@ def test_min_bytes_0_and_no_partitions_never_wait(client: Connection) -> None:
 
 
 def test_a_parked_fetch_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
-    from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
     client.create_topic("t")
     reader = server.connect()
     assert not reader.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
@@ -253,3 +254,88 @@ def test_no_partition_starves_in_a_session(client: Connection) -> None:
         answer = fetched(client.ask(fetch_request(session=(session_id, epoch), max_bytes=1), 12))
         served += [key[1] for key, partition in answer.items() if partition.records]
     assert sorted(served) == [0, 1, 2]
+
+
+def idle_session(client: Connection, partitions: int) -> int:
+    """A session whose partitions have all been read and have nothing to tell; its next epoch is 2."""
+    session_id: int = client.ask(
+        fetch_request(*[("t", i, 0) for i in range(partitions)], session=(0, 0)), 12
+    ).session_id
+    assert fetched(client.ask(fetch_request(session=(session_id, 1)), 12)) == {}
+    return session_id
+
+
+def test_a_session_reads_only_partitions_that_were_touched(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("t", 20)
+    session_id = idle_session(client, 20)
+    looked_at: list[int] = []
+    find = ReplicaManager.find
+    monkeypatch.setattr(
+        ReplicaManager, "find", lambda self, topic, index: (looked_at.append(index), find(self, topic, index))[1]
+    )
+    reader = server.connect()
+    assert not reader.send(fetch_request(session=(session_id, 2), max_wait_ms=60_000), 12)
+    assert looked_at == []
+    client.produce("t", b"a", partition=7)
+    server.turn()
+    assert fetched(reader.answer()).keys() == {("t", 7)}
+    assert looked_at == [7, 7], "once by the producer, once by the consumer"
+    assert fetched(reader.ask(fetch_request(("t", 7, 1), session=(session_id, 3)), 12)) == {}
+    assert looked_at == [7, 7, 7]
+
+
+def test_an_idle_partition_of_a_session_tells_a_new_start(server: Server, client: Connection) -> None:
+    client.create_topic("t", 2)
+    client.produce("t", b"a")
+    session_id = client.ask(fetch_request(("t", 0, 1), ("t", 1, 0), session=(0, 0)), 12).session_id
+    assert fetched(client.ask(fetch_request(session=(session_id, 1)), 12)) == {}
+    delete = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)]),
+        ]
+    )
+    client.ask(delete, 2)
+    news = fetched(client.ask(fetch_request(session=(session_id, 2)), 12))
+    assert {key: partition.log_start_offset for key, partition in news.items()} == {("t", 0): 1}
+
+
+def test_a_waiting_session_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
+    client.create_topic("t", 3)
+    session_id = idle_session(client, 3)
+    reader = server.connect()
+    assert not reader.send(fetch_request(session=(session_id, 2), max_wait_ms=60_000), 12)
+    client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    answer = fetched(reader.answer())
+    assert {partition.error_code for partition in answer.values()} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(answer) == 3
+
+
+def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) -> None:
+    client.create_topic("t", 3)
+    session_id = idle_session(client, 3)
+    reader = server.connect()
+    assert not reader.send(fetch_request(session=(session_id, 2), max_wait_ms=60_000, min_bytes=450), 12)
+    for index in (0, 2):
+        client.produce("t", b"x" * 100, partition=index)
+        server.turn()
+        assert not reader.channel.answers
+    client.produce("t", b"x" * 100, partition=0)
+    server.turn()
+    assert {key: len(values(row.records)) for key, row in fetched(reader.answer()).items()} == {
+        ("t", 0): 2,
+        ("t", 2): 1,
+    }
+
+
+def test_min_bytes_counts_what_became_visible_only_later(make_server: Callable[..., Server]) -> None:
+    """Appended first, below the high watermark after its fsync: the second of the two must wake the consumer."""
+    server = make_server(log_flush_interval_messages="1")
+    client = server.connect()
+    client.create_topic("t", 2)
+    session_id = idle_session(client, 2)
+    reader = server.connect()
+    assert not reader.send(fetch_request(session=(session_id, 2), max_wait_ms=60_000, min_bytes=100), 12)
+    client.produce("t", b"x" * 100)
+    assert fetched(reader.answer()).keys() == {("t", 0)}

@@ -8,7 +8,15 @@ no slot is served without a session. Partitions that don't exist are remembered 
 number of partitions is bounded for each session (by the caller) and for all of them.
 
 State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
-belongs into an incremental response. Left out: reading of partitions, and who asks.
+belongs into an incremental response. A consumer's partition that has nothing to tell becomes idle: it leaves
+`FetchSession.active` and subscribes to the watch of its partition, whose next touch brings it back. So an incremental
+request costs what its active partitions cost, however many the session has.
+
+While a fetch waits at its session, active partitions are subscribed too.
+
+Invariants: a partition of a session is active or subscribed, or both, to one watch at most, and to none once it was
+forgotten; whatever can change the answer of an idle partition touches its watch. Left out: reading of partitions, and
+who asks.
 """
 
 from __future__ import annotations
@@ -18,7 +26,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ottla.common.clock import Rng
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.replica.purgatory import Purgatory, Watch
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -30,7 +39,7 @@ SESSION_EVICTION_S = 120.0
 """How long a session is safe from a bigger one, and how long an idle one is kept when the cache is full."""
 
 MAX_CACHED_PARTITIONS = 500_000
-"""Over all sessions; one costs about 300 bytes."""
+"""Over all sessions; one costs about 500 bytes while it is idle."""
 
 TopicKey = str | bytes
 """A topic's name below Fetch version 13, its id from there on."""
@@ -58,14 +67,20 @@ ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
 
 
 class SessionPartition:
-    """A partition that is being fetched: what was asked last and what was told last."""
+    """A partition that is being fetched: what was asked last and what was told last.
+
+    Implements `ottla.replica.purgatory.Subscriber`.
+    """
 
     __slots__ = (
+        "_session",
+        "_watch",
         "current_leader_epoch",
         "fetch_offset",
         "index",
         "last_fetched_epoch",
         "max_bytes",
+        "seen_bytes",
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
@@ -76,7 +91,47 @@ class SessionPartition:
         self.index = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.seen_bytes = 0
+        """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
+        self._session: FetchSession | None = None
+        self._watch: Watch | None = None
         self.update(requested)
+
+    def join(self, session: FetchSession) -> None:
+        """Belong to `session`, active at first."""
+        self._session = session
+        session.active[self] = None
+
+    def leave(self) -> None:
+        """Belong to no session any more."""
+        if self._watch is not None:
+            self._watch.unsubscribe(self)
+            self._watch = None
+        if self._session is not None:
+            self._session.active.pop(self, None)
+            self._session = None
+
+    def listen(self, watch: Watch) -> None:
+        """Let the next touch of the partition's `watch` reach the session."""
+        if self._session is not None and self._watch is None:
+            self._watch = watch
+            watch.subscribe(self)
+
+    def rest(self, watch: Watch) -> None:
+        """There is nothing to tell until `watch` is touched. Followers don't rest: each of their fetches counts."""
+        session = self._session
+        if session is not None and not session.privileged:
+            self.listen(watch)
+            session.active.pop(self, None)
+
+    def wake(self) -> Watch:
+        """The watch was touched: read this partition again."""
+        session = self._session
+        if session is None:
+            raise InvariantError("a partition that left its session was still subscribed")
+        self._watch = None
+        session.active[self] = None
+        return session.watch
 
     def update(self, requested: RequestedPartition) -> None:
         """Take over what a request says about this partition."""
@@ -102,18 +157,41 @@ class SessionPartition:
 
 
 class FetchSession:
-    """One consumer's or follower's set of partitions, in the order in which they are served."""
+    """One consumer's or follower's set of partitions."""
 
-    __slots__ = ("created_s", "epoch", "id", "last_used_s", "partitions", "privileged", "uses_topic_ids")
+    __slots__ = (
+        "active",
+        "created_s",
+        "epoch",
+        "id",
+        "last_used_s",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+        "watch",
+    )
 
-    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_s: float) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[PartitionKey, SessionPartition],
+        privileged: bool,
+        uses_topic_ids: bool,
+        now_s: float,
+    ) -> None:
         self.id = session_id
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.created_s = now_s
         self.last_used_s = now_s
-        self.partitions: dict[PartitionKey, SessionPartition] = {}
+        self.partitions = partitions
+        self.active: dict[SessionPartition, None] = {}
+        """Those that may have something to tell, in the order in which they are served."""
+        self.watch = Watch()
+        """Touched when a partition becomes active: a fetch of the whole session waits here."""
+        for partition in partitions.values():
+            partition.join(self)
 
     def apply(self, topics: RequestedTopics, forgotten: ForgottenTopics) -> None:
         """Change the set as an incremental request says."""
@@ -122,43 +200,69 @@ class FetchSession:
             for requested in requested_partitions:
                 known = partitions.get((topic, requested.partition))
                 if known is None:
-                    partitions[(topic, requested.partition)] = SessionPartition(topic, requested)
+                    known = partitions[(topic, requested.partition)] = SessionPartition(topic, requested)
+                    known.join(self)
                 else:
                     known.update(requested)
+                    self.active.setdefault(known)
         for topic, indexes in forgotten:
             for index in indexes:
-                partitions.pop((topic, index), None)
+                gone = partitions.pop((topic, index), None)
+                if gone is not None:
+                    gone.leave()
 
     def move_to_end(self, served: Iterable[SessionPartition]) -> None:
         """Partitions that just gave records queue up behind the others, so that none starves under `max_bytes`."""
-        partitions = self.partitions
+        active = self.active
         for partition in served:
-            key = (partition.topic, partition.index)
-            if partitions.pop(key, None) is not None:
-                partitions[key] = partition
+            if partition in active:
+                del active[partition]
+                active[partition] = None
+
+    def end(self) -> None:
+        """Let go of all partitions; the session is used no more."""
+        for partition in self.partitions.values():
+            partition.leave()
 
 
 class FetchContext:
-    """What one fetch request is to read and how it is answered."""
+    """What one fetch request is to read and how it is answered: all it names, or what its session knows."""
 
-    __slots__ = ("incremental", "partitions", "session", "session_id")
+    __slots__ = ("_named", "session", "session_id")
 
     def __init__(
-        self, partitions: list[SessionPartition], session: FetchSession | None, session_id: int, incremental: bool
+        self, named: list[SessionPartition] | None, session: FetchSession | None = None, session_id: int = 0
     ) -> None:
-        self.partitions = partitions
+        self._named = named
         self.session = session
         self.session_id = session_id
-        self.incremental = incremental
+
+    @property
+    def incremental(self) -> bool:
+        """The request names only what changed, and is answered with news only."""
+        return self._named is None
+
+    @property
+    def partitions(self) -> list[SessionPartition]:
+        """What is to be read now; of an incremental request those that may have something to tell."""
+        if self._named is not None:
+            return self._named
+        return [] if self.session is None else list(self.session.active)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is fetched at all."""
+        return not (self._named if self.session is None else self.session.partitions)
 
 
 class FetchSessionCache:
     """All sessions of this broker, least recently used first."""
 
-    __slots__ = ("_max_partitions", "_partition_count", "_rng", "_sessions", "_slots", "evictions")
+    __slots__ = ("_max_partitions", "_partition_count", "_purgatory", "_rng", "_sessions", "_slots", "evictions")
 
-    def __init__(self, slots: int, rng: Rng, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
+    def __init__(self, slots: int, rng: Rng, purgatory: Purgatory, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
         self._slots = slots
+        self._purgatory = purgatory
         self._max_partitions = max_partitions
         self._partition_count = 0
         self._rng = rng
@@ -192,13 +296,13 @@ class FetchSessionCache:
             if session_id != INVALID_SESSION_ID:
                 self._forget(session_id)
             partitions = full_partitions(topics)
+            named = list(partitions.values())
             if epoch == FINAL_EPOCH:
-                return FetchContext(list(partitions.values()), None, INVALID_SESSION_ID, False)
+                return FetchContext(named)
             session = None
             if len(partitions) <= max_partitions:
                 session = self._create(partitions, privileged, uses_topic_ids, now_s)
-            found = INVALID_SESSION_ID if session is None else session.id
-            return FetchContext(list(partitions.values()), session, found, False)
+            return FetchContext(named) if session is None else FetchContext(named, session, session.id)
         return self._continue(session_id, epoch, topics, forgotten, uses_topic_ids, now_s, max_partitions)
 
     def _continue(
@@ -230,18 +334,17 @@ class FetchSessionCache:
         session.last_used_s = now_s
         if not session.partitions:
             self._forget(session_id)
-            return FetchContext([], None, INVALID_SESSION_ID, False)
+            return FetchContext(None)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         self._sessions.move_to_end(session_id)
-        return FetchContext(list(session.partitions.values()), session, session_id, True)
+        return FetchContext(None, session, session_id)
 
     def _create(
         self, partitions: dict[PartitionKey, SessionPartition], privileged: bool, uses_topic_ids: bool, now_s: float
     ) -> FetchSession | None:
         if not self._make_room(privileged, len(partitions), now_s):
             return None
-        session = FetchSession(self._new_id(), privileged, uses_topic_ids, now_s)
-        session.partitions = partitions
+        session = FetchSession(self._new_id(), partitions, privileged, uses_topic_ids, now_s)
         self._sessions[session.id] = session
         self._partition_count += len(partitions)
         return session
@@ -250,6 +353,8 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partition_count -= len(session.partitions)
+            session.end()
+            self._purgatory.touch(session.watch, force=True)  # a fetch that waits there would wait for nothing
 
     def _make_room(self, privileged: bool, size: int, now_s: float) -> bool:
         sessions = self._sessions

@@ -99,6 +99,7 @@ class Partition:
         self.high_watermark_listener: HighWatermarkListener | None = None
         """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
+        log.start_listener = self._log_start_moved
         self.produce_watch = Watch()
         self.appended_bytes = 0
         self._alone_in_sync = False
@@ -191,7 +192,7 @@ class Partition:
                 if self.high_watermark_listener is not None:
                     self.high_watermark_listener(self.index, self.high_watermark)
             watch = self.fetch_watch
-            if watch.waiters and not watch.touched:
+            if watch.waiters or watch.subscribers is not None:
                 self._purgatory.touch(watch)
         return result
 
@@ -200,6 +201,9 @@ class Partition:
         if acks_all and self.high_watermark <= result.last_offset:
             return False
         return not result.needs_flush or self.log.recovery_point > result.last_offset
+
+    def _log_start_moved(self) -> None:
+        self._purgatory.touch(self.fetch_watch)
 
     def _request_flush(self, up_to_offset: int) -> None:
         self._flush_owed = max(self._flush_owed, up_to_offset)

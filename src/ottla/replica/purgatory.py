@@ -4,6 +4,10 @@ An operation is watched under one or more `Watch` objects (a partition owns one 
 change touches the watch; all touched watches of one turn of the loop are swept by a single callback, and an operation
 that is watched under many of them is tried once. So a burst of appends costs one wake-up, however many consumers wait.
 
+Beside those who wait there are subscribers: partitions of fetch sessions that have nothing to tell until their watch is
+touched. A touch tells each of them once, at that moment, and forgets it; so a session of ten thousand partitions waits
+at one watch of its own and looks only at the partitions that were touched.
+
 Invariants: an operation finishes exactly once (completed, expired or cancelled) and is then watched nowhere. The number
 of operations is bounded by the number of connections, since a connection has one request in work (common.channel).
 Left out: retry policies. What an operation does when it is tried is its own business.
@@ -18,15 +22,37 @@ from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import InvariantError
 
 
+class Subscriber(Protocol):
+    """Who wants to know of the next change at a watch, without waiting there."""
+
+    def wake(self) -> Watch:
+        """The watch was touched, and no longer knows this subscriber. The result is touched next."""
+        ...
+
+
 class Watch:
     """A place where operations wait for one thing to change."""
 
-    __slots__ = ("force", "touched", "waiters")
+    __slots__ = ("force", "subscribers", "touched", "waiters")
 
     def __init__(self) -> None:
         self.waiters: dict[DelayedOperation, None] = {}
+        self.subscribers: dict[Subscriber, None] | None = None
+        """In the order in which they came; None while there are none, since most watches never have one."""
         self.touched = False
         self.force = False
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Wake `subscriber` at the next touch."""
+        if self.subscribers is None:
+            self.subscribers = {}
+        self.subscribers[subscriber] = None
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Forget `subscriber`, if it is known."""
+        if self.subscribers is not None:
+            self.subscribers.pop(subscriber, None)
+            self.subscribers = self.subscribers or None
 
 
 class DelayedOperation:
@@ -85,6 +111,11 @@ class Purgatory:
 
     def touch(self, watch: Watch, *, force: bool = False) -> None:
         """Something changed for those who wait at `watch`; they are tried at the end of this turn of the loop."""
+        subscribers = watch.subscribers
+        if subscribers is not None:
+            watch.subscribers = None
+            for subscriber in subscribers:
+                self.touch(subscriber.wake(), force=force)
         if not watch.waiters:
             return
         if force:

@@ -217,7 +217,9 @@ class Broker:
             controller=controller,
             replicas=replicas,
             purgatory=purgatory,
-            sessions=FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), self._rng),
+            sessions=FetchSessionCache(
+                config.get_int("max.incremental.fetch.session.cache.slots"), self._rng, purgatory
+            ),
             producer_ids=ProducerIdSource(controller.allocate_producer_ids),
             statistics=BrokerStatistics(self._registry),
             failures=self._failures,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from bisect import bisect_right
+from collections.abc import Callable
 
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
@@ -91,6 +92,7 @@ class Log:
         "producers",
         "recovery_point",
         "segments",
+        "start_listener",
         "topic",
         "topic_id",
     )
@@ -139,6 +141,7 @@ class Log:
         self._flush_in_flight = False
         self._flusher: Flusher | None = None
         self._folder_changed = False
+        self.start_listener: Callable[[], None] | None = None  # told after the log start offset rose
         self.directory_is_new = False  # set by who made it: the first flush then makes its name durable too
         self._producer_expiration_ms = producer_expiration_ms
         self._set_config(config)
@@ -644,6 +647,8 @@ class Log:
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
         self._changed = True
+        if self.start_listener is not None:
+            self.start_listener()
         return True
 
     def delete_records(self, before_offset: int) -> int:

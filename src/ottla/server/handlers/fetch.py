@@ -23,8 +23,8 @@ from ottla.protocol.fetch import (
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.registry import ApiKey
 from ottla.replica.fetch_session import FetchContext, SessionPartition
-from ottla.replica.partition import READ_COMMITTED, Partition
-from ottla.replica.purgatory import DelayedOperation
+from ottla.replica.partition import READ_COMMITTED
+from ottla.replica.purgatory import DelayedOperation, Watch
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
@@ -73,11 +73,6 @@ class Fetch:
         self._message = message
         self._session = session
         self._known: Known = {}
-
-    @property
-    def partitions(self) -> list[SessionPartition]:
-        """What is asked for."""
-        return self._session.partitions
 
     def serve(self) -> list[Part] | None:
         """Answer, or park: for more records, or for pages that are not cached."""
@@ -130,6 +125,8 @@ class Fetch:
                 log_start_offset = partition.log.log_start_offset
                 diverging = None
                 region = None
+                if partition.log.log_end_offset == high_watermark:
+                    asked.seen_bytes = partition.appended_bytes
                 if asked.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
                 if diverging is not None:
@@ -147,6 +144,8 @@ class Fetch:
                     and incremental
                     and not asked.moved(high_watermark, log_start_offset)
                 ):
+                    if asked.fetch_offset == high_watermark:
+                        asked.rest(partition.fetch_watch)
                     continue
                 rows.append(
                     (
@@ -191,7 +190,7 @@ class Fetch:
 
     def finished(self, done: ReadRound) -> bool:
         """Whether `done` must be answered, as far as bytes and errors go."""
-        return done.urgent or done.byte_count >= self._message.min_bytes or not self._session.partitions
+        return done.urgent or done.byte_count >= self._message.min_bytes or self._session.is_empty
 
     def encode(self, done: ReadRound) -> list[Part]:
         """The response; what was sent is noted in the session."""
@@ -214,7 +213,7 @@ class Fetch:
                 topics.append((asked.topic, []))
                 last_topic = asked.topic
             topics[-1][1].append(result)
-        if session.session is not None and served and len(session.partitions) > 1:
+        if session.session is not None and served:
             session.session.move_to_end(served)
         endpoints: list[NodeEndpoint] = []
         if leaders and self._request.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
@@ -242,15 +241,39 @@ class Fetch:
             if result.error_code != 0:
                 statistics.failed_fetches.value += 1
 
+    def missing_bytes(self, done: ReadRound) -> int:
+        """How many bytes more `done` needed for an answer."""
+        return self._message.min_bytes - done.byte_count
+
+    def appended_bytes(self) -> int:
+        """Bytes appended to what is read since it was read last."""
+        find = self._context.replicas.find
+        return sum(
+            [find(asked.topic, asked.index).appended_bytes - asked.seen_bytes for asked in self._session.partitions]
+        )
+
+    def watches(self) -> list[Watch]:
+        """Where to wait for news: at the session, which hears of its partitions, or at all that were named."""
+        session = self._session.session
+        if session is not None and self._session.incremental:
+            self.listen()
+            return [session.watch]
+        find = self._context.replicas.find
+        return [find(asked.topic, asked.index).fetch_watch for asked in self._session.partitions]
+
+    def listen(self) -> None:
+        """Let the session hear of its active partitions too; of the others it always does."""
+        if self._session.incremental:
+            find = self._context.replicas.find
+            for asked in self._session.partitions:
+                asked.listen(find(asked.topic, asked.index).fetch_watch)
+
     def park(self, done: ReadRound) -> None:
         """Wait for more, at most the time that the request allows."""
         context = self._context
-        partitions = [context.replicas.find(asked.topic, asked.index) for asked in self._session.partitions]
-        operation = DelayedFetch(self, self._request)
-        if self._message.min_bytes > 1:
-            operation.await_bytes(partitions, self._message.min_bytes - done.byte_count)
+        watches = self.watches()
+        operation = DelayedFetch(self, self._request, self.missing_bytes(done))
         done.release()
-        watches = [partition.fetch_watch for partition in partitions]
         context.purgatory.park(operation, watches, self._message.max_wait_ms / 1000)
         self._request.dispatcher.parked(self._request, operation)
 
@@ -258,31 +281,31 @@ class Fetch:
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for records."""
 
-    __slots__ = ("_fetch", "_goal", "_partitions", "_request")
+    __slots__ = ("_fetch", "_missing_bytes", "_request")
 
-    def __init__(self, fetch: Fetch, request: Request) -> None:
+    def __init__(self, fetch: Fetch, request: Request, missing_bytes: int) -> None:
         super().__init__()
         self._fetch = fetch
         self._request = request
-        self._partitions: list[Partition] = []
-        self._goal = 0
-
-    def await_bytes(self, partitions: list[Partition], missing: int) -> None:
-        """Read again only after `missing` more bytes were appended to `partitions`: an estimate, since nothing but
-        the read itself knows, and cheaper than it.
-        """
-        self._partitions = partitions
-        self._goal = missing + sum(partition.appended_bytes for partition in partitions)
+        self._missing_bytes = missing_bytes
 
     def try_complete(self, force: bool) -> bool:
-        """Read again and answer when there is enough."""
-        if not force and sum(partition.appended_bytes for partition in self._partitions) < self._goal:
+        """Read again and answer when there is enough.
+
+        Not before about as many bytes were appended as were missing: an estimate, since nothing but the read itself
+        knows, and cheaper than it.
+        """
+        fetch = self._fetch
+        if not force and self._missing_bytes > 1 and fetch.appended_bytes() < self._missing_bytes:
+            fetch.listen()
             return False
-        done = self._fetch.read()
-        if not force and not self._fetch.finished(done):
+        done = fetch.read()
+        if not force and not fetch.finished(done):
+            self._missing_bytes = fetch.missing_bytes(done)
             done.release()
+            fetch.listen()
             return False
-        self._request.respond_parts(self._fetch.encode(done))
+        self._request.respond_parts(fetch.encode(done))
         return True
 
     def expire(self) -> None:
