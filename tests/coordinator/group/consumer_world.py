@@ -93,6 +93,8 @@ class World:
         self.log: dict[bytes, bytes | None] = {}
         self.appends = True
         """Off: whatever is to be written fails."""
+        self.commits = True
+        """Off: what is written is told to be late, and is committed later."""
         self.last_records: list[GroupRecord] = []
         self.timer_records: list[GroupRecord] = []
         self.start()
@@ -142,8 +144,11 @@ class World:
             if value is not None:
                 self.log[key] = value
         self._appended(0 if result.replay else len(result.records))
+        error = None if self.commits or not result.records else KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         if result.appended is not None:
-            result.appended(None)
+            result.appended(error)
+        if error is not None:
+            raise error
         return result.response
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
@@ -268,7 +273,7 @@ class Member:
         request = self.request()
         reported = set(self.owns)
         if lose_request:
-            self.full = True
+            self._not_answered()
             return
         try:
             response = self.world.run(lambda: self.world.shard.consumer.heartbeat(CLIENT, request))
@@ -276,7 +281,7 @@ class Member:
             self.failed(error.code)
             return
         if lose_response:
-            self.full = True
+            self._not_answered()
             return
         self.error = None
         self.full = False
@@ -290,6 +295,12 @@ class Member:
             }
             self.to_revoke = self.owns - target
             self.to_add = target - self.owns
+
+    def _not_answered(self) -> None:
+        """The request said that the member does not have what it was only about to take, so it must not take it any
+        more: the coordinator may have given it away for that."""
+        self.full = True
+        self.to_add = set()
 
     def failed(self, code: ErrorCode) -> None:
         self.error = code

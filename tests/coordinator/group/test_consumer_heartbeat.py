@@ -254,6 +254,22 @@ def test_a_member_that_does_not_revoke_in_time_is_removed(world: World) -> None:
     assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=2)
 
 
+def test_a_confirmation_that_was_not_written_does_not_end_the_bound(world: World) -> None:
+    world.join("a")
+    world.join("b")
+    world.heartbeat(member_id="a", member_epoch=2)
+    world.appends = False
+    refused(ErrorCode.NOT_COORDINATOR, world, member_id="a", member_epoch=2, topic_partitions=owned(foo=[0]))
+    world.appends = True
+    for _ in range(4):
+        world.time.advance(5)
+        world.heartbeat(member_id="a", member_epoch=2)
+        world.heartbeat(member_id="b", member_epoch=3)
+    assert "a" in world.group.members
+    world.time.advance(11)
+    assert list(world.group.members) == ["b"]
+
+
 def test_timers_go_on_after_a_restart(world: World) -> None:
     world.join("a")
     world.join("b")

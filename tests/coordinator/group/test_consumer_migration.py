@@ -306,6 +306,87 @@ def test_a_failed_downgrade_leaves_the_consumer_group(world: World) -> None:
     assert [len(reads(client)) for client in (first, second, newcomer)] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself: bool) -> None:
+    """The downgrade takes the timers of all members with it (simulation, seed 182)."""
+    first, second = classic_pair(world)
+    newcomer = Member(world, "new", ["foo"])
+    settle(world, first, second, newcomer)
+    world.appends = False
+    if by_itself:
+        newcomer.leave()
+    else:
+        for _ in range(10):
+            first.heartbeat()
+            second.heartbeat()
+            world.time.advance(5)
+    world.appends = True
+    assert len(world.group.members) == 3
+    world.set_config(group_consumer_migration_policy="upgrade")
+    world.time.advance(46)
+    assert not world.group.members, "nobody was heard of"
+
+
+def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(world: World) -> None:
+    """What the members had of the consumer group is all that the log knows (simulation, seed 366)."""
+    member = Member(world, "a", ["foo"])
+    settle(world, member)
+    client = ClassicClient(world, ["foo"])
+    client.step()
+    assert not client.owns
+    member.leave()
+    assert group_type(world) is GroupType.CLASSIC
+    world.restart()
+    client.heartbeat()
+    assert client.error == ErrorCode.REBALANCE_IN_PROGRESS
+    settle(world, client)
+    assert len(client.owns) == 6
+    world.restart()
+    client.heartbeat()
+    assert client.error == ErrorCode.NONE, "what a leader has dealt out stands"
+
+
+def test_a_group_whose_downgrade_nobody_follows_ends(world: World) -> None:
+    member = Member(world, "a", ["foo"])
+    settle(world, member)
+    ClassicClient(world, ["foo"]).step()
+    member.leave()
+    world.restart()
+    world.time.advance(40)
+    assert world.shard.context.groups.get(GROUP).is_empty()
+
+
+def test_a_static_member_that_comes_back_as_classic_ends_what_was_under_way(world: World) -> None:
+    """Without a rebalance, what another member still had to give up would be nobody's."""
+    first = ClassicClient(world, ["foo"], cooperative=True)
+    static = Member(world, "static", ["foo"], instance_id="i")
+    settle(world, static)
+    first.step()
+    assert not first.owns, "it waits for the static member to give up"
+    static.leave(-2)
+    back = ClassicClient(world, ["foo"], cooperative=True, instance_id="i")
+    back.step()
+    assert group_type(world) is GroupType.CLASSIC
+    settle(world, first, back)
+    assert len(reads(first) | reads(back)) == 6
+
+
+def test_a_classic_member_whose_answer_was_late_does_not_stay_for_ever(world: World) -> None:
+    member = Member(world, "a", ["foo"])
+    settle(world, member)
+    client = ClassicClient(world, ["foo"])
+    client.member_id = "late"
+    world.commits = False
+    client.join()
+    world.commits = True
+    assert client.error == ErrorCode.REQUEST_TIMED_OUT
+    assert "late" in world.group.members
+    for _ in range(4):
+        world.time.advance(5)
+        member.heartbeat()
+    assert list(world.group.members) == ["a"]
+
+
 def test_a_static_member_comes_back_with_the_classic_protocol(world: World) -> None:
     first = ClassicClient(world, ["foo"])
     static = Member(world, "static", ["foo"], instance_id="i")

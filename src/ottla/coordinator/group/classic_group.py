@@ -434,8 +434,9 @@ class ClassicGroup:
             for member in self.members.values()
         ]
 
-    def metadata_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """The group with all members, for the next load."""
+    def metadata_record(self, assignments: Mapping[str, bytes], *, settled: bool = True) -> GroupRecord:
+        """The group with all members, for the next load. Not settled: nobody dealt these assignments to all of them, so
+        no leader is named, and whoever loads this goes on with the rebalance."""
         name = self.protocol_name
         members = [
             MemberMetadata(
@@ -454,7 +455,7 @@ class ClassicGroup:
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
             protocol=self.protocol_name,
-            leader=self.leader_id,
+            leader=self.leader_id if settled else None,
             current_state_timestamp=self._state_timestamp(),
             members=members,
         )
@@ -474,12 +475,13 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue, clock: Clock) -> ClassicGroup:
-        """The group as of its last completed generation."""
+        """The group as of its last completed generation; in a rebalance when none was completed since it was made."""
         timestamp = value.current_state_timestamp
+        settled = STABLE if value.leader is not None else PREPARING_REBALANCE
         group = cls(
             group_id,
             clock,
-            STABLE if value.members else EMPTY,
+            settled if value.members else EMPTY,
             generation_id=value.generation,
             protocol_type=value.protocol_type or None,
             protocol_name=value.protocol,

@@ -66,11 +66,14 @@ class ClassicGroups:
             self._context.groups.put(ClassicGroup.from_record(key.group, value, self._context.clock))
 
     def loaded(self) -> None:
-        """Members that were there get a full session to be heard of."""
+        """Members that were there get a full session to be heard of, and a group that was just made of a consumer group
+        its rebalance."""
         self._active = True
         for group in self._groups():
             for member in group:
                 self.rebalance.restart_session(group, member)
+            if group.state is PREPARING_REBALANCE:
+                self.rebalance.wait_for_joins(group)
 
     def unloaded(self) -> None:
         """Another broker coordinates: members that wait are told to look for it."""

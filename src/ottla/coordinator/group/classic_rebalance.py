@@ -91,10 +91,11 @@ class Rebalance:
             return EMPTY_RESULT
         if group.all_members_joined():
             return self.complete_join(group)
-        self._wait_for_joins(group)
+        self.wait_for_joins(group)
         return EMPTY_RESULT
 
-    def _wait_for_joins(self, group: ClassicGroup) -> None:
+    def wait_for_joins(self, group: ClassicGroup) -> None:
+        """The members have until then to join."""
         self._context.timer.schedule(
             rebalance_timer(group.group_id),
             group.rebalance_timeout_ms(),
@@ -143,7 +144,7 @@ class Rebalance:
                 self.remove_member(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Static members only, and none came: nobody could compute an assignment. Wait for another round.
-            self._wait_for_joins(group)
+            self.wait_for_joins(group)
             return EMPTY_RESULT
         group.start_next_generation()
         if group.state is EMPTY:

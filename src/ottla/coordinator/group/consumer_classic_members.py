@@ -118,6 +118,8 @@ class ClassicMembers:
         self._heartbeat.reconcile(change, target_epoch, target, changed, self._owned(subscription))
         response = _join_response(change.after)
         timers, sync_timeout_ms = self._timers, change.after.rebalance_timeout_ms
+        # Also now: should the answer come too late for its client, the member may be in all the same.
+        timers.schedule_session(group.group_id, response.member_id, request.session_timeout_ms)
 
         def outcome(error: KafkaError | None) -> None:
             if error is not None:
@@ -178,15 +180,22 @@ class ClassicMembers:
         subscription: ConsumerProtocolSubscription,
         reply: JoinReply,
     ) -> Result:
-        """The last static member of the consumer protocol came back with the classic one."""
-        group = change.group
+        """The last static member of the consumer protocol came back with the classic one.
+
+        The others need no rebalance for that, unless one was under way.
+        """
+        group, timers = change.group, self._timers
         if not changed:
             target = group.target(change.after.member_id, change.after.instance_id)
             self._heartbeat.reconcile(change, group.assignment_epoch, target, False, self._owned(subscription))
-        result = self.downgrade(group, [replaced], change.after, changed)
+        others = (member for member in group.members.values() if member is not replaced)
+        settled = all(member.is_reconciled_to(group.group_epoch) for member in (*others, change.after))
+        result = self.downgrade(group, [replaced], change.after, changed or not settled)
         response = _join_response(change.after)
 
         def outcome(error: KafkaError | None) -> None:
+            if error is not None:
+                timers.schedule_lives_of(group, list(group.members))
             reply.answer(response if error is None else join_error("", error.code))
 
         reply.outcome = outcome
@@ -199,9 +208,15 @@ class ClassicMembers:
         joining: ConsumerMember | None,
         rebalance: bool,
     ) -> Result:
-        """Put the classic group in place at once, since its rebalance is soft state; the records are for a load."""
-        gone = [member.member_id for member in leaving]
-        classic, records = downgrade(group, gone, joining, self._context.image, self._context.clock)
+        """Put the classic group in place at once, since its rebalance is soft state; the records are for a load.
+
+        Timers of `leaving` are their sender's to set again when this is not written.
+        """
+        gone = frozenset(member.member_id for member in leaving)
+        staying = [member_id for member_id in group.members if member_id not in gone]
+        classic, records = downgrade(
+            group, gone, joining, self._context.image, self._context.clock, settled=not rebalance
+        )
         for member_id in group.members:
             self._timers.cancel_all(group.group_id, member_id)
         self._context.groups.put(classic)
@@ -213,7 +228,12 @@ class ClassicMembers:
         if rebalance:
             reason = "downgrade from the consumer to the classic protocol"
             records += self._rebalance.prepare(classic, reason).records
-        return CoordinatorResult(records, replay=False)
+
+        def appended(error: KafkaError | None) -> None:
+            if error is not None:
+                self._timers.schedule_lives_of(group, staying)
+
+        return CoordinatorResult(records, appended=appended, replay=False)
 
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from ottla.coordinator.group.consumer_heartbeat import ConsumerHeartbeat, known_
 from ottla.coordinator.group.consumer_member import (
     LEAVE_STATIC_MEMBER_EPOCH,
     ConsumerMember,
-    MemberState,
     removal_records,
     target_from_record,
 )
@@ -137,7 +136,7 @@ class ConsumerGroups:
             group.answer_join(member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
             member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)
         for upgraded_member in upgraded.members.values():
-            self._schedule_session(group.group_id, upgraded_member)
+            self._timers.schedule_life(group.group_id, upgraded_member)
         logger.info(
             "group %s with %d members becomes a consumer group", group.group_id, len(group.members), extra=RATE_LIMITED
         )
@@ -163,12 +162,15 @@ class ConsumerGroups:
     ) -> CoordinatorResult[GroupRecord, R]:
         """Members go because they said so. If that can't be written, their sessions go on, and end some time."""
 
-        def appended(error: KafkaError | None) -> None:
-            if error is not None:
-                for member in members:
-                    self._schedule_session(group.group_id, member)
+        result = self._fence_members(group, members, response)
 
-        return self._fence_members(group, members, response)._replace(appended=appended)
+        def appended(error: KafkaError | None) -> None:
+            if result.appended is not None:
+                result.appended(error)
+            if error is not None:
+                self._timers.schedule_lives_of(group, [member.member_id for member in members])
+
+        return result._replace(appended=appended)
 
     def _fence_member(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[GroupRecord, None]:
         """For timers, which try again when it fails."""
@@ -183,7 +185,7 @@ class ConsumerGroups:
             return CoordinatorResult((), response)
         if can_downgrade(group, [member.member_id for member in members], self._context.config):
             result = self._classic.downgrade(group, members, None, rebalance=True)
-            return CoordinatorResult(result.records, response, replay=result.replay)
+            return CoordinatorResult(result.records, response, result.appended, replay=result.replay)
         records: list[GroupRecord] = []
         for member in members:
             records += removal_records(group_id, member.member_id)
@@ -232,17 +234,7 @@ class ConsumerGroups:
             if not isinstance(group, ConsumerGroup):
                 continue
             for member in group.members.values():
-                self._schedule_session(group.group_id, member)
-                if not member.uses_classic_protocol and member.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._timers.schedule_rebalance(
-                        group.group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms
-                    )
-
-    def _schedule_session(self, group_id: str, member: ConsumerMember) -> None:
-        timeout_ms = self._context.config.group_consumer_session_timeout_ms
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
-        self._timers.schedule_session(group_id, member.member_id, timeout_ms)
+                self._timers.schedule_life(group.group_id, member)
 
     def unloaded(self) -> None:
         """This broker no longer coordinates: let go of everything that waits."""

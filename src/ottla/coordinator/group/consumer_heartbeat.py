@@ -107,7 +107,14 @@ class ConsumerHeartbeat:
         )
         if joins or is_full(request) or after.assigned != change.before.assigned:
             response.assignment = assignment_message(after.assigned)
-        return CoordinatorResult(records, response)
+        if not records:
+            return CoordinatorResult((), response)
+
+        def appended(error: KafkaError | None) -> None:
+            if error is not None:
+                self._timers.schedule_lives_of(group, (after.member_id,))
+
+        return CoordinatorResult(records, response, appended)
 
     def _session_timeout_ms(self) -> int:
         return self._context.config.group_consumer_session_timeout_ms

@@ -186,9 +186,13 @@ def downgrade(
     joining: ConsumerMember | None,
     image: MetadataImage,
     clock: Clock,
+    *,
+    settled: bool,
 ) -> tuple[ClassicGroup, list[GroupRecord]]:
     """The classic group that `group` becomes without `leaving` and with `joining`; the records end the one and make
-    the other. Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be read.
+    the other. `settled`: it needs no rebalance.
+
+    Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be read.
     """
     members = [member for member_id, member in sorted(group.members.items()) if member_id not in leaving]
     if joining is not None:
@@ -215,7 +219,7 @@ def downgrade(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the consumer group {group.group_id}: {error}."
         ) from error
     assignments = {member.member_id: member.assignment for member in classic}
-    return classic, [*group.tombstone_records(), classic.metadata_record(assignments)]
+    return classic, [*group.tombstone_records(), classic.metadata_record(assignments, settled=settled)]
 
 
 def _downgraded_member(member: ConsumerMember) -> ClassicGroupMember:

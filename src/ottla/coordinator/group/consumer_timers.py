@@ -1,5 +1,9 @@
 """Timers of the members of consumer groups. A timer that fires finds out itself whether it still means anything.
 
+Timers are no timeline state: a failed append takes the members back to where they were, and not their timers. So one
+that is set for nothing does no harm, and who cancels some for a change that is not written yet sets them again when it
+fails (`schedule_lives_of`).
+
 `session`: the member must heartbeat. `rebalance`: it must confirm a revocation (KIP-848). `join` and `sync`: members of
 the classic protocol in a consumer group must send JoinGroup or SyncGroup after they were told to.
 """
@@ -7,11 +11,11 @@ the classic protocol in a consumer group must send JoinGroup or SyncGroup after 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer_member import ConsumerMember
+from ottla.coordinator.group.consumer_member import ConsumerMember, MemberState
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
@@ -68,6 +72,27 @@ class ConsumerTimers:
         """The member goes."""
         for kind in ("session", "rebalance", "join", "sync"):
             self._context.timer.cancel(_key(kind, group_id, member_id))
+
+    def schedule_life(self, group_id: str, member: ConsumerMember) -> None:
+        """A full session, and what bounds a revocation: for who was there when the shard was loaded, and for who stays
+        because what would have changed it was not written. Timers of classic members follow with their next request."""
+        timeout_ms = self._context.config.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.schedule_session(group_id, member.member_id, timeout_ms)
+        if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.schedule_rebalance(group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms)
+        else:
+            self.cancel_rebalance(group_id, member.member_id)
+
+    def schedule_lives_of(self, group: ConsumerGroup, member_ids: Iterable[str]) -> None:
+        """An append failed, and these are members again, unless it may still be committed."""
+        if self._context.groups.find(group.group_id) is not group:
+            return
+        for member_id in member_ids:
+            member = group.members.get(member_id)
+            if member is not None:
+                self.schedule_life(group.group_id, member)
 
     def _schedule(self, kind: str, failing: str, group_id: str, member_id: str, timeout_ms: int) -> None:
         self._context.timer.schedule(
