@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.common.errors import ErrorCode
@@ -21,15 +21,30 @@ from ottla.sim.client import Client, RequestLost
 from ottla.sim.cluster import SimCluster
 from ottla.sim.faults import Nemesis
 from ottla.sim.loop import SimLoop
-from ottla.sim.members import RETRIABLE, GroupWorld, Member, fetch_request, fetched_offsets
+from ottla.sim.members import RETRIABLE, GroupWorld, Member, Seat, fetch_request, fetched_offsets
 from ottla.sim.members_classic import ClassicMember
 from ottla.sim.members_consumer import ConsumerMember
+from ottla.sim.members_cooperative import CooperativeMember
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
 CLASSIC = "classic"
+COOPERATIVE = "cooperative"
 CONSUMER = "consumer"
-PROTOCOLS = (CLASSIC, CONSUMER)
+MIXED = "mixed"
+MIXED_COOPERATIVE = "mixed cooperative"
+
+KINDS: Mapping[str, Sequence[type[Member]]] = {
+    CLASSIC: (ClassicMember,),
+    CONSUMER: (ConsumerMember,),
+    COOPERATIVE: (CooperativeMember,),
+    MIXED: (ClassicMember, ConsumerMember),
+    MIXED_COOPERATIVE: (CooperativeMember, ConsumerMember),
+}
+"""What the processes of a group may be. Where there are two, each process is of one, and the group goes from one
+protocol to the other and back."""
+
+PROTOCOLS = tuple(KINDS)
 
 TOPIC = "events"
 GROUP = "readers"
@@ -48,7 +63,7 @@ class Options:
     """What a run does not take from its seed."""
 
     protocol: str | None = None
-    """`classic` or `consumer`; by the seed when None."""
+    """One of PROTOCOLS; by the seed when None."""
     faults_s: float = 90.0
     """Virtual seconds in which things go wrong."""
 
@@ -121,6 +136,7 @@ class GroupSimulation:
             session_s=session_s,
             rebalance_s=rebalance_s,
             faults=self.faults,
+            mixed=len(KINDS[self.protocol]) > 1,
         )
         self._members = members
         self._statics = statics
@@ -161,9 +177,9 @@ class GroupSimulation:
     def _run(self) -> None:
         self.cluster.start()
         self._finish(self._set_up(), SETUP_S, "the cluster is not ready")
-        members = self._make_members()
+        seats = self._make_seats()
         self.faults.set()
-        tasks = [self.loop.create_task(member.run()) for member in members]
+        tasks = [self.loop.create_task(seat.run()) for seat in seats]
         tasks.append(self.loop.create_task(self._observe()))
         nemesis = self.loop.create_task(self._nemesis.run())
         for task in [*tasks, nemesis]:
@@ -172,11 +188,11 @@ class GroupSimulation:
         nemesis.cancel()
         self.faults.clear()
         self._nemesis.mend()
-        if len(members) > 1 and self._rng.fork("vanishing").chance(0.5):
+        if len(seats) > 1 and self._rng.fork("vanishing").chance(0.5):
             # The others get no help from a successor: only its session ends this member.
             tasks[0].cancel()
             self._go_on(0.0)
-            members[0].vanish()
+            seats[0].vanish()
         self._wait_for_progress()
         for task in tasks:
             task.cancel()
@@ -184,10 +200,10 @@ class GroupSimulation:
         self.cluster.kill()
         self._finish(self._fetch_all("the end"), PROGRESS_S, "committed offsets can't be fetched at the end")
 
-    def _make_members(self) -> list[Member]:
-        kind = ClassicMember if self.protocol == CLASSIC else ConsumerMember
+    def _make_seats(self) -> list[Seat]:
+        kinds = KINDS[self.protocol]
         return [
-            kind(self.world, f"m{number}", self._rng.fork(f"member {number}"), static=number < self._statics)
+            Seat(self.world, f"m{number}", self._rng.fork(f"member {number}"), kinds, static=number < self._statics)
             for number in range(self._members)
         ]
 

@@ -1,15 +1,15 @@
-"""Members of a group, as far as both protocols have them in common: life, faults, reading, committing.
+"""Members of a group, as far as all protocols have them in common: life, faults, reading, committing.
 
-A `Member` is a seat: one process after another sits on it (`lives`), each of which joins, reads, commits, and ends by
-leaving or dying. Reading is pretended: positions rise, from what was fetched as committed. Commits go over a connection
-of their own, one at a time, and are not waited for unless a partition is given up in order, so that some arrive when
-their sender is no longer an owner.
+A `Member` is a process that joins, reads, commits, and ends by leaving or dying; a `Seat` is where one process after
+another sits, with one instance id where it is static. Reading is pretended: positions rise, from what was fetched as
+committed. Commits go over a connection of their own, one at a time, and are not waited for unless a partition is given
+up in order, so that some arrive when their sender is no longer an owner.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode
@@ -76,6 +76,8 @@ class GroupWorld(NamedTuple):
     rebalance_s: float
     faults: asyncio.Event
     """Set while members misbehave."""
+    mixed: bool
+    """Whether the group may change its protocol."""
 
 
 class LifeOver(Exception):
@@ -86,41 +88,58 @@ class LifeOver(Exception):
         self.died = died
 
 
-class Member:
-    """A seat of a group; see `members_classic` and `members_consumer` for what its processes speak."""
+class Seat:
+    """A place in the group."""
 
-    def __init__(self, world: GroupWorld, seat: str, rng: SimRng, *, static: bool) -> None:
-        self.world = world
-        self.seat = seat
-        self.rng = rng
-        self.instance_id = f"instance-{seat}" if static else None
-        self.lives = 0
-        self.positions: dict[int, int] = {}
-        """Of the partitions that this process believes it owns."""
-        self._committed: dict[int, int] = {}
-        self._commit_task: asyncio.Task[None] | None = None
-        self._new_clients()
-
-    def _new_clients(self) -> None:
-        self.lives += 1
-        self.name = f"{self.seat}.{self.lives}"
-        self.client = Client(self.world.loop, self.world.network, self.name)
-        self._commit_client = Client(self.world.loop, self.world.network, self.name)
-
-    # -- life
+    def __init__(
+        self, world: GroupWorld, name: str, rng: SimRng, kinds: Sequence[type[Member]], *, static: bool
+    ) -> None:
+        """Each process is of one of `kinds`."""
+        self._world = world
+        self._name = name
+        self._rng = rng
+        self._kinds = kinds
+        self._instance_id = f"instance-{name}" if static else None
+        self._lives = 0
+        self._member: Member | None = None
 
     async def run(self) -> None:
         """One process after another, until cancelled."""
-        await asyncio.sleep(self.rng.uniform(0, 3))
+        await asyncio.sleep(self._rng.uniform(0, 3))
         while True:
+            self._lives += 1
+            kind = self._kinds[0] if len(self._kinds) == 1 else self._rng.choice(self._kinds)
+            member = self._member = kind(self._world, f"{self._name}.{self._lives}", self._rng, self._instance_id)
             died = True
             try:
-                await self.life()
+                await member.life()
             except LifeOver as over:
                 died = over.died
-            self._end(died)
-            await asyncio.sleep(self.rng.uniform(0.2, 1.5 * self.world.session_s))
-            self._new_clients()
+            member.end(died)
+            await asyncio.sleep(self._rng.uniform(0.2, 1.5 * self._world.session_s))
+
+    def vanish(self) -> None:
+        """The process dies, and none comes after it; whoever runs this seat has cancelled it."""
+        if self._member is not None:
+            self._member.end(died=True)
+
+
+class Member:
+    """A process; see `members_classic`, `members_cooperative` and `members_consumer` for what they speak."""
+
+    def __init__(self, world: GroupWorld, name: str, rng: SimRng, instance_id: str | None) -> None:
+        self.world = world
+        self.name = name
+        self.rng = rng
+        self.instance_id = instance_id
+        self.client = Client(world.loop, world.network, name)
+        self.positions: dict[int, int] = {}
+        """Of the partitions that this process believes it owns."""
+        self._commit_client = Client(world.loop, world.network, name)
+        self._committed: dict[int, int] = {}
+        self._commit_task: asyncio.Task[None] | None = None
+
+    # -- life
 
     async def life(self) -> None:
         """One process; ends by LifeOver."""
@@ -137,11 +156,8 @@ class Member:
     def commit_accepted(self, generation: int) -> None:
         """The coordinator took a commit of that generation or member epoch."""
 
-    def vanish(self) -> None:
-        """The process dies, and none comes after it; whoever runs this seat has cancelled it."""
-        self._end(died=True)
-
-    def _end(self, died: bool) -> None:
+    def end(self, died: bool) -> None:
+        """The process is over."""
         self.world.trace.note(self.name, "died" if died else "left")
         self.give_up(list(self.positions))
         if self._commit_task is not None:

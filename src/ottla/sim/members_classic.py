@@ -11,43 +11,38 @@ answer prolongs it only when a commit in the same generation was accepted after 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from ottla.common.errors import ErrorCode
-from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.messages.consumer_protocol import (
-    AssignmentTopicPartition,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.protocol.registry import ApiKey
 from ottla.sim.client import RequestLost
+from ottla.sim.embedded import NO_GENERATION, Deal, decode_assignment, eager_metadata, encode_assignment, ranges
 from ottla.sim.members import HEARTBEAT_S, OUT, RETRIABLE, GroupWorld, LifeOver, Member
 from ottla.sim.rng import SimRng
 
 PROTOCOL_TYPE = "consumer"
-PROTOCOL_NAME = "range"
-NO_GENERATION = -1
-EMBEDDED_VERSION = 1
-_VERSION_BYTES = 2
 JOIN_SLACK_S = 5.0
 
 
 class ClassicMember(Member):
-    """A seat whose processes speak the classic protocol."""
+    """A process that speaks the classic protocol."""
 
-    def __init__(self, world: GroupWorld, seat: str, rng: SimRng, *, static: bool) -> None:
-        super().__init__(world, seat, rng, static=static)
+    protocol_name = "range"
+
+    def __init__(self, world: GroupWorld, name: str, rng: SimRng, instance_id: str | None) -> None:
+        super().__init__(world, name, rng, instance_id)
         self._member_id = ""
-        self._generation = NO_GENERATION
+        self.generation = NO_GENERATION
         self._lease_until_s = 0.0
         self._unproven_s: float | None = None
         """When the heartbeat was sent that counts once a commit is accepted."""
-        self._unfetched: list[int] = []
+        self.unfetched: list[int] = []
+        """What this process owns and has no position for yet."""
         self._join_version = self._sync_version = self._heartbeat_version = 0
         self._commit_version = self._fetch_version = 0
         self._lease_s = min(world.session_s, world.rebalance_s)
@@ -56,8 +51,6 @@ class ClassicMember(Member):
 
     async def life(self) -> None:
         """Join and stay, again and again."""
-        self._member_id = ""
-        self._forget_generation()
         # Versions that know instance ids, so that any seat can be static.
         self._join_version = 5 + self.rng.randrange(5)
         self._sync_version = 3 + self.rng.randrange(3)
@@ -71,15 +64,23 @@ class ClassicMember(Member):
             if joined is None or not await self._sync(joined):
                 await self.back_off()
                 continue
-            await self._stay()
-            if self.rng.chance(0.7):
-                await self.commit_now()
-            # Eager: everything is given up before the next JoinGroup.
-            self.give_up(list(self.positions))
+            if await self.settled():
+                await self._stay()
+                await self.before_join()
+
+    async def settled(self) -> bool:
+        """The assignment is here: whether the member may stay with it."""
+        return True
+
+    async def before_join(self) -> None:
+        """Eager: everything is given up before the next JoinGroup."""
+        if self.rng.chance(0.7):
+            await self.commit_now()
+        self.give_up(list(self.positions))
 
     def identity(self) -> tuple[str, int]:
         """See `Member`."""
-        return self._member_id, self._generation
+        return self._member_id, self.generation
 
     def fetch_version(self) -> int:
         return self._fetch_version
@@ -87,14 +88,16 @@ class ClassicMember(Member):
     def commit_version(self) -> int:
         return self._commit_version
 
-    def _forget_generation(self) -> None:
-        self._generation = NO_GENERATION
+    def forget_generation(self) -> None:
+        """This process is in none any more."""
+        self.generation = NO_GENERATION
         self._lease_until_s = 0.0
         self._unproven_s = None
 
     def _check_out(self, code: int) -> None:
         """The coordinator says that this process is not in, or not in that generation."""
         self.give_up(list(self.positions))
+        self.forget_generation()
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         if code == ErrorCode.FENCED_INSTANCE_ID:
@@ -110,12 +113,16 @@ class ClassicMember(Member):
             return
         self._unproven_s = None
         self._lease_until_s = max(self._lease_until_s, sent_s + self._lease_s)
-        for partition in self.positions:
+        for partition in self.claimed():
             world.ownership.claim(self.name, partition, self._lease_until_s)
+
+    def claimed(self) -> Iterable[int]:
+        """What this process has for as long as it stays in its generation."""
+        return self.positions
 
     def commit_accepted(self, generation: int) -> None:
         """See `Member`."""
-        if self._unproven_s is not None and generation == self._generation:
+        if self._unproven_s is not None and generation == self.generation:
             self._prolong(self._unproven_s, proven=True)
 
     # -- joining
@@ -123,9 +130,7 @@ class ClassicMember(Member):
     async def _join(self) -> JoinGroupResponse | None:
         """Enter a generation; None: try again."""
         world = self.world
-        self._forget_generation()
-        metadata = bytearray(EMBEDDED_VERSION.to_bytes(_VERSION_BYTES, "big"))
-        write_message(ConsumerProtocolSubscription(topics=[world.topic]), EMBEDDED_VERSION, metadata)
+        metadata = self.metadata()
         request = JoinGroupRequest(
             group_id=world.group_id,
             session_timeout_ms=round(world.session_s * 1000),
@@ -133,7 +138,7 @@ class ClassicMember(Member):
             member_id=self._member_id,
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=PROTOCOL_NAME, metadata=bytes(metadata))],
+            protocols=[JoinGroupRequestProtocol(name=self.protocol_name, metadata=metadata)],
         )
         timeout_s = world.rebalance_s + JOIN_SLACK_S
         try:
@@ -156,10 +161,15 @@ class ClassicMember(Member):
         self._member_id = response.member_id
         return response
 
+    def metadata(self) -> bytes:
+        """The subscription that JoinGroup carries."""
+        self.forget_generation()
+        return eager_metadata(self.world.topic)
+
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         """Learn what this member owns; False: join again."""
         world = self.world
-        brings = joined.leader == joined.member_id and not joined.skip_assignment
+        dealt = self.deal(joined) if joined.leader == joined.member_id and not joined.skip_assignment else {}
         sent_s = world.loop.time()
         request = SyncGroupRequest(
             group_id=world.group_id,
@@ -167,8 +177,11 @@ class ClassicMember(Member):
             member_id=self._member_id,
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocol_name=PROTOCOL_NAME,
-            assignments=self._assign(joined) if brings else [],
+            protocol_name=self.protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(world.topic, partitions))
+                for member_id, partitions in dealt.items()
+            ],
         )
         timeout_s = world.rebalance_s + JOIN_SLACK_S
         try:
@@ -183,39 +196,34 @@ class ClassicMember(Member):
             return False
         if code:
             raise self.unexpected("SyncGroup", code)
-        self._generation = joined.generation_id
-        partitions = _assigned(response.assignment, world.topic)
-        world.trace.note(self.name, f"is in generation {self._generation} with {partitions}")
-        self.positions = dict.fromkeys(partitions, 0)
-        self._unfetched = partitions
+        self.generation = joined.generation_id
+        partitions = decode_assignment(response.assignment, world.topic)
+        world.trace.note(self.name, f"is in generation {self.generation} with {partitions}")
+        self.take(partitions)
         self._prolong(sent_s, proven=True)
         return True
 
-    def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Ranges of partitions, by members in an order that changes, so that every rebalance moves partitions."""
+    def take(self, partitions: list[int]) -> None:
+        """They are what this process has now."""
+        self.positions = dict.fromkeys(partitions, 0)
+        self.unfetched = partitions
+
+    def deal(self, joined: JoinGroupResponse) -> Deal:
+        """As the leader: ranges for members in an order that changes, so that every rebalance moves partitions."""
         members = sorted(member.member_id for member in joined.members)
         turn = self.rng.randrange(len(members))
-        members = members[turn:] + members[:turn]
-        count = self.world.partitions
-        assignments = []
-        for place, member_id in enumerate(members):
-            chosen = list(range(place * count // len(members), (place + 1) * count // len(members)))
-            data = bytearray(EMBEDDED_VERSION.to_bytes(_VERSION_BYTES, "big"))
-            topics = [AssignmentTopicPartition(topic=self.world.topic, partitions=chosen)] if chosen else []
-            write_message(ConsumerProtocolAssignment(assigned_partitions=topics), EMBEDDED_VERSION, data)
-            assignments.append(SyncGroupRequestAssignment(member_id=member_id, assignment=bytes(data)))
-        return assignments
+        return ranges(members[turn:] + members[:turn], self.world.partitions)
 
     # -- between rebalances
 
     async def _stay(self) -> None:
         """Heartbeat, read and commit until the coordinator wants a JoinGroup."""
         while True:
-            if self._unfetched and await self.fetch_offsets(self._unfetched):
-                self._unfetched = []
+            if self.unfetched and await self.fetch_offsets(self.unfetched):
+                self.unfetched = []
             await asyncio.sleep(HEARTBEAT_S * self.rng.uniform(0.3, 1.3))
             await self.misbehave()
-            if not self._unfetched:
+            if not self.unfetched:
                 self.read_on()
                 if self.rng.chance(0.5):
                     self.commit_later()
@@ -227,7 +235,7 @@ class ClassicMember(Member):
         sent_s = self.world.loop.time()
         request = HeartbeatRequest(
             group_id=self.world.group_id,
-            generation_id=self._generation,
+            generation_id=self.generation,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
         )
@@ -261,13 +269,3 @@ class ClassicMember(Member):
             await self.client.request(ApiKey.LEAVE_GROUP, self._sync_version, request)
         except RequestLost:
             return
-
-
-def _assigned(data: bytes, topic: str) -> list[int]:
-    """Partitions of `topic` in an embedded assignment; empty bytes are none."""
-    if not data:
-        return []
-    version = int.from_bytes(data[:_VERSION_BYTES], "big")
-    assignment: Any
-    assignment, _ = read_message(ConsumerProtocolAssignment, version, data, _VERSION_BYTES, len(data))
-    return [part for each in assignment.assigned_partitions if each.topic == topic for part in each.partitions]

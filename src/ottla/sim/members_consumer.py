@@ -34,10 +34,10 @@ _UUID_BYTES = 16
 
 
 class ConsumerMember(Member):
-    """A seat whose processes speak the consumer protocol."""
+    """A process that speaks the consumer protocol."""
 
-    def __init__(self, world: GroupWorld, seat: str, rng: SimRng, *, static: bool) -> None:
-        super().__init__(world, seat, rng, static=static)
+    def __init__(self, world: GroupWorld, name: str, rng: SimRng, instance_id: str | None) -> None:
+        super().__init__(world, name, rng, instance_id)
         self._member_id = ""
         self._epoch = JOIN_EPOCH
         self._version = 1
@@ -134,7 +134,8 @@ class ConsumerMember(Member):
             return HEARTBEAT_S * self.rng.uniform(0.2, 1.2)
         self._full = True
         self.world.trace.note(self.name, f"heartbeat: {ErrorCode(code).name}")
-        if code in OUT:
+        # A group that became a classic one had no member of this protocol any more.
+        if code in OUT or (code == ErrorCode.GROUP_ID_NOT_FOUND and self.world.mixed and self._epoch != JOIN_EPOCH):
             self._start_over()
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 raise LifeOver(died=True)
