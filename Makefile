@@ -6,7 +6,9 @@
 #   make sim [SEED=1]              one seed of the simulation: the broker, virtual time, faults
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
-#   make bench                     measures, writes bench/results/
+#   make bench [ARGS=...]          measures beside Apache Kafka and NATS, writes bench/results/; goes on where it stopped
+#   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
+#   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   reserved: three brokers on this machine (not built yet)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -18,14 +20,17 @@ ARGS   ?=
 SEED   ?= 1
 N      ?= 200
 
+# Apache Kafka's jars, shared with compat/, which looks at the same stamp.
+KAFKA := .cache/compat/java-lib/pom.xml
+
 # A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check sim sim-many compat bench cluster format clean
+.PHONY: help demo test check sim sim-many compat bench bench-subset bench-quick bench-compare cluster format clean
 
 help:
-	@sed -n '3,10s/^#   //p' Makefile
+	@sed -n '3,12s/^#   //p' Makefile
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -42,6 +47,10 @@ $(VENV)/.pipeline: $(VENV)/.base
 
 $(VENV)/.test: $(VENV)/.pipeline
 	$(PIP) -e '.[test,pipeline]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	$(PIP) -e '.[bench]'
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.base
@@ -69,8 +78,15 @@ sim-many: $(VENV)/.base
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
 
-bench: $(VENV)/.base
-	$(BIN)/python bench/produce_consume.py $(ARGS)
+$(KAFKA): compat/java/pom.xml
+	@command -v mvn > /dev/null || echo "Without Maven Apache Kafka is left out of the measurements."
+	-@command -v mvn > /dev/null && mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)) && cp $< $@
+
+bench bench-subset bench-quick: $(VENV)/.bench $(KAFKA)
+	$(BIN)/python bench run --profile $(or $(patsubst bench-%,%,$(filter-out bench,$@)),full) $(ARGS)
+
+bench-compare: $(VENV)/.bench
+	$(BIN)/python bench compare $(BASE) $(ARGS)
 
 cluster:
 	@echo "make cluster is reserved for the replicated cluster, which is not built yet." >&2; exit 2

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from harness.cells import PROFILES, Cell, all_cells, chosen
 from harness.compare import installed, regressions, verdict
 from harness.conditions import conditions
-from harness.peers import PEERS, Ottla
+from harness.peers import PEERS, Ottla, Server
 from harness.report import write_report
 from harness.run import Plan, minutes, run_plan
 
@@ -33,7 +34,7 @@ def arguments() -> argparse.Namespace:
         each.add_argument("--rounds", type=int, help="default: the profile's")
         each.add_argument("--list", action="store_true", help="print the names of the cells and stop")
         each.add_argument("--free-memory", action="store_true", help="do not fill the page cache before each run")
-    run.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
+    run.add_argument("--peers", help=f"of {','.join(PEERS)}; default: the profile's")
     run.add_argument("--again", action="store_true", help="measure also what is there")
     compare.add_argument("base", help="a revision of this repository")
     compare.add_argument(
@@ -42,13 +43,20 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def available(names: Sequence[str]) -> dict[str, type[Server]]:
+    """The peers that can be started here; the others are left out loudly."""
+    for name in names:
+        if PEERS[name].missing():
+            print(f"{name} is left out: {PEERS[name].missing()}")
+    return {name: PEERS[name] for name in names if not PEERS[name].missing()}
+
+
 def measure(options: argparse.Namespace, cells: list[Cell]) -> None:
     """Skips what is there."""
     profile = PROFILES[options.profile]
-    peers = {name: PEERS[name] for name in options.peers.split(",")}
     plan = Plan(
         cells=cells,
-        peers=peers,
+        peers=available(options.peers.split(",") if options.peers else profile.peers),
         profile=profile,
         rounds=options.rounds or profile.rounds,
         folder=RESULTS / profile.results,
@@ -90,7 +98,8 @@ def main() -> int:
         return 0
     cells = chosen(all_cells(), options.profile, options.only)
     if options.list:
-        print("\n".join(cell.name for cell in cells))
+        for cell in cells:
+            print(f"{cell.name}  ({', '.join(cell.peers)}; {', '.join(sorted(cell.profiles))}) {cell.shape}")
     elif options.command == "run":
         measure(options, cells)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -41,13 +41,14 @@ class Profile:
     rounds: int
     results: str
     """Folder under bench/results; full and subset share one, as their cells are the same."""
+    peers: Sequence[str] = ("ottla", "kafka", "nats")
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("full", seconds=10, warm_up_s=5, rounds=3, results="measured"),
-        Profile("subset", seconds=10, warm_up_s=5, rounds=3, results="measured"),
+        Profile("full", seconds=10, warm_up_s=4, rounds=3, results="measured"),
+        Profile("subset", seconds=10, warm_up_s=4, rounds=3, results="measured", peers=("ottla", "kafka")),
         Profile("quick", seconds=2, warm_up_s=1, rounds=1, results="quick"),
     )
 }
@@ -79,6 +80,11 @@ class Cell:
     started: bool = True
     axis: Axis | None = None
     shape: str = ""
+
+
+def profiles(name: str, subset: Collection[str], quick: Collection[str] = ()) -> frozenset[str]:
+    """Every cell is in full; a workload lists by name which are in the others."""
+    return frozenset({"full"} | ({"subset"} if name in subset else set()) | ({"quick"} if name in quick else set()))
 
 
 def all_cells() -> list[Cell]:

@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka
 
 from harness.page_cache import memory_bytes
-from harness.peers import JARS, ROOT, default_cpus
+from harness.peers import BROKER_CPUS, JARS, LOAD_CPUS, ROOT
 
 
 def output(*command: str) -> str:
@@ -41,7 +41,6 @@ def kafka_version() -> str:
 
 def conditions() -> dict[str, Any]:
     """Gathered once a session; every run keeps a copy."""
-    broker, load = default_cpus()
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": cpu_model(),
@@ -49,8 +48,8 @@ def conditions() -> dict[str, Any]:
         "memory_gib": round(memory_bytes("MemTotal") / (1 << 30), 1),
         "kernel": platform.release(),
         "file_system": output("stat", "--file-system", "--format=%T", tempfile.gettempdir()),
-        "broker_cpus": sorted(broker),
-        "load_cpus": sorted(load),
+        "broker_cpus": sorted(BROKER_CPUS),
+        "load_cpus": sorted(LOAD_CPUS),
         "commit": output("git", "rev-parse", "--short", "HEAD"),
         "changed_since": bool(output("git", "status", "--porcelain", "--untracked-files=no", "--", "src")),
         "ottla": output(sys.executable, "-m", "ottla", "--version"),

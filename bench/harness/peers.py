@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -38,13 +38,15 @@ def free_port() -> int:
         return port
 
 
-def default_cpus() -> tuple[frozenset[int], frozenset[int]]:
-    """CPUs of the broker and of the load: halves of the machine; with fewer than four both share them all."""
-    cpus = sorted(os.sched_getaffinity(0))
+def split(cpus: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
+    """CPUs of the broker and of the load: a half each; of fewer than four both share them all."""
     if len(cpus) < 4:
         return frozenset(cpus), frozenset(cpus)
-    half = len(cpus) // 2
-    return frozenset(cpus[:half]), frozenset(cpus[half:])
+    ordered, half = sorted(cpus), len(cpus) // 2
+    return frozenset(ordered[:half]), frozenset(ordered[half:])
+
+
+BROKER_CPUS, LOAD_CPUS = split(os.sched_getaffinity(0))
 
 
 @dataclass
@@ -56,9 +58,14 @@ class Server:
     """Broker settings by their Kafka names, beyond the defaults."""
     port: int = field(default_factory=free_port)
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ottla-bench-")))
-    cpus: frozenset[int] = field(default_factory=lambda: default_cpus()[0])
+    cpus: frozenset[int] = BROKER_CPUS
     process: subprocess.Popen[bytes] | None = None
     protocol: ClassVar[str] = "kafka"
+
+    @staticmethod
+    def missing() -> str:
+        """What must be installed first, as a sentence; empty where the peer can be started."""
+        return ""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -199,9 +206,13 @@ class Kafka(Server):
     def properties(self) -> Path:
         return self.home / "server.properties"
 
+    @staticmethod
+    def missing() -> str:
+        if shutil.which("java") and any(JARS.glob("*.jar")):
+            return ""
+        return "Java (Debian: default-jre-headless) or Apache Kafka's jars are missing; make bench fetches the jars"
+
     def prepare(self) -> None:
-        if not JARS.exists():
-            raise RuntimeError("Apache Kafka's jars are missing; fetch them with: make compat")
         controller = free_port()
         self.properties.write_text(
             "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
@@ -223,6 +234,10 @@ class Nats(Server):
     """NATS with JetStream, file storage, its own defaults (nats-server of Debian)."""
 
     protocol: ClassVar[str] = "nats"
+
+    @staticmethod
+    def missing() -> str:
+        return "" if shutil.which("nats-server") else "nats-server is missing (Debian: nats-server)"
 
     def command(self) -> Sequence[str]:
         return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "--jetstream", "--store_dir", str(self.data)]

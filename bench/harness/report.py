@@ -57,11 +57,10 @@ def summarise(runs: Iterable[Run], first: str, second: str) -> list[dict[str, An
 
 
 def number(value: float) -> str:
-    """Three digits that matter, without an exponent."""
-    if value == 0:
-        return "0"
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 4
-    return f"{value:,.{digits}f}"
+    """Three digits that matter, and thousands set apart."""
+    if abs(value) < 1:
+        return f"{value:.3g}"
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def shown(values: Mapping[str, float] | None) -> str:

@@ -7,8 +7,9 @@
  *     load stream  key=value...     both at once, the consumer from the end
  *     load latency key=value...     records at a fixed rate, and the time until they were acknowledged and came back
  *
- * Keys: brokers, topic, partitions, size (bytes of a payload), warm_up_s, seconds, rate (a second), records (stop after
- * so many, without a window); any other key is a property of the client, with "producer." or "consumer." before it if it is for one only.
+ * Keys: brokers, topic, partitions, size (bytes of a payload), warm_up_s, seconds, rate (records a second; also for
+ * stream), records (stop after so many, without a window); any other key is a property of the client, with "producer."
+ * or "consumer." before it if it is for one only.
  *
  * It warms up, prints "begin", measures, and prints "end" with its counts as JSON, so that whoever reads the lines can
  * read the broker's CPU at both. A record that failed is an error; nothing is retried here.
@@ -49,6 +50,7 @@ static rd_kafka_conf_t *producer_conf, *consumer_conf;
 static char *pool;
 static atomic_llong acknowledged, consumed;
 static atomic_bool stopping;
+static bool sampled; /* latencies are wanted: the mode is `latency` */
 
 struct samples {
     float *seconds;
@@ -129,7 +131,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
         if (!atomic_load(&stopping)) fail("a record was not taken: %s", rd_kafka_err2str(message->err));
         return;
     }
-    if (options.rate > 0) {
+    if (sampled) {
         double due;
         memcpy(&due, message->payload, sizeof due);
         add_sample(&ack_times, due);
@@ -167,7 +169,7 @@ static void *produce_all(void *opaque) {
     return NULL;
 }
 
-/* One record each time one is due; with `rate` the payload begins with that moment. */
+/* One record each time one is due; the payload begins with that moment. */
 static void *produce_at_rate(void *opaque) {
     rd_kafka_t *client = opaque;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, options.topic, NULL);
@@ -209,7 +211,7 @@ static void rewind_partition(rd_kafka_t *client, int partition) {
 
 /* One at a time where the moment of each counts: a batch would wait until it is full. */
 static ssize_t take(rd_kafka_t *client, rd_kafka_queue_t *queue, rd_kafka_message_t **messages) {
-    if (options.rate == 0) return rd_kafka_consume_batch_queue(queue, 100, messages, CHUNK);
+    if (!sampled) return rd_kafka_consume_batch_queue(queue, 100, messages, CHUNK);
     messages[0] = rd_kafka_consumer_poll(client, 100);
     return messages[0] != NULL;
 }
@@ -230,7 +232,7 @@ static void *consume_all(void *opaque) {
             } else if (message->err) {
                 fail("consume: %s", rd_kafka_message_errstr(message));
             } else {
-                if (options.rate > 0) {
+                if (sampled) {
                     double due;
                     memcpy(&due, message->payload, sizeof due);
                     add_sample(&end_to_end_times, due);
@@ -292,7 +294,7 @@ static void measure(bool produces, bool consumes) {
     if (produces && produced == 0) fail("nothing was acknowledged in the window");
     if (consumes && read == 0) fail("nothing was consumed in the window");
     say("end");
-    if (options.rate > 0) {
+    if (sampled) {
         size_t expected = (size_t)(options.rate * options.seconds * 0.99); /* the edges are not sharp */
         wait_for_samples(&ack_times, expected, "acknowledged");
         wait_for_samples(&end_to_end_times, expected, "consumed");
@@ -327,6 +329,8 @@ static void parse(int count, char **arguments) {
         *value = 0;
         option(arguments[at], value + 1);
     }
+    sampled = !strcmp(options.mode, "latency");
+    if (sampled && options.rate <= 0) fail("latency needs a rate");
     if (!options.brokers || !options.topic) fail("brokers and topic are needed");
     if (options.size < sizeof(double)) fail("size is too small");
     set(producer_conf, "bootstrap.servers", options.brokers);
@@ -361,7 +365,7 @@ int main(int count, char **arguments) {
         measure(produces, consumes);
     }
     for (int at = 0; at < running; at++) pthread_join(threads[at], NULL);
-    if (options.rate > 0) {
+    if (sampled) {
         print_quantiles("ack", &ack_times);
         print_quantiles("end_to_end", &end_to_end_times);
     }

@@ -9,13 +9,15 @@ NATS has no compression and one kind of acknowledgement, so it is in one column 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 
-from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
+from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures, profiles
 from harness.load import create_topic, load
 from harness.peers import Server
 
+Run = Callable[[Server, Profile], Sequence[Figure]]
 SIZES = (100, 1024, 10_240)
 CODECS = ("none", "lz4", "zstd")
 ACKS = ("1", "all")
@@ -31,7 +33,7 @@ PRELOADED_BYTES_PER_SECOND = 100_000_000
 """For each second of the window: enough that the end of the topic is reached a few times only."""
 
 SUBSET = {"produce/100/none/acks=1", "produce/1024/none/acks=all", "produce/1024/lz4/acks=1"}
-SUBSET |= {"produce/10240/zstd/acks=all", "consume/100/none", "consume/1024/none", "consume/1024/zstd", "stream/16"}
+SUBSET |= {"produce/10240/zstd/acks=all", "consume/100/none", "consume/1024/none", "stream/16"}
 QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "produce/1024/zstd/acks=1", "consume/1024/none"}
 
 
@@ -70,28 +72,27 @@ def stream(partitions: int, server: Server, profile: Profile) -> Sequence[Figure
     ]
 
 
-def profiles(name: str) -> frozenset[str]:
-    return frozenset({"full"} | ({"subset"} if name in SUBSET else set()) | ({"quick"} if name in QUICK else set()))
+def matrix() -> Iterator[tuple[str, Run, bool, Axis | None, int]]:
+    """Name, what to run, whether NATS can do it too, its point in a plot, the size."""
+    for size, codec in product(SIZES, CODECS):
+        axis = Axis("consume", codec, size, "bytes of a record")
+        yield f"consume/{size}/{codec}", partial(consume, size, codec), codec == "none", axis, size
+        for acks in ACKS:
+            axis = Axis("produce", codec, size, "bytes of a record")
+            alike = (codec, acks) == ("none", "1")
+            name = f"produce/{size}/{codec}/acks={acks}"
+            yield name, partial(produce, size, codec, acks), alike, axis if acks == "1" else None, size
 
 
 def cells() -> list[Cell]:
     found = []
-    for size in SIZES:
-        for codec in CODECS:
-            for acks in ACKS:
-                name = f"produce/{size}/{codec}/acks={acks}"
-                peers = ("ottla", "kafka", "nats") if (codec, acks) == ("none", "1") else ("ottla", "kafka")
-                axis = Axis("produce", codec, size, "bytes of a record") if acks == "1" else None
-                run = partial(produce, size, codec, acks)
-                found.append(Cell(name, run, profiles(name), peers, axis=axis, shape=SHAPES.get(size, "")))
-            name = f"consume/{size}/{codec}"
-            peers = ("ottla", "kafka", "nats") if codec == "none" else ("ottla", "kafka")
-            axis = Axis("consume", codec, size, "bytes of a record")
-            run = partial(consume, size, codec)
-            found.append(Cell(name, run, profiles(name), peers, axis=axis, shape=SHAPES.get(size, "")))
+    for name, run, nats_too, axis, size in matrix():
+        peers = ("ottla", "kafka", "nats") if nats_too else ("ottla", "kafka")
+        shape = SHAPES.get(size, "")
+        found.append(Cell(name, run, profiles(name, SUBSET, QUICK), peers, axis=axis, shape=shape))
     for partitions in (1, 16, 100):
         name = f"stream/{partitions}"
         shape = f"1-topic-{partitions}-partition{'s' if partitions > 1 else ''}-1kb"
         axis = Axis("stream", "1 KiB", partitions, "partitions")
-        found.append(Cell(name, partial(stream, partitions), profiles(name), axis=axis, shape=shape))
+        found.append(Cell(name, partial(stream, partitions), profiles(name, SUBSET), axis=axis, shape=shape))
     return found
