@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.load import program
+from harness.page_cache import page_cache_filler
 from harness.peers import Ottla, Server
 from replayer import Load, Replay
 from replayer.frames import Wire, batch
@@ -106,6 +107,8 @@ def spy(pid: int, folder: Path) -> str:
 def take(name: str) -> str:
     """The text of one profile."""
     remark = tomllib.loads(REMARKS.read_text()).get(name, "") if REMARKS.exists() else ""
+    with page_cache_filler() as fill:
+        fill()
     with Ottla("ottla") as server, PROFILED[name](server), tempfile.TemporaryDirectory() as folder:
         time.sleep(WARM_UP_S)
         before = server.usage()

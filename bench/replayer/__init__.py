@@ -39,7 +39,7 @@ class Load:
     rate: float = 0.0
     """Requests a second of all connections together, as an open loop; 0 sends as fast as answers come."""
     requests: int = 0
-    """Ends after so many; 0 for no limit."""
+    """Of each connection; 0 for no limit."""
     stagger: int = 0
     """Connection i begins with frame i * stagger."""
     prologue: Sequence[bytes] = ()
@@ -51,7 +51,9 @@ class Load:
     counter_at: int = -1
     """Place in the requests of a 32-bit number that begins at 1."""
     offset_at: int = -1
-    """Place in the requests of a 64-bit number that begins at 0."""
+    """Place in the requests of a 64-bit number that begins at 0 ..."""
+    offset_below: int = (1 << 63) - 1
+    """... and does so again before it reaches this."""
     same_length: bool = False
     """Every response must be as long as the first."""
 
@@ -64,9 +66,10 @@ class Replayed:
     seconds: float
     latency_us: Mapping[str, float]
     """p50, p90, p99, p999, max, mean."""
+    all_requests: int
+    """With those of the warm-up, but not those of the prologue."""
     bytes_in: int
-    """From the first connection on, warm-up included; so is `bytes_out`."""
-    bytes_out: int
+    """Of all responses, those of the prologue too."""
     client_cpu_s: float
     first_response: bytes
     """The first response of connection 0, without its size prefix."""
@@ -115,6 +118,7 @@ class Replay:
             "capture-to": load.capture[1],
             "counter-at": load.counter_at,
             "offset-at": load.offset_at,
+            "offset-below": load.offset_below,
             "sample": self._sample,
         }
         for name, frames in (("frames", load.frames), ("prologue", load.prologue)):
@@ -147,6 +151,10 @@ class Replay:
         if said != event:
             raise RuntimeError(f"the replayer said {said!r} where {event!r} was expected")
 
+    def end(self) -> None:
+        """Send no more; the result waits for what is unanswered."""
+        self._process.terminate()
+
     def result(self) -> Replayed:
         """Waits for the last response; call it after the end."""
         found = json.loads(self._line())
@@ -155,8 +163,8 @@ class Replay:
             found["requests"],
             found["seconds"],
             found["latency_us"],
+            found["all_requests"],
             found["bytes_in"],
-            found["bytes_out"],
             found["client_cpu_s"],
             self._sample.read_bytes()[4:],
         )

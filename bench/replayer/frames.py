@@ -10,13 +10,16 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from harness.peers import Server
 
 from ottla.client.admin import create_partitions, create_topic
+from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
+from ottla.client.model import LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode
 from ottla.protocol.header import decode_response, encode_request, encode_response
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -40,6 +43,7 @@ MARK_16 = 0x5A5B
 MARK_64 = 0x5A5B5C5D5E5F6061
 NO_SESSION = -1
 FIRST_OF_SESSION = 0
+PARTITION_MAX_BYTES = 1 << 20
 MAX_NEW_PARTITIONS = 5000
 """Made by one request: Apache Kafka's controller refuses batches of more than 10,000 records."""
 
@@ -84,6 +88,10 @@ class Wire:
         create_topic(self._connection, name, min(partitions, MAX_NEW_PARTITIONS), 1, {}, timeout_ms, False)
         for total in range(2 * MAX_NEW_PARTITIONS, partitions + MAX_NEW_PARTITIONS, MAX_NEW_PARTITIONS):
             create_partitions(self._connection, name, min(total, partitions), timeout_ms)
+        self.learn_topic(name, partitions)
+
+    def learn_topic(self, name: str, partitions: int) -> None:
+        """Take the topic's id, once every partition has a leader that serves it: the controller may be ahead of it."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
@@ -92,10 +100,18 @@ class Wire:
             ready = [each for each in topic.partitions if each.error_code == ErrorCode.NONE and each.leader_id >= 0]
             if topic.error_code == ErrorCode.NONE and len(ready) == partitions:
                 self._ids[name] = topic.topic_id
+                self.end_offsets(name, partitions)
                 return
             if time.monotonic() > deadline:
                 raise RuntimeError(f"topic {name} has {len(ready)} of {partitions} leaders after {TIMEOUT_S:.0f} s")
             time.sleep(0.05)
+
+    def end_offsets(self, name: str, partitions: int) -> list[int]:
+        """The high watermarks, in the order of the partitions; asked again while one is not served yet."""
+        with Cluster(self._server.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as cluster:
+            asked = {(name, index): LATEST_TIMESTAMP for index in range(partitions)}
+            found = cluster.list_offsets(asked)
+        return [found[name, index].offset for index in range(partitions)]
 
     def encode(self, key: ApiKey, message: Any) -> bytes:
         """One frame; its correlation id is patched by the replayer."""
@@ -138,7 +154,7 @@ class Wire:
         """So many batches to every partition, by the replayer: one connection each."""
         frames = [self.produce(topic, index, records) for index in range(partitions)]
         error_at = self.produce_error_at(topic)
-        load = Load(frames, connections=partitions, window=window, requests=partitions * count, error_at=error_at)
+        load = Load(frames, connections=partitions, window=window, requests=count, stagger=1, error_at=error_at)
         replay_all(self._server, load)
 
     # Fetch
@@ -151,25 +167,26 @@ class Wire:
         session_id: int = 0,
         epoch: int = NO_SESSION,
         max_wait_ms: int = 0,
-        min_bytes: int = 1,
+        max_bytes: int = PARTITION_MAX_BYTES,
     ) -> FetchRequest:
+        """`max_bytes` is the limit of a partition; one batch comes in any case."""
         asked = [
-            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
             for index, offset in offsets
         ]
         topics = [FetchTopic(topic=topic, topic_id=self._ids[topic], partitions=asked)] if asked else []
         return FetchRequest(
             max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
+            min_bytes=1,
             max_bytes=50 << 20,
             session_id=session_id,
             session_epoch=epoch,
             topics=topics,
         )
 
-    def fetch(self, topic: str, offsets: Iterable[tuple[int, int]], max_wait_ms: int = 0) -> bytes:
+    def fetch(self, topic: str, offsets: Iterable[tuple[int, int]], max_bytes: int = PARTITION_MAX_BYTES) -> bytes:
         """The frame of a fetch without a session."""
-        return self.encode(ApiKey.FETCH, self.fetch_request(topic, offsets, max_wait_ms=max_wait_ms))
+        return self.encode(ApiKey.FETCH, self.fetch_request(topic, offsets, max_bytes=max_bytes))
 
     def fetch_error_at(self) -> int:
         """Where the answer to a fetch has its top-level error code."""
@@ -182,24 +199,35 @@ class Wire:
     def _fetch_response(self, response: FetchResponse) -> bytes:
         return encode_response(ApiKey.FETCH, self.version(ApiKey.FETCH), 0, response)
 
-    def session_load(self, topic: str, partitions: int, active: bool, max_wait_ms: int = 0) -> Load:
-        """A session over all partitions, at offset 1; then incremental fetches, which name none of them.
-
-        With `active` they name partition 0, at an offset that goes up by one from 0, as a consumer that follows it.
-        """
+    def session_load(self, topic: str, partitions: int) -> Load:
+        """A session over all partitions, each at offset 1; then incremental fetches that name none of them."""
         first = self.fetch_request(topic, [(index, 1) for index in range(partitions)], epoch=FIRST_OF_SESSION)
-        mark_id = self.fetch_request(topic, [(0, 0)] if active else [], session_id=MARK_32, max_wait_ms=max_wait_ms)
-        mark_epoch = self.fetch_request(topic, [(0, 0)] if active else [], epoch=MARK_32, max_wait_ms=max_wait_ms)
-        mark_offset = self.fetch_request(topic, [(0, MARK_64)] if active else [], max_wait_ms=max_wait_ms)
-        frame = self.encode(ApiKey.FETCH, mark_id)
-        offset_at = place(self.encode(ApiKey.FETCH, mark_offset), struct.pack(">Q", MARK_64)) if active else -1
+        frame = self.encode(ApiKey.FETCH, self.fetch_request(topic, [], session_id=MARK_32))
+        with_epoch = self.encode(ApiKey.FETCH, self.fetch_request(topic, [], epoch=MARK_32))
         return Load(
             [frame],
             prologue=[self.encode(ApiKey.FETCH, first)],
             error_at=self.fetch_error_at(),
             capture=(self.session_id_at(), place(frame, struct.pack(">I", MARK_32))),
-            counter_at=place(self.encode(ApiKey.FETCH, mark_epoch), struct.pack(">I", MARK_32)),
-            offset_at=offset_at,
+            counter_at=place(with_epoch, struct.pack(">I", MARK_32)),
+        )
+
+    def followed_load(self, topic: str, partitions: int, records: int, max_wait_ms: int = 0) -> Load:
+        """The same with partition 0 named at offsets that go up by one to `records`, as a consumer that follows it."""
+
+        def frame(offset: int, session_id: int, epoch: int) -> bytes:
+            request = self.fetch_request(
+                topic, [(0, offset)], session_id=session_id, epoch=epoch, max_wait_ms=max_wait_ms, max_bytes=1
+            )
+            return self.encode(ApiKey.FETCH, request)
+
+        return replace(
+            self.session_load(topic, partitions),
+            frames=[frame(0, MARK_32, 0)],
+            capture=(self.session_id_at(), place(frame(0, MARK_32, 0), struct.pack(">I", MARK_32))),
+            counter_at=place(frame(0, 0, MARK_32), struct.pack(">I", MARK_32)),
+            offset_at=place(frame(MARK_64, 0, 0), struct.pack(">Q", MARK_64)),
+            offset_below=records,
         )
 
     def decode_fetch(self, payload: bytes) -> FetchResponse:

@@ -11,6 +11,8 @@
  * requests are due at fixed times, spread over the connections in turn, and the latency counts from the due time, so
  * that a server that stalls is charged for the requests that it kept from being sent.
  *
+ * A run ends after its time, after its number of requests, or on SIGTERM; what is unanswered then is waited for.
+ *
  * Quantiles come from a histogram with 128 steps for every doubling (an error below 0.8 %), in bounded memory.
  *
  * Left out on purpose: TLS, more than one thread, any parsing of messages. Linux only.
@@ -21,6 +23,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,6 +49,8 @@ enum {
     DOUBLINGS = 40,
 };
 
+static volatile sig_atomic_t asked_to_end;
+
 static const int64_t SECOND = 1000000000;
 static const double STALLED_S = 60.0; /* without any response: the server hangs */
 
@@ -64,14 +69,15 @@ struct options {
     int window;
     double seconds;
     double warmup;
-    int64_t requests; /* of all connections together, 0 for no limit */
+    int64_t requests; /* of each connection, 0 for no limit */
     double rate;      /* of all connections together, 0 for a closed loop */
     int stagger;      /* the first frame of connection i is i * stagger */
     int error_at;     /* place of an error code in every response, or -1 */
     int capture_from; /* place in the last prologue's response of four bytes ... */
     int capture_to;   /* ... that go to this place of every request, or -1 */
     int counter_at;   /* place of a 32-bit number in every request that begins at 1 and goes up, or -1 */
-    int offset_at;    /* place of a 64-bit number in every request that begins at 0 and goes up, or -1 */
+    int offset_at;    /* place of a 64-bit number in every request that begins at 0 and goes up, or -1 ... */
+    int64_t offset_below; /* ... to begin again at 0 before it reaches this */
     int same_length;  /* all responses must be as long as the first */
     const char *sample;
     struct frames frames;
@@ -85,7 +91,7 @@ struct connection {
     int watching_output;
     size_t next_frame;
     size_t prologue_left;
-    int64_t due_count; /* requests of this connection that have been sent, for the schedule of the open loop */
+    int64_t sent_count; /* prologue apart */
     int32_t next_correlation;
     int32_t expected_correlation;
     int32_t counter;
@@ -227,9 +233,10 @@ static void append_request(struct run *run, struct connection *c, int64_t counts
     if (!in_prologue) {
         if (o->capture_to >= 0) memcpy(frame + o->capture_to, c->captured, 4);
         if (o->counter_at >= 0) write_be32(frame + o->counter_at, (uint32_t)c->counter++);
-        if (o->offset_at >= 0) write_be64(frame + o->offset_at, (uint64_t)c->offset++);
+        if (o->offset_at >= 0) write_be64(frame + o->offset_at, (uint64_t)(c->offset++ % o->offset_below));
         c->next_frame = which + 1 < frames->count ? which + 1 : 0;
         run->sent++;
+        c->sent_count++;
     }
     c->out_end += length;
     run->bytes_out += (int64_t)length;
@@ -260,7 +267,7 @@ static void flush_output(struct run *run, struct connection *c) {
 }
 
 static int64_t due_time(const struct run *run, const struct connection *c) {
-    int64_t number = c->due_count * run->options.connections + c->index;
+    int64_t number = c->sent_count * run->options.connections + c->index;
     return run->begun + (int64_t)((double)number / run->options.rate * 1e9);
 }
 
@@ -272,11 +279,10 @@ static void send_more(struct run *run, struct connection *c) {
         if (c->in_flight == 0) append_request(run, c, at);
     } else {
         while (run->begun && !run->stopping && c->in_flight < o->window) {
-            if (o->requests && run->sent >= o->requests) break;
+            if (o->requests && c->sent_count >= o->requests) break;
             if (o->rate > 0) {
                 int64_t due = due_time(run, c);
                 if (due > at) break;
-                c->due_count++;
                 append_request(run, c, due);
             } else {
                 append_request(run, c, at);
@@ -450,7 +456,7 @@ static void loop(struct run *run) {
     run->last_response = now();
     for (;;) {
         if (!run->begun && run->ready == o->connections) begin_loop(run);
-        if (run->begun && o->requests && run->answered >= o->requests) stop(run);
+        if (run->begun && o->requests && run->answered >= o->requests * o->connections) stop(run);
         if (run->stopping && !unanswered(run)) return;
         int count = epoll_wait(run->epoll, events, MAX_EVENTS, 1000);
         if (count < 0 && errno != EINTR) fail("epoll_wait: %s", strerror(errno));
@@ -465,7 +471,7 @@ static void loop(struct run *run) {
             if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) receive(run, c);
         }
         int64_t at = now();
-        if (run->begun && at >= run->ends) stop(run);
+        if (run->begun && (asked_to_end || at >= run->ends)) stop(run);
         if ((double)(at - run->last_response) / 1e9 > STALLED_S && (unanswered(run) || !run->begun))
             fail("no response for %.0f s", STALLED_S);
     }
@@ -491,6 +497,7 @@ static void report(const struct run *run) {
 static void check(const struct options *o) {
     if (o->frames.count == 0) fail("--frames is missing or empty");
     if (o->port <= 0 || o->port > 65535) fail("--port is missing");
+    if (o->offset_below < 1) fail("--offset-below must be positive");
     if (o->connections < 1) fail("--connections must be positive");
     if (o->window < 1 || o->window > MAX_WINDOW) fail("--window must be between 1 and %d", MAX_WINDOW);
     if (o->error_at + 2 > HEAD_BYTES || o->capture_from + 4 > HEAD_BYTES) fail("a place is too far back");
@@ -503,7 +510,7 @@ static void check(const struct options *o) {
 }
 
 static struct options parse(int count, char **arguments) {
-    struct options o = {.host = "127.0.0.1", .connections = 1, .window = 1, .seconds = 10, .error_at = -1};
+    struct options o = {.host = "127.0.0.1", .connections = 1, .window = 1, .seconds = 10, .error_at = -1, .offset_below = INT64_MAX};
     o.capture_to = o.counter_at = o.offset_at = -1;
     static const struct option known[] = {
         {"host", 1, NULL, 'h'},       {"port", 1, NULL, 'p'},         {"connections", 1, NULL, 'c'},
@@ -511,7 +518,7 @@ static struct options parse(int count, char **arguments) {
         {"requests", 1, NULL, 'n'},   {"rate", 1, NULL, 'r'},         {"stagger", 1, NULL, 'g'},
         {"error-at", 1, NULL, 'e'},   {"capture-from", 1, NULL, 'a'}, {"capture-to", 1, NULL, 'b'},
         {"counter-at", 1, NULL, 'k'}, {"offset-at", 1, NULL, 'o'},    {"same-length", 0, NULL, 'l'},
-        {"sample", 1, NULL, 'x'},     {"frames", 1, NULL, 'f'},       {"prologue", 1, NULL, 'q'},
+        {"offset-below", 1, NULL, 'm'}, {"sample", 1, NULL, 'x'},     {"frames", 1, NULL, 'f'},       {"prologue", 1, NULL, 'q'},
         {NULL, 0, NULL, 0},
     };
     for (int code; (code = getopt_long(count, arguments, "", known, NULL)) != -1;) {
@@ -530,6 +537,7 @@ static struct options parse(int count, char **arguments) {
         case 'b': o.capture_to = atoi(optarg); break;
         case 'k': o.counter_at = atoi(optarg); break;
         case 'o': o.offset_at = atoi(optarg); break;
+        case 'm': o.offset_below = atoll(optarg); break;
         case 'l': o.same_length = 1; break;
         case 'x': o.sample = optarg; break;
         case 'f': o.frames = load(optarg); break;
@@ -538,6 +546,11 @@ static struct options parse(int count, char **arguments) {
         }
     }
     return o;
+}
+
+static void on_signal(int number) {
+    (void)number;
+    asked_to_end = 1;
 }
 
 int main(int count, char **arguments) {
@@ -549,6 +562,7 @@ int main(int count, char **arguments) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     prctl(PR_SET_TIMERSLACK, 1);
+    signal(SIGTERM, on_signal);
     run.epoll = epoll_create1(EPOLL_CLOEXEC);
     run.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};

@@ -3,29 +3,32 @@
 full        names every partition, without a session; each answers with one record of 100 bytes
 idle        the same at the end of every log: nothing comes back but the rows
 session     an incremental fetch (KIP-227) over all partitions, none of which has news: the request names none
-active      the same with one partition that is followed, a record a fetch, among idle ones
+active      the same with one partition that is followed through a backlog, a record a fetch, among idle ones
+tail        the same at the end of that partition's log: the fetch waits for a producer of 1,000 records a second
 
-What a request names it must pay for; the last two should cost the same with 10,000 partitions as with one.
+What a request names it must pay for; the last three should cost the same with 10,000 partitions as with one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
 from harness.peers import Server
-from replayer import Load, measure
+from replayer import ENDLESS_S, Load, Replay, measure
 from replayer.frames import Wire, batch
 
 TOPIC = "many"
 RECORD_BYTES = 100
 PARTITIONS = (1, 100, 1000, 10_000)
-ROWS = {"full": None, "idle": None, "session": 0, "active": 1}
-"""How many rows a right answer has; None for one a partition."""
-FOLLOWED = 200_000
-"""Records of the partition that is followed: more than can be fetched one by one in a run, or it begins again."""
+FOLLOWED = 10_000
+"""Records of the partition that is followed; behind the last one the fetches begin again with the first."""
+TAIL_RATE = 1000
+TAIL_WAIT_MS = 30_000
+ALL_ROWS = -1
+ROWS = {"full": ALL_ROWS, "idle": ALL_ROWS, "session": 0, "active": 1, "tail": 1}
+"""How many rows a right answer has."""
 
 
 def load(wire: Wire, kind: str, partitions: int) -> Load:
@@ -38,27 +41,54 @@ def load(wire: Wire, kind: str, partitions: int) -> Load:
         return Load([frame], error_at=wire.fetch_error_at(), same_length=True)
     if kind == "active":
         wire.write(TOPIC, 1, batch(RECORD_BYTES), FOLLOWED)
-    return wire.session_load(TOPIC, partitions, active=kind == "active")
+        return wire.followed_load(TOPIC, partitions, FOLLOWED)
+    if kind == "tail":
+        return wire.followed_load(TOPIC, partitions, (1 << 63) - 1, TAIL_WAIT_MS)
+    return wire.session_load(TOPIC, partitions)
+
+
+def check_first(kind: str, partitions: int, wire: Wire, first_response: bytes) -> None:
+    """The first answer has the rows that it should have, without errors."""
+    response = wire.decode_fetch(first_response)
+    rows = sum(len(topic.partitions) for topic in response.responses)
+    if rows != (partitions if ROWS[kind] == ALL_ROWS else ROWS[kind]):
+        raise RuntimeError(f"a fetch of {partitions} partitions was answered with {rows} rows")
 
 
 def run(kind: str, partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
     with Wire(server) as wire:
         prepared = load(wire, kind, partitions)
-        if kind == "active":
-            # Ends with the log, however long that takes: behind its end an offset would be out of range.
-            prepared = replace(prepared, requests=FOLLOWED)
-        used, replayed = measure(server, prepared, profile.seconds, 0.0 if kind == "active" else profile.warm_up_s)
-        response = wire.decode_fetch(replayed.first_response)
-    rows = sum(len(topic.partitions) for topic in response.responses)
-    expected = ROWS[kind]
-    if rows != (partitions if expected is None else expected):
-        raise RuntimeError(f"a fetch of {partitions} partitions was answered with {rows} rows")
+        used, replayed = measure(server, prepared, profile.seconds, profile.warm_up_s)
+        check_first(kind, partitions, wire, replayed.first_response)
     return [
         *cpu_figures(used, requests=replayed.requests),
         *replayed.latency_figures(),
-        Figure("response size", replayed.bytes_in / max(1, replayed.requests), "bytes", better="neither"),
+        Figure("response size", replayed.bytes_in / max(1, replayed.all_requests), "bytes", better="neither"),
         *memory_figures(server),
     ]
+
+
+def run_tail(partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
+    """A producer at a fixed rate and one fetch that waits; a request of the figures is one of each."""
+    with Wire(server) as wire:
+        prepared = load(wire, "tail", partitions)
+        frames = [wire.produce(TOPIC, 0, batch(RECORD_BYTES))]
+        producing = Load(frames, rate=TAIL_RATE, error_at=wire.produce_error_at(TOPIC))
+        with (
+            Replay(server.port, producing, seconds=ENDLESS_S) as producer,
+            Replay(server.port, prepared, seconds=profile.seconds, warm_up_s=profile.warm_up_s) as fetches,
+        ):
+            fetches.wait_for("begin")
+            before = server.usage()
+            fetches.wait_for("end")
+            used = server.usage() - before
+            fetched = fetches.result()
+            producer.wait_for("begin")
+            producer.end()
+            producer.wait_for("end")
+            produced = producer.result()
+        check_first("tail", partitions, wire, fetched.first_response)
+    return [*cpu_figures(used, requests=fetched.requests), *produced.latency_figures(), *memory_figures(server)]
 
 
 def cells() -> list[Cell]:
@@ -66,14 +96,14 @@ def cells() -> list[Cell]:
     for kind in ROWS:
         for partitions in PARTITIONS:
             declared = {"full"}
-            if kind in ("full", "session") and partitions in (1, 1000, 10_000):
+            if kind in ("full", "session", "active") and partitions in (1, 1000, 10_000):
                 declared.add("subset")
-            if (kind, partitions) in (("full", 100), ("session", 1000)):
+            if (kind, partitions) in (("full", 100), ("active", 1000)):
                 declared.add("quick")
             found.append(
                 Cell(
                     f"partitions/{kind}/{partitions}",
-                    partial(run, kind, partitions),
+                    partial(run_tail, partitions) if kind == "tail" else partial(run, kind, partitions),
                     frozenset(declared),
                     axis=Axis("Broker CPU per fetch", kind, partitions, "partitions"),
                 )

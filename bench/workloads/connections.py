@@ -1,0 +1,105 @@
+"""What partitions and connections cost that do nothing, and what they cost those that do something.
+
+Three windows on one broker with so many partitions: nothing is connected; so many connections are open and silent; and
+1,000 single-record requests a second go over these connections, to all partitions in turn. The lines of a plot are to
+be flat in latency and in idle CPU, and to rise in memory by little.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
+from harness.peers import API_VERSIONS, Server
+from replayer import Load, measure
+from replayer.frames import Wire, batch
+
+TOPIC = "scale"
+RECORD_BYTES = 100
+RATE = 1000
+CONNECTIONS = (1, 8, 64, 1000)
+PARTITIONS = (1, 100, 1000, 10_000)
+BOTH = (10_000, 1000)
+IDLE_WINDOWS = 2
+"""Idle windows are so many times longer than others: the periodic steps of a broker are seconds apart."""
+SETTLE_S = 2.0
+
+
+def open_connection(port: int) -> socket.socket:
+    """One that has asked for the versions, as clients do, and is silent from then on."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection.sendall(API_VERSIONS)
+    size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+    connection.recv(size, socket.MSG_WAITALL)
+    return connection
+
+
+def idle_percent(server: Server, seconds: float) -> float:
+    """Share of one core that the server takes."""
+    time.sleep(SETTLE_S)
+    before = server.usage()
+    time.sleep(seconds)
+    used = server.usage() - before
+    return 100 * used.cpu_s / used.seconds
+
+
+def run(partitions: int, connections: int, server: Server, profile: Profile) -> Sequence[Figure]:
+    with Wire(server) as wire:
+        wire.create_topic(TOPIC, partitions)
+        wire.fill(TOPIC, range(partitions), batch(RECORD_BYTES))
+        records = batch(RECORD_BYTES)
+        load = Load(
+            [wire.produce(TOPIC, index, records) for index in range(partitions)],
+            connections=connections,
+            window=4,
+            rate=RATE,
+            stagger=1,
+            error_at=wire.produce_error_at(TOPIC),
+        )
+    idle_s = IDLE_WINDOWS * profile.seconds
+    idle_without = idle_percent(server, idle_s)
+    memory_without_mb = server.memory_mb()
+    with ExitStack() as stack:
+        for _ in range(connections):
+            stack.enter_context(open_connection(server.port))
+        idle_with = idle_percent(server, idle_s)
+        memory_with_mb = server.memory_mb()
+    used, replayed = measure(server, load, profile.seconds, profile.warm_up_s)
+    return [
+        Figure("memory with partitions", memory_without_mb, "MiB", yardstick=True),
+        Figure("memory with connections", memory_with_mb, "MiB", yardstick=True),
+        Figure("idle CPU with partitions", idle_without, "% of a core", yardstick=True),
+        Figure("idle CPU with connections", idle_with, "% of a core", yardstick=True),
+        *cpu_figures(used, requests=replayed.requests),
+        *replayed.latency_figures(),
+        *memory_figures(server),
+    ]
+
+
+def cells() -> list[Cell]:
+    found = [
+        Cell(
+            f"connections/1x{connections}",
+            partial(run, 1, connections),
+            frozenset({"full", "quick"} if connections == 64 else {"full"}),
+            axis=Axis("One partition, more connections", "1 partition", connections, "connections"),
+        )
+        for connections in CONNECTIONS
+    ]
+    found += [
+        Cell(
+            f"connections/{partitions}x1",
+            partial(run, partitions, 1),
+            axis=Axis("One connection, more partitions", "1 connection", partitions, "partitions"),
+        )
+        for partitions in PARTITIONS
+        if partitions > 1
+    ]
+    partitions, connections = BOTH
+    name = f"connections/{partitions}x{connections}"
+    found.append(Cell(name, partial(run, partitions, connections), frozenset({"full", "subset"})))
+    return found
