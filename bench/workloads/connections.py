@@ -85,7 +85,7 @@ def cells() -> list[Cell]:
         Cell(
             f"connections/1x{connections}",
             partial(run, 1, connections),
-            frozenset({"full", "quick"} if connections == 64 else {"full"}),
+            frozenset({"full"}),
             axis=Axis("One partition, more connections", "1 partition", connections, "connections"),
         )
         for connections in CONNECTIONS
