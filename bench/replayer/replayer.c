@@ -377,10 +377,10 @@ static size_t take(struct run *run, struct connection *c, const char *bytes, siz
         taken = prefix - c->got < size ? prefix - c->got : size;
         memcpy(c->head + c->got, bytes, taken);
         c->got += taken;
-        if (c->got < prefix) return taken;
-        uint32_t length = read_be32(c->head);
+        uint32_t length = c->got < SIZE_BYTES ? MIN_RESPONSE : read_be32(c->head);
         if (length < MIN_RESPONSE || length > MAX_RESPONSE)
             fail("connection %d: a response of %u bytes", c->index, length);
+        if (c->got < prefix) return taken;
         int32_t correlation = (int32_t)read_be32(c->head + SIZE_BYTES);
         if (c->in_flight == 0) fail("connection %d: a response that nobody asked for", c->index);
         if (correlation != c->expected_correlation)
