@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -93,6 +95,7 @@ def compare(options: argparse.Namespace, cells: list[Cell]) -> int:
 
 def main() -> int:
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # peers are stopped, as after Ctrl-C
     if options.command == "report":
         write_report(RESULTS / PROFILES[options.profile].results)
         return 0

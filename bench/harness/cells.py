@@ -49,7 +49,7 @@ PROFILES = {
     for profile in (
         Profile("full", seconds=10, warm_up_s=4, rounds=3, results="measured"),
         Profile("subset", seconds=10, warm_up_s=4, rounds=3, results="measured", peers=("ottla", "kafka")),
-        Profile("quick", seconds=2, warm_up_s=1, rounds=1, results="quick"),
+        Profile("quick", seconds=2, warm_up_s=1, rounds=1, results="quick", peers=("ottla", "kafka")),
     )
 }
 

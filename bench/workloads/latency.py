@@ -19,7 +19,8 @@ from harness.peers import Server
 SIZE = 1024
 RATES = (1_000, 20_000)
 WARM_UP_RATE = 20_000
-SUBSET_AND_QUICK = {"latency/1000/1/linger=0", "latency/20000/1/linger=1"}
+SUBSET = {"latency/1000/1/linger=0", "latency/20000/1/linger=1"}
+QUICK = {"latency/1000/1/linger=0"}
 FOR_NATS = "latency/1000/1/linger=0"
 
 
@@ -56,5 +57,5 @@ def cells() -> list[Cell]:
                 peers = ("ottla", "kafka", "nats") if name == FOR_NATS else ("ottla", "kafka")
                 shape = f"1-topic-{partitions}-partition{'s' if partitions > 1 else ''}-1kb, {rate} records/s"
                 run_it = partial(run, rate, partitions, linger_ms)
-                found.append(Cell(name, run_it, profiles(name, SUBSET_AND_QUICK, SUBSET_AND_QUICK), peers, shape=shape))
+                found.append(Cell(name, run_it, profiles(name, SUBSET, QUICK), peers, shape=shape))
     return found

@@ -34,7 +34,7 @@ PRELOADED_BYTES_PER_SECOND = 100_000_000
 
 SUBSET = {"produce/100/none/acks=1", "produce/1024/none/acks=all", "produce/1024/lz4/acks=1"}
 SUBSET |= {"produce/10240/zstd/acks=all", "consume/100/none", "consume/1024/none", "stream/16"}
-QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "produce/1024/zstd/acks=1", "consume/1024/none"}
+QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "consume/1024/none"}
 
 
 def produce(size: int, codec: str, acks: str, server: Server, profile: Profile) -> Sequence[Figure]:
