@@ -18,6 +18,8 @@ for folder in ("compat", "compat/java", "tests/clients"):
     sys.path.insert(0, str(ROOT / folder))
 
 CACHE = ROOT / ".cache" / "compat"
+LOG_ARTIFACT = ("org.slf4j", "slf4j-simple", "1.7.36")
+"""Of the version of slf4j-nop in java/pom.xml."""
 
 
 def need(command: str) -> str:
@@ -80,6 +82,20 @@ def java_classpath() -> str:
             pytest.skip(f"Maven could not resolve Apache Kafka: {result.stdout.strip()[-300:]}")
         shutil.copy(pom, stamp)
     return str(libraries / "*")
+
+
+@pytest.fixture(scope="session")
+def java_logging_classpath(java_classpath: str) -> str:
+    """The same with a log on stderr, for what a client tells nowhere else; slf4j-nop keeps the usual one silent."""
+    jar = CACHE / "java-log" / f"{LOG_ARTIFACT[1]}-{LOG_ARTIFACT[2]}.jar"
+    if not jar.exists():
+        command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(LOG_ARTIFACT)}"]
+        result = subprocess.run(
+            [*command, f"-DoutputDirectory={jar.parent}"], capture_output=True, text=True, timeout=600, check=False
+        )
+        if result.returncode != 0:
+            pytest.skip(f"Maven could not resolve {LOG_ARTIFACT[1]}: {result.stdout.strip()[-300:]}")
+    return f"{jar}:{java_classpath}"
 
 
 @pytest.fixture(scope="session")

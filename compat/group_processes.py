@@ -1,7 +1,12 @@
-"""Members of a group in processes of their own: kafkajs, Java's console consumer and VerifiableConsumer."""
+"""Members of a group in processes of their own: kafkajs, Java's console consumer and VerifiableConsumer.
+
+Each tells in its own way what it has and what it reads, and when, by the clock of this machine; their client ids are
+their names. The console consumer tells it in its log.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import subprocess
@@ -12,6 +17,7 @@ from typing import Any
 from group_history import History
 
 STOP_S = 60.0
+MS = 1_000_000
 
 
 class ProcessMember(threading.Thread):
@@ -37,10 +43,15 @@ class ProcessMember(threading.Thread):
             raise RuntimeError("the process was not started")
         for line in self.process.stdout:
             self.understand(line)
+        self.history.ended(self.name)
 
     def understand(self, line: str) -> None:
         """One line of output."""
         raise NotImplementedError
+
+    def owned(self) -> set[int]:
+        """What this member said that it has."""
+        return self.history.owned().get(self.name, set())
 
     def stop(self) -> None:
         if self.process is None:
@@ -57,7 +68,10 @@ class ProcessMember(threading.Thread):
 
 
 class KafkaJsMember(ProcessMember):
-    """kafkajs; it goes on with a batch while it rejoins, so what it owns is not judged."""
+    """kafkajs, by `client.mjs group`."""
+
+    def __init__(self, name: str, home: Path, servers: str, topic: str, group: str, history: History) -> None:
+        super().__init__(name, ["node", "client.mjs", "group", servers, topic, group, name], history, home)
 
     def understand(self, line: str) -> None:
         try:
@@ -65,24 +79,73 @@ class KafkaJsMember(ProcessMember):
         except ValueError:
             self.errors.append(line)
             return
+        if "at" not in event:
+            if event.get("level") == "ERROR" and "rebalanc" not in line:
+                self.errors.append(line)
+            return
+        at = event["at"] * MS
         if "offset" in event:
-            self.history.read_elsewhere(self.name, event["partition"], event["offset"], event["offset"] + 1)
-        elif "assigned" not in event and event.get("level") == "ERROR" and "rebalanc" not in line:
-            self.errors.append(line)
+            self.history.read(self.name, event["partition"], event["offset"], event["offset"] + 1, at)
+        elif "assigned" in event:
+            self.history.assigned(self.name, event["assigned"], at)
+        else:
+            self.history.revoked(self.name, event["revoked"], at)
 
 
 class ConsoleMember(ProcessMember):
-    """kafka-console-consumer that prints partitions and offsets; it does not tell what it owns."""
+    """kafka-console-consumer that prints partitions and offsets, with a log (slf4j-simple, its date in milliseconds).
 
+    Its records and what its log says of rebalances come from one thread, so their order is true. The classic consumer
+    logs when it takes and gives up. The consumer of the new protocol logs what it is about to do (RECONCILING, with the
+    changes in lines of their own), and ACKNOWLEDGING once that is done, right before it tells the coordinator.
+    """
+
+    DATE_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS"
     _RECORD = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t")
+    _LOGGED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}) \[.*?\] ([A-Z]+) (.*)")
+    _CHANGE = re.compile(r"\s+(Added|Revoked) partitions .*?:\s+\[(.*)\]")
+    _INVOKED = re.compile(r".*ConsumerRebalanceListenerInvoker - .*\] (Adding|Revoke|Lost) .*?\[(.*)\]")
+
+    def __init__(self, name: str, command: list[str], history: History) -> None:
+        super().__init__(name, command, history)
+        self._changes: dict[str, list[int]] = {}
 
     def understand(self, line: str) -> None:
-        match = self._RECORD.match(line)
-        if match:
-            partition, offset = map(int, match.groups())
-            self.history.read_elsewhere(self.name, partition, offset, offset + 1)
-        elif "ERROR" in line or "Exception" in line:
+        record = self._RECORD.match(line)
+        if record:
+            partition, offset = map(int, record.groups())
+            self.history.read(self.name, partition, offset, offset + 1)
+            return
+        change = self._CHANGE.match(line)
+        if change:
+            self._changes[change[1]] = _numbers(change[2])
+            return
+        logged = self._LOGGED.match(line)
+        if logged is None:
+            if "Exception" in line:
+                self.errors.append(line)
+            return
+        at, level, text = logged.groups()
+        if level == "ERROR":
             self.errors.append(line)
+        self._understand_log(text, round(datetime.datetime.fromisoformat(at).timestamp() * 1000) * MS)
+
+    def _understand_log(self, text: str, at: int) -> None:
+        invoked = self._INVOKED.match(text)
+        if invoked and invoked[1] == "Adding":
+            self.history.assigned(self.name, _numbers(invoked[2]), at)
+        elif invoked:
+            self.history.revoked(self.name, _numbers(invoked[2]), at)
+        elif "transitioned from RECONCILING to ACKNOWLEDGING" in text:
+            self.history.revoked(self.name, self._changes.get("Revoked", ()), at)
+            self.history.assigned(self.name, self._changes.get("Added", ()), at)
+        elif "to FENCED" in text:
+            self.history.revoked(self.name, self.owned(), at)
+
+
+def _numbers(partitions: str) -> list[int]:
+    """Of `topic-3, topic-4`."""
+    return [int(each.rpartition("-")[2]) for each in partitions.split(", ") if each]
 
 
 class VerifiableMember(ProcessMember):
@@ -95,7 +158,7 @@ class VerifiableMember(ProcessMember):
             if "Exception" in line:
                 self.errors.append(line)
             return
-        at = event["timestamp"] * 1_000_000
+        at = event["timestamp"] * MS
         partitions = event.get("partitions", [])
         match event["name"]:
             case "partitions_assigned":
@@ -106,4 +169,4 @@ class VerifiableMember(ProcessMember):
                 for each in partitions:
                     self.history.read(self.name, each["partition"], each["minOffset"], each["maxOffset"] + 1, at)
             case "shutdown_complete":
-                self.history.revoked(self.name, self.history.owned().get(self.name, ()), at)
+                self.history.revoked(self.name, self.owned(), at)

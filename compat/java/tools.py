@@ -32,11 +32,13 @@ class JavaTools:
     """Runs one tool at a time; a tool that fails or complains on stderr fails the test."""
 
     classpath: str
+    options: tuple[str, ...] = ()
+    """More options of the JVM."""
 
     def command(self, tool: str, *arguments: str) -> list[str]:
         """The command line; one compiler tier starts a short-lived JVM in half the time."""
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self.classpath]
-        return ["java", *options, CLASSES[tool], *arguments]
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *self.options]
+        return ["java", *options, "-cp", self.classpath, CLASSES[tool], *arguments]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """What the tool printed to standard output."""

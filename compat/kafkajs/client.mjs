@@ -3,7 +3,7 @@
 //   node client.mjs produce HOST:PORT TOPIC none|gzip|snappy|lz4|zstd   < records
 //   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
 //   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
-//   node client.mjs group   HOST:PORT TOPIC GROUP                       > events, until SIGTERM
+//   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID             > events, until SIGTERM
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
@@ -43,7 +43,8 @@ const encode = bytes => (bytes === null || bytes === undefined ? null : Buffer.f
 const print = value => process.stdout.write(JSON.stringify(value) + '\n')
 
 const [, , command, broker, topic, ...rest] = process.argv
-const kafka = new Kafka({ clientId: 'compat', brokers: [broker], logLevel: logLevel.ERROR })
+const clientId = command === 'group' ? rest[1] : 'compat'
+const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR })
 
 async function records() {
   let text = ''
@@ -122,7 +123,15 @@ async function metadata(name) {
   return topics[0].partitions
 }
 
+// What a member has ends when kafkajs is about to join again, after the last record of its batches, or when the process
+// is to stop: then the rest of a batch is neither taken in nor resolved. Every line says when, in milliseconds.
 async function group(groupId) {
+  const owned = new Set()
+  const tell = event => print({ at: Date.now(), ...event })
+  const release = () => {
+    tell({ revoked: [...owned] })
+    owned.clear()
+  }
   const consumer = kafka.consumer({
     groupId,
     partitionAssigners: [range],
@@ -130,19 +139,27 @@ async function group(groupId) {
     heartbeatInterval: 300,
     maxWaitTimeInMs: 50,
   })
-  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => print({ assigned: payload.memberAssignment[topic] ?? [] }))
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    if (owned.size) release() // the coordinator had removed this member, and kafkajs joined anew without a word
+    const assigned = payload.memberAssignment[topic] ?? []
+    assigned.forEach(partition => owned.add(partition))
+    tell({ assigned })
+  })
+  consumer.on(consumer.events.REBALANCING, release)
   await consumer.connect()
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   process.once('SIGTERM', async () => {
+    release()
     await consumer.disconnect()
     process.exit(0)
   })
   await consumer.run({
     autoCommitInterval: 200,
+    eachBatchAutoResolve: false,
     eachBatch: async ({ batch, resolveOffset, heartbeat, commitOffsetsIfNecessary, isRunning, isStale }) => {
       for (const message of batch.messages) {
-        if (!isRunning() || isStale()) break
-        print({ partition: batch.partition, offset: Number(message.offset) })
+        if (!isRunning() || isStale() || !owned.has(batch.partition)) break
+        tell({ partition: batch.partition, offset: Number(message.offset) })
         resolveOffset(message.offset)
       }
       await heartbeat()

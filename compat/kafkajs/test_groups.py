@@ -28,9 +28,8 @@ def test_a_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
     servers = group_broker.bootstrap_servers
     name = f"kafkajs-group-{time.time_ns() // 1_000_000}"
     history = History()
-    command = ["node", "client.mjs", "group", servers, name, name]
     ends = produce_evenly(servers, name, PARTITIONS, 200)
-    members = [KafkaJsMember(f"kafkajs-{number}", command, history, cwd=kafkajs) for number in range(2)]
+    members = [KafkaJsMember(f"kafkajs-{number}", kafkajs, servers, name, name, history) for number in range(2)]
     for member in members:
         member.start()
     wait_until(history, ends)

@@ -2,10 +2,13 @@
 
 Rules: no partition has two owners at a time; nobody reads what it does not own; an owner goes on at the offset that was
 committed last (one that is lower lost a commit, one that is higher skipped records); within one ownership offsets
-have no gap; every record is read by somebody; reading never stalls for longer than a bound.
+have no gap; every record is read by somebody; reading never stalls for longer than a bound, and nobody who is gone is
+kept in the group for longer than another one.
 
 Members report when they take and give up partitions: taking at the end of a rebalance, giving up before the client
-tells the broker. Members of other processes report with their own clock of the same machine.
+tells the broker. Members of other processes report with their own clock of the same machine. What the coordinator says
+of the group now and then (`described`) is judged too: a group waits for a member that went without LeaveGroup until
+its session is over, and time that passes so is no stall.
 """
 
 from __future__ import annotations
@@ -41,6 +44,18 @@ class Ownership:
     reads: list[tuple[int, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The group as its coordinator described it to a request that was sent at `at`: partitions by member.
+
+    Only where it is `settled` do all partitions belong to what the members were told.
+    """
+
+    at: int
+    members: Mapping[str, frozenset[int]]
+    settled: bool
+
+
 class History:
     """Thread-safe; every time is in nanoseconds of the wall clock."""
 
@@ -48,9 +63,10 @@ class History:
         self._lock = threading.Lock()
         self._ownerships: dict[int, list[Ownership]] = defaultdict(list)
         self._commits: dict[int, list[Commit]] = defaultdict(list)
-        self._reads_elsewhere: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._strays: list[str] = []
         self._read_at: list[int] = []
+        self._ended: dict[str, int] = {}
+        self._descriptions: list[Description] = []
         self.rebalances: dict[str, int] = defaultdict(int)
         self.readers: set[str] = set()
 
@@ -83,17 +99,20 @@ class History:
             else:
                 current.reads.append((first, end))
 
-    def read_elsewhere(self, member: str, partition: int, first: int, end: int) -> None:
-        """A member that does not tell what it owns read these: they count as read."""
-        with self._lock:
-            self.readers.add(member)
-            self._read_at.append(time.time_ns())
-            self._reads_elsewhere[partition].append((first, end))
-
     def committed(self, partition: int, offset: int, sent_at: int, *, known: bool = True) -> None:
         """A commit was acknowledged just now, or (`known` is False) its outcome stayed unknown."""
         with self._lock:
             self._commits[partition].append(Commit(offset, sent_at, time.time_ns() if known else NEVER))
+
+    def ended(self, member: str) -> None:
+        """The member's client is closed; whether it told the coordinator is another question."""
+        with self._lock:
+            self._ended[member] = time.time_ns()
+
+    def described(self, description: Description) -> None:
+        """What the coordinator said; descriptions come in order."""
+        with self._lock:
+            self._descriptions.append(description)
 
     def _current(self, member: str, partition: int) -> Ownership | None:
         for ownership in reversed(self._ownerships[partition]):
@@ -114,8 +133,7 @@ class History:
     def read_ends(self) -> dict[int, int]:
         """Past the highest offset that anybody read, by partition."""
         with self._lock:
-            partitions = {*self._ownerships, *self._reads_elsewhere}
-            return {each: max((end for _, end in self._reads(each)), default=0) for each in partitions}
+            return {each: max((end for _, end in self._reads(each)), default=0) for each in self._ownerships}
 
     def read_count(self) -> int:
         """How many reads were reported so far."""
@@ -123,19 +141,39 @@ class History:
             return len(self._read_at)
 
     def longest_stall_s(self) -> float:
-        """The longest time between two reads by anybody."""
+        """The longest time in which nobody read and the group waited for nobody who was gone."""
         with self._lock:
-            times = sorted(self._read_at)
+            times = sorted([*self._read_at, *(at for at, ghosts in self._ghosts() if ghosts)])
             return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0) / 1e9
 
+    def longest_wait_for_ghosts_s(self) -> float:
+        """The longest time in which none of those who were gone, but in the group at its start, left the group.
+
+        Each may stay for its session; one that went while it waited for a rebalance, for a session after that is over.
+        """
+        longest = 0
+        with self._lock:
+            seen = self._ghosts()
+            for position, (start, ghosts) in enumerate(seen):
+                if ghosts:
+                    same = itertools.takewhile(lambda each: ghosts <= each[1], seen[position:])  # noqa: B023
+                    longest = max(longest, max(at for at, _ in same) - start)
+        return longest / 1e9
+
+    def _ghosts(self) -> list[tuple[int, set[str]]]:
+        """By description, members of the group whose client had been closed when it was asked for."""
+        return [
+            (each.at, {member for member in each.members if self._ended.get(member, NEVER) < each.at})
+            for each in self._descriptions
+        ]
+
     def _reads(self, partition: int) -> list[tuple[int, int]]:
-        owned = [read for ownership in self._ownerships[partition] for read in ownership.reads]
-        return sorted([*owned, *self._reads_elsewhere[partition]])
+        return sorted(read for ownership in self._ownerships[partition] for read in ownership.reads)
 
     def violations(self, ends: Mapping[int, int], *, commits_known: bool = True) -> list[str]:
         """Everything that was wrong; `ends` are the log ends. Without `commits_known` some members told no commits."""
         with self._lock:
-            found = list(self._strays)
+            found = [*self._strays, *self._described_twice()]
             for partition, end in sorted(ends.items()):
                 ownerships = sorted(self._ownerships[partition], key=lambda ownership: ownership.start)
                 found += self._overlaps(partition, ownerships)
@@ -144,6 +182,18 @@ class History:
                     found += self._wrong_starts(partition, ownerships)
                 found += self._unread(partition, end)
             return found
+
+    def _described_twice(self) -> list[str]:
+        found = set()
+        for description in self._descriptions:
+            if not description.settled:
+                continue
+            owner: dict[int, str] = {}
+            for member, partitions in sorted(description.members.items()):
+                for partition in partitions:
+                    if owner.setdefault(partition, member) != member:
+                        found.add(f"{partition} was described as {owner[partition]}'s and {member}'s")
+        return sorted(found)
 
     @staticmethod
     def _overlaps(partition: int, ownerships: list[Ownership]) -> list[str]:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from group_history import History
+from group_history import Description, History
 
 JOIN_S = 60.0
+WATCH_S = 0.1
 COMMIT_EVERY = 40
 REFUSED = frozenset(
     {
@@ -57,6 +58,7 @@ class Member(threading.Thread):
             self.failure = error
         finally:
             self.release(self.owned)
+            self.history.ended(self.name)
 
     def consume(self) -> None:
         raise NotImplementedError
@@ -275,6 +277,55 @@ class AioKafkaMember(Member):
             self.release(self.owned)
         finally:
             await consumer.stop()
+
+
+class GroupWatch(threading.Thread):
+    """Asks the coordinator again and again who is in the group and has what, for the history; `with` runs it.
+
+    The members' client ids are their names.
+    """
+
+    def __init__(self, servers: str, group: str, history: History) -> None:
+        super().__init__(name="group watch", daemon=True)
+        self.servers = servers
+        self.group = group
+        self.history = history
+        self.failure: BaseException | None = None
+        self.stopping = threading.Event()
+
+    def __enter__(self) -> GroupWatch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.join(JOIN_S)
+        assert not self.is_alive()
+        assert self.failure is None, self.failure
+
+    def run(self) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            client = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            while not self.stopping.wait(WATCH_S):
+                self._look(client)
+        except BaseException as error:
+            self.failure = error
+
+    def _look(self, client: Any) -> None:
+        from confluent_kafka import ConsumerGroupState, KafkaException
+
+        at = time.time_ns()
+        try:
+            group = client.describe_consumer_groups([self.group])[self.group].result(JOIN_S)
+        except KafkaException:
+            return  # there is no such group yet, or its coordinator is not there
+        members = {
+            each.client_id: frozenset(owned.partition for owned in each.assignment.topic_partitions)
+            for each in group.members
+        }
+        self.history.described(Description(at, members, group.state is ConsumerGroupState.STABLE))
 
 
 class Feeder(threading.Thread):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from group_history import History
+from group_history import Description, History
 
 MS = 1_000_000
 
@@ -76,3 +78,49 @@ def test_records_that_nobody_read(history):
 def test_the_longest_stall(history):
     history.read("a", 0, 10, 11, at=2_120 * MS)
     assert history.longest_stall_s() == 2.0
+
+
+def describe(history: History, at: int, *members: str, settled: bool = False, partition: int = 0) -> None:
+    history.described(Description(at, {each: frozenset({partition}) for each in members}, settled))
+
+
+def test_waiting_for_a_member_that_went_silently_is_no_stall():
+    history = History()
+    history.ended("a")
+    now = time.time_ns()
+    history.read("b", 0, 10, 11, at=now)
+    for tenths in range(1, 60):
+        describe(history, now + tenths * 100 * MS, "a", "b")
+    for tenths in range(60, 70):
+        describe(history, now + tenths * 100 * MS, "b")
+    history.read("b", 0, 11, 12, at=now + 7_000 * MS)
+    assert history.longest_stall_s() == 1.1
+    assert history.longest_wait_for_ghosts_s() == 5.8
+
+
+def test_waiting_for_a_member_that_lives_is_a_stall():
+    history = History()
+    history.read("a", 0, 0, 1, at=0)
+    for second in range(1, 9):
+        describe(history, second * 1_000 * MS, "a")
+    history.read("a", 0, 1, 2, at=9_000 * MS)
+    assert history.longest_stall_s() == 9.0
+    assert history.longest_wait_for_ghosts_s() == 0
+
+
+def test_ghosts_that_follow_each_other():
+    history = History()
+    for name in ("x", "y"):
+        history.ended(name)
+    now = time.time_ns()
+    for second, members in enumerate([("x",), ("x", "y"), ("x", "y"), ("y",), ("y",), ()], start=1):
+        describe(history, now + second * 1_000 * MS, *members)
+    assert history.longest_wait_for_ghosts_s() == 2.0, "from x alone until x is gone; y came later"
+
+
+def test_two_owners_by_the_coordinator(history):
+    describe(history, 1, "a", "b")
+    assert history.violations({0: 10}) == [], "while it moves, nobody is told of both"
+    describe(history, 2, "a", "b", settled=True)
+    describe(history, 3, "a", "b", settled=True)
+    assert history.violations({0: 10}) == ["0 was described as a's and b's"]
