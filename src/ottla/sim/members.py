@@ -280,11 +280,12 @@ class Member:
 
     async def commit_now(self) -> None:
         """Commit and wait for the outcome, whatever it is."""
-        await self._commit_over()
+        await self.commit_over()
         self.commit_later()
-        await self._commit_over()
+        await self.commit_over()
 
-    async def _commit_over(self) -> None:
+    async def commit_over(self) -> None:
+        """Wait until no commit is on its way."""
         task = self._commit_task
         if task is not None:
             await asyncio.wait([task])

@@ -62,6 +62,9 @@ class CooperativeMember(ClassicMember):
     async def settled(self) -> bool:
         """Give up what has to go; then another generation is due."""
         first, self._has_joined = not self._has_joined, True
+        if self.unfetched:
+            # A commit of its own that arrives after it asked where to go on would look like somebody else's.
+            await self.commit_over()
         if self._going:
             if self.rng.chance(0.7):
                 await self.commit_now()

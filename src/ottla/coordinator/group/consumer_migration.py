@@ -10,7 +10,7 @@ Both are conversions of values: from one group to the records of both. Left out:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ottla.common.clock import Clock
@@ -22,6 +22,7 @@ from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer_member import (
     ConsumerMember,
+    MemberState,
     OwnedPartitions,
     target_assignment_record,
 )
@@ -40,6 +41,7 @@ from ottla.protocol.messages.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    SubscriptionTopicPartition,
 )
 from ottla.protocol.messages.coordinator_records import (
     ClassicMemberMetadata,
@@ -118,9 +120,14 @@ def upgrade(
 
 
 def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[ConsumerMember]:
-    """In order of arrival. A partition that an assignor gave to two stays with the first."""
+    """In order of arrival. A partition that an assignor gave to two stays with the first.
+
+    A cooperative member had more when it joined than what it was assigned then. It may have not let go of that yet, and
+    nobody was given it so far, so it counts as about to be revoked: the member's next JoinGroup confirms it.
+    """
     taken: set[tuple[Uuid, int]] = set()
     members = []
+    claims: list[list[SubscriptionTopicPartition]] = []
     for member in group:
         if not member.protocols:
             raise ProtocolError(f"member {member.member_id} has no protocol")
@@ -134,13 +141,8 @@ def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[Consume
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
                 "assignor before re-attempting the upgrade",
             )
-        assigned: dict[Uuid, dict[int, int]] = {}
-        for entry in assignment.assigned_partitions:
-            topic = image.topic(entry.topic)
-            for partition in entry.partitions:
-                if topic is not None and partition in topic.partitions and (topic.topic_id, partition) not in taken:
-                    taken.add((topic.topic_id, partition))
-                    assigned.setdefault(topic.topic_id, {})[partition] = group.generation_id
+        assigned = _take(assignment.assigned_partitions, group.generation_id, taken, image)
+        claims.append(subscription.owned_partitions)
         members.append(
             ConsumerMember(
                 member.member_id,
@@ -156,7 +158,28 @@ def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[Consume
                 assigned=assigned,
             )
         )
+    for place, owned in enumerate(claims):
+        pending = _take(owned, group.generation_id, taken, image)
+        if pending:
+            members[place] = replace(members[place], state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
     return members
+
+
+def _take(
+    entries: Sequence[AssignmentTopicPartition | SubscriptionTopicPartition],
+    epoch: int,
+    taken: set[tuple[Uuid, int]],
+    image: MetadataImage,
+) -> OwnedPartitions:
+    """Those that exist and that nobody has taken, since `epoch`."""
+    owned: dict[Uuid, dict[int, int]] = {}
+    for entry in entries:
+        topic = image.topic(entry.topic)
+        for partition in entry.partitions:
+            if topic is not None and partition in topic.partitions and (topic.topic_id, partition) not in taken:
+                taken.add((topic.topic_id, partition))
+                owned.setdefault(topic.topic_id, {})[partition] = epoch
+    return owned
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) -> ClassicMemberMetadata:
