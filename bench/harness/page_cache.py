@@ -8,7 +8,6 @@ So before each run clean pages fill the memory; the kernel reclaims them as the 
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 import time
@@ -16,8 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-BLOCK = 1 << 20
-LEFT_FREE_BYTES = 512 << 20
+BLOCK = 8 << 20
+SPARSE_BYTES = 8 << 40
+LEFT_FREE_BYTES = 192 << 20  # above the mark at which the kernel begins to reclaim
 PROBE_BYTES = 128 << 20
 
 
@@ -31,21 +31,20 @@ def memory_bytes(name: str) -> int:
 
 @contextmanager
 def page_cache_filler() -> Iterator[Callable[[], None]]:
-    """Gives what fills: it reads a sparse file as large as the memory, in a circle, so that what was evicted is read.
+    """Gives what fills: it reads on in a sparse file that is much larger than the memory, until little is free.
 
-    A call ends when little memory is free, after one time around at the latest.
+    Called right after a run it is quick: the host has not taken back what the run left yet.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", buffering=0) as file:
-        size = memory_bytes("MemTotal") // BLOCK * BLOCK
-        os.ftruncate(file.fileno(), size)
-        blocks = itertools.cycle(range(0, size, BLOCK))
+        os.ftruncate(file.fileno(), SPARSE_BYTES)
+        blocks = iter(range(0, SPARSE_BYTES, BLOCK))
         buffer = bytearray(BLOCK)
 
         def fill() -> None:
-            for at in itertools.islice(blocks, size // BLOCK):
+            for _ in range(memory_bytes("MemTotal") // BLOCK):
                 if memory_bytes("MemFree") < LEFT_FREE_BYTES:
                     return
-                os.preadv(file.fileno(), [buffer], at)
+                os.preadv(file.fileno(), [buffer], next(blocks))
 
         yield fill
 
