@@ -48,20 +48,24 @@ def broker() -> Iterator[Broker | Elsewhere]:
 
 
 @pytest.fixture(scope="session")
-def group_broker() -> Iterator[Broker | Elsewhere]:
-    """One with short intervals, so that groups settle in seconds."""
-    elsewhere = os.environ.get("OTTLA_TEST_BOOTSTRAP")
-    if elsewhere:
-        yield Elsewhere(elsewhere)
-        return
-    configs = {
+def group_configs() -> dict[str, object]:
+    """Short intervals, so that groups settle in seconds."""
+    return {
         "group.initial.rebalance.delay.ms": 100,
         "group.consumer.heartbeat.interval.ms": 500,
         "group.consumer.min.heartbeat.interval.ms": 500,
         "group.consumer.session.timeout.ms": 6000,
         "group.consumer.min.session.timeout.ms": 3000,
     }
-    with Broker(configs=configs) as running:
+
+
+@pytest.fixture(scope="session")
+def group_broker(group_configs: dict[str, object]) -> Iterator[Broker | Elsewhere]:
+    elsewhere = os.environ.get("OTTLA_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield Elsewhere(elsewhere)
+        return
+    with Broker(configs=group_configs) as running:
         yield running
 
 

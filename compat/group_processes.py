@@ -31,6 +31,8 @@ class ProcessMember(threading.Thread):
         self.stopping = threading.Event()
         self.process: subprocess.Popen[str] | None = None
         self.errors: list[str] = []
+        self.tolerated: tuple[str, ...] = ()
+        """Complaints with such words are none."""
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -48,6 +50,10 @@ class ProcessMember(threading.Thread):
     def understand(self, line: str) -> None:
         """One line of output."""
         raise NotImplementedError
+
+    def complain(self, line: str) -> None:
+        if not any(words in line for words in self.tolerated):
+            self.errors.append(line)
 
     def owned(self) -> set[int]:
         """What this member said that it has."""
@@ -77,11 +83,11 @@ class KafkaJsMember(ProcessMember):
         try:
             event: dict[str, Any] = json.loads(line)
         except ValueError:
-            self.errors.append(line)
+            self.complain(line)
             return
         if "at" not in event:
             if event.get("level") == "ERROR" and "rebalanc" not in line:
-                self.errors.append(line)
+                self.complain(line)
             return
         at = event["at"] * MS
         if "offset" in event:
@@ -123,11 +129,11 @@ class ConsoleMember(ProcessMember):
         logged = self._LOGGED.match(line)
         if logged is None:
             if "Exception" in line:
-                self.errors.append(line)
+                self.complain(line)
             return
         at, level, text = logged.groups()
         if level == "ERROR":
-            self.errors.append(line)
+            self.complain(line)
         self._understand_log(text, round(datetime.datetime.fromisoformat(at).timestamp() * 1000) * MS)
 
     def _understand_log(self, text: str, at: int) -> None:
@@ -156,7 +162,7 @@ class VerifiableMember(ProcessMember):
             event: dict[str, Any] = json.loads(line)
         except ValueError:
             if "Exception" in line:
-                self.errors.append(line)
+                self.complain(line)
             return
         at = event["timestamp"] * MS
         partitions = event.get("partitions", [])

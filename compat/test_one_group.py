@@ -1,4 +1,5 @@
-"""Clients of six families in one group, while members come and go; and Java's with librdkafka's in the new protocol.
+"""Clients of six families in one group, while members come and go and while the broker is killed; and in the new
+protocol those that speak it, Java's and librdkafka's.
 
 Every record is read, by who owns its partition, a partition has one owner at a time, reading does not stall, and what
 was committed at the end is all. OTTLA_CHURN_SECONDS says how long (two minutes on demand).
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 from group_history import History
-from group_members import AioKafkaMember, ConfluentMember, Feeder, GroupWatch, KafkaPythonMember
+from group_members import AioKafkaMember, ConfluentMember, Feeder, GroupWatch, KafkaPythonMember, committed
 from group_processes import ConsoleMember, KafkaJsMember, ProcessMember, VerifiableMember
 from tools import JavaTools
+
+from ottla.testing import Broker
 
 CHURN_S = float(os.environ.get("OTTLA_CHURN_SECONDS", "15"))
 WAIT_S = 60.0
@@ -31,6 +34,7 @@ MOST_PROCESSES = 2
 CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "partition.assignment.strategy": "range"}
 PYTHON = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
 RANGE_ASSIGNOR = "org.apache.kafka.clients.consumer.RangeAssignor"
+LOST_CONNECTION = ("ECONNREFUSED", "Connection error", "Closed connection", "DisconnectException")
 PROCESSES = frozenset({"kafkajs", "console", "verifiable"})
 
 Make = dict[str, Callable[[str], Any]]
@@ -135,50 +139,74 @@ def create_topic(servers: str, topic: str) -> None:
     client.create_topics([NewTopic(topic, PARTITIONS, 1)], request_timeout=20)[topic].result(30)
 
 
-def committed(servers: str, name: str) -> dict[int, int]:
-    """Offsets by partition."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
-    from confluent_kafka.admin import AdminClient
+@pytest.fixture(params=["classic", "consumer"])
+def members(request, tools, name, tmp_path) -> Callable[[str, History], Make]:
+    """All families that speak the protocol, for a broker's address."""
+    protocol: str = request.param
+    home = request.getfixturevalue("kafkajs") if protocol == "classic" else None
 
-    client = AdminClient({"bootstrap.servers": servers})
-    found = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(30)
-    return {each.partition: each.offset for each in found.topic_partitions}
+    def make(servers: str, history: History) -> Make:
+        common = (servers, name, name, history)
+        java = java_members(tools, servers, name, history, protocol, tmp_path)
+        if protocol == "consumer":
+            return {
+                "confluent": lambda member: ConfluentMember(member, *common, {"group.protocol": "consumer"}),
+                **java,
+            }
+        return {
+            "confluent": lambda member: ConfluentMember(member, *common, CLASSIC),
+            "kafka-python": lambda member: KafkaPythonMember(member, *common, PYTHON),
+            "aiokafka": lambda member: AioKafkaMember(member, *common, PYTHON),
+            "kafkajs": lambda member: KafkaJsMember(member, home, *common),
+            **java,
+        }
+
+    return make
 
 
-def run_churn(servers: str, name: str, make: Make, history: History) -> None:
-    """The topic and the group are called `name`."""
+@pytest.mark.timeout(400 + 2 * CHURN_S)
+def test_members_come_and_go(group_broker, members, name) -> None:
+    servers = group_broker.bootstrap_servers
+    history = History()
     create_topic(servers, name)
     with GroupWatch(servers, name, history):
-        ends = churn(make, history, Feeder(servers, name, PARTITIONS))
+        ends = churn(members(servers, history), history, Feeder(servers, name, PARTITIONS))
     assert history.violations(ends, commits_known=False) == []
     assert history.longest_stall_s() < STALL_LIMIT_S
     assert history.longest_wait_for_ghosts_s() < GHOST_LIMIT_S
-    assert committed(servers, name) == ends
+    assert committed(servers, name, name) == ends
 
 
-@pytest.mark.timeout(400 + 2 * CHURN_S)
-def test_classic(group_broker, tools, kafkajs, name, tmp_path) -> None:
-    servers = group_broker.bootstrap_servers
+@pytest.mark.timeout(400)
+def test_members_resume_after_the_broker_was_killed(group_configs, members, name) -> None:
+    """kill -9 three times: every member goes on by itself, and what was committed is there."""
     history = History()
-    common = (servers, name, name, history)
-    make: Make = {
-        "confluent": lambda member: ConfluentMember(member, *common, CLASSIC),
-        "kafka-python": lambda member: KafkaPythonMember(member, *common, PYTHON),
-        "aiokafka": lambda member: AioKafkaMember(member, *common, PYTHON),
-        "kafkajs": lambda member: KafkaJsMember(member, kafkajs, *common),
-        **java_members(tools, servers, name, history, "classic", tmp_path),
-    }
-    run_churn(servers, name, make, history)
+    with Broker(configs=group_configs) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, name)
+        feeder = Feeder(servers, name, PARTITIONS)
+        running = [make(f"{kind}-0") for kind, make in members(servers, history).items()]
+        for member in running:
+            member.tolerated = LOST_CONNECTION
+            member.start()
+        feeder.start()
 
+        def everybody_reads() -> None:
+            before = history.readers.copy()
+            wait_until(
+                lambda: all(history.readers[member.name] > before[member.name] + 5 for member in running),
+                f"everybody to read, {[getattr(member, 'errors', None) for member in running]}",
+            )
 
-@pytest.mark.timeout(400 + 2 * CHURN_S)
-def test_consumer_protocol(group_broker, tools, name, tmp_path) -> None:
-    servers = group_broker.bootstrap_servers
-    history = History()
-    make: Make = {
-        "confluent": lambda member: ConfluentMember(
-            member, servers, name, name, history, {"group.protocol": "consumer"}
-        ),
-        **java_members(tools, servers, name, history, "consumer", tmp_path),
-    }
-    run_churn(servers, name, make, history)
+        everybody_reads()
+        for _ in range(3):
+            broker.restart(crash=True)
+            everybody_reads()
+        ends = feeder.finish()
+        wait_until(lambda: all(history.read_ends().get(each, 0) >= end for each, end in ends.items()), "all records")
+        for member in running:
+            member.stop()
+        assert history.violations(ends, commits_known=False) == []
+        assert committed(servers, name, name) == ends
+        broker.restart(crash=True)
+        assert committed(servers, name, name) == ends

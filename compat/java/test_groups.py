@@ -89,6 +89,9 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
         assert "/127.0.0.1" in described
         state = groups(tools, group_broker, "--describe", *one, "--state")
         assert re.search(rf"{group}\s+\S+:\d+\s+\(\d+\)\s+(range|uniform)\s+Stable\s+1", state), state
+        if protocol == "consumer":  # a new group is in epoch 1, its first subscription makes that 2
+            epochs = groups(tools, group_broker, "--describe", *one, "--state", "--verbose")
+            assert re.search(rf"{group}\s+\S+:\d+\s+\(\d+\)\s+uniform\s+Stable\s+2\s+2\s+1", epochs), epochs
         members = groups(tools, group_broker, "--describe", *one, "--members", "--verbose")
         assert re.search(rf"{group}\s+.*console\s+3\s", members), members
         assert re.search(rf"{group}\s.*Stable", groups(tools, group_broker, "--list", "--state"))

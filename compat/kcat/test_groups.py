@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from group_members import produce_evenly
+from group_members import committed, produce_evenly
 
 from ottla.testing import Broker
 
@@ -93,13 +93,6 @@ def described(client: Any, group: str) -> tuple[str, dict[str, set[int]]]:
     }
 
 
-def committed(client: Any, group: str) -> dict[int, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    found = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
-    return {each.partition: each.offset for each in found.topic_partitions}
-
-
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_two_members_share_and_one_leaves(group_broker: Broker, strategy: str) -> None:
     from confluent_kafka.admin import AdminClient
@@ -140,4 +133,4 @@ def test_two_members_share_and_one_leaves(group_broker: Broker, strategy: str) -
         wait_until(lambda: settled(first), lambda: first.owned)
         share(first)
     assert described(client, name) == ("EMPTY", {})
-    assert committed(client, name) == ends
+    assert committed(servers, name, name) == ends

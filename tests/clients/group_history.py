@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -68,7 +68,8 @@ class History:
         self._ended: dict[str, int] = {}
         self._descriptions: list[Description] = []
         self.rebalances: dict[str, int] = defaultdict(int)
-        self.readers: set[str] = set()
+        self.readers: Counter[str] = Counter()
+        """How often each member told of a read."""
 
     def assigned(self, member: str, partitions: Iterable[int], at: int | None = None) -> None:
         """The member owns these from now on, beside those it has."""
@@ -91,7 +92,7 @@ class History:
     def read(self, member: str, partition: int, first: int, end: int, at: int | None = None) -> None:
         """The member took the records from `first` to `end` (exclusive) in."""
         with self._lock:
-            self.readers.add(member)
+            self.readers[member] += 1
             self._read_at.append(time.time_ns() if at is None else at)
             current = self._current(member, partition)
             if current is None:

@@ -387,3 +387,21 @@ def produce_evenly(
     assert producer.flush(30) == 0
     base = already or {}
     return {each: base.get(each, 0) + len(range(each, count, partitions)) for each in range(partitions)}
+
+
+def committed(servers: str, group: str, topic: str) -> dict[int, int]:
+    """By an admin client, once the coordinator has loaded; partitions without a commit are left out."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    deadline = time.monotonic() + JOIN_S
+    while True:
+        future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        try:
+            found = future.result(20).topic_partitions
+        except KafkaException as error:
+            if error.args[0].name() != "COORDINATOR_LOAD_IN_PROGRESS" or time.monotonic() > deadline:
+                raise
+            continue
+        return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}

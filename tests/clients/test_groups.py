@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from group_history import History
-from group_members import AioKafkaMember, ConfluentMember, Feeder, GroupWatch, KafkaPythonMember, Member
+from group_members import (
+    AioKafkaMember,
+    ConfluentMember,
+    Feeder,
+    GroupWatch,
+    KafkaPythonMember,
+    Member,
+    committed,
+)
 
 from ottla.testing import Broker
 
@@ -103,23 +111,6 @@ def produce(servers: str, topic: str, count: int, partitions: int = PARTITIONS) 
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0
     return {partition: len(range(partition, count, partitions)) for partition in range(partitions)}
-
-
-def committed(servers: str, group: str, topic: str) -> dict[int, int]:
-    """By an admin client, once the coordinator has loaded; partitions without a commit are left out."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-
-    client = admin(servers)
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        try:
-            found = future.result(20).topic_partitions
-        except KafkaException as error:
-            if error.args[0].name() != "COORDINATOR_LOAD_IN_PROGRESS" or time.monotonic() > deadline:
-                raise
-            continue
-        return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
 
 
 def group_state(servers: str, group: str) -> str:
