@@ -13,6 +13,7 @@ from pathlib import Path
 from ottla.common.config_def import markdown
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
+from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -31,6 +32,15 @@ shows value and source of each.
 
 Set by `ottla topic create --config`, `ottla topic alter --config` and `ottla config alter topic`. Without it a topic
 takes the broker setting that the section below calls "default of" it.
+
+"""
+
+GROUP = """
+## Of a group
+
+Set by `ottla config alter group` or Apache Kafka's tools with the resource type GROUP, for an id, whether there is a
+group or not; for groups of the consumer protocol (KIP-848). Each must lie between the broker's `group.consumer.min.*`
+and `group.consumer.max.*` of that name, whose defaults leave some of them no room.
 
 """
 
@@ -68,7 +78,16 @@ with another value than the one shown, every other name with `.sasl.` in it or o
 
 def configuration_page() -> str:
     """The whole page."""
-    parts = [HEAD, markdown(TOPIC_CONFIGS), BROKER, markdown(BROKER_CONFIGS), INERT, _inert(INERT_CONFIGS)]
+    parts = [
+        HEAD,
+        markdown(TOPIC_CONFIGS),
+        GROUP,
+        markdown(GROUP_CONFIGS),
+        BROKER,
+        markdown(BROKER_CONFIGS),
+        INERT,
+        _inert(INERT_CONFIGS),
+    ]
     parts += [STORED, _inert(STORED_CONFIGS)]
     prefixes = ", ".join(f"`{prefix}`" for prefix in SECURITY_PREFIXES)
     parts += [SECURITY.format(prefixes=prefixes), _security(SECURITY_CONFIGS)]

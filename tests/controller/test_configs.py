@@ -1,4 +1,4 @@
-"""Altering and describing settings of topics and brokers."""
+"""Altering and describing settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.errors import KafkaError
 from ottla.controller.configs import (
     handle_alter_configs,
     handle_describe_configs,
@@ -18,7 +20,7 @@ from ottla.protocol.messages import alter_configs, incremental_alter_configs
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 Change = tuple[str, int, str | None]
@@ -177,3 +179,72 @@ def test_description_refused(
     with_topic: MetadataImage, context: ControllerContext, kind: int, name: str, code: int
 ) -> None:
     assert describe(with_topic, context, kind, name).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nope": "1"}, "Unknown group config name: nope"),
+        (
+            {"consumer.session.timeout.ms": "abc"},
+            "Invalid value abc for configuration consumer.session.timeout.ms: Not a number of type INT",
+        ),
+        (
+            {"consumer.session.timeout.ms": "0"},
+            "Invalid value 0 for configuration consumer.session.timeout.ms: Value must be at least 1",
+        ),
+        (
+            {"consumer.session.timeout.ms": "44999"},
+            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {"consumer.heartbeat.interval.ms": "15001"},
+            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
+        ),
+        (
+            {"consumer.assignment.interval.ms": "15001"},
+            "consumer.assignment.interval.ms must be less than or equal to group.consumer.max.assignment.interval.ms",
+        ),
+    ],
+)
+def test_settings_of_a_group_lie_between_bounds(
+    image: MetadataImage, context: ControllerContext, changes: dict[str, str], message: str
+) -> None:
+    """Messages as Apache Kafka 4.3.1 has them."""
+    result = incremental(image, context, GROUP, "g", *((name, SET, value) for name, value in changes.items()))
+    (answer,) = result.response.responses
+    assert (answer.error_code, answer.error_message) == (40, message)
+    assert not result.records
+
+
+def test_a_session_is_longer_than_a_heartbeat_interval() -> None:
+    config, _ = BrokerConfig.parse(
+        {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "100"}
+    )
+    config.validate_group({"consumer.session.timeout.ms": "5001"})
+    config.validate_group({"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "999"})
+    for changes in ({"consumer.session.timeout.ms": "5000"}, {"consumer.session.timeout.ms": "1000"}):
+        with pytest.raises(KafkaError) as error:
+            config.validate_group(changes)
+        assert error.value.message == "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+
+
+def test_settings_of_a_group_need_no_group(image: MetadataImage, context: ControllerContext, apply: Any) -> None:
+    result = incremental(image, context, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
+    image = apply(image, result.records)
+    assert image.group_configs("g") == {"consumer.session.timeout.ms": "50000"}
+    described = describe(image, context, GROUP, "g", include_synonyms=True)
+    assert [(each.name, each.value, each.config_source) for each in described.configs] == [
+        ("consumer.assignment.interval.ms", "1000", 5),
+        ("consumer.heartbeat.interval.ms", "5000", 5),
+        ("consumer.session.timeout.ms", "50000", 8),
+    ]
+    assert [(each.name, each.value, each.source) for each in described.configs[2].synonyms] == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    image = apply(image, incremental(image, context, GROUP, "g", ("consumer.session.timeout.ms", DELETE, None)).records)
+    assert not image.group_configs("g")
+    (answer,) = incremental(image, context, GROUP, "", ("consumer.session.timeout.ms", DELETE, None)).response.responses
+    assert (answer.error_code, answer.error_message) == (42, "Default group resources are not allowed.")
+    assert describe(image, context, GROUP, "").error_code == 42

@@ -1,4 +1,4 @@
-"""`ottla config`: describe and alter the configs of topics and brokers."""
+"""`ottla config`: describe and alter the configs of topics, groups and brokers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ottla.cli.command import (
 )
 from ottla.client.model import ConfigOperation, ResourceType
 
-RESOURCE = click.Choice(["topic", "broker"])
+RESOURCE = click.Choice(["topic", "broker", "group"])
 CLUSTER_DEFAULT = "default"
 """The name that stands for the defaults of all brokers."""
 
 
 @click.group(cls=Group)
 def config() -> None:
-    """Describe and alter the configs of topics and brokers."""
+    """Describe and alter the configs of topics, groups and brokers."""
 
 
 @config.command(
@@ -44,7 +44,7 @@ def config() -> None:
 def describe(
     resource: str, name: str, changed: bool, keys: tuple[str, ...], doc: bool, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Show the configs of a topic, of a broker (by its node id), or the defaults of all brokers (broker default)."""
+    """Show the configs of a topic, a group, a broker (by its id), or the defaults of all brokers (broker default)."""
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
@@ -79,6 +79,7 @@ def describe(
     examples=(
         "ottla config alter topic clicks --set retention.ms=86400000",
         "ottla config alter topic clicks --append cleanup.policy=compact --delete segment.bytes",
+        "ottla config alter group readers --set consumer.heartbeat.interval.ms=10000",
         "ottla config alter broker default --set log.retention.ms=604800000",
     )
 )
@@ -100,7 +101,7 @@ def alter(
     dry_run: bool,
     bootstrap_server: str,
 ) -> None:
-    """Set and delete configs of a topic, a broker, or all brokers; what isn't named stays as it is."""
+    """Set and delete configs of a topic, a group, a broker, or all brokers; what isn't named stays as it is."""
     changes: list[tuple[str, ConfigOperation, str | None]] = []
     changes += [(key, ConfigOperation.SET, value) for key, value in set_.items()]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete]
@@ -119,4 +120,6 @@ def alter(
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:
     if resource == "topic":
         return ResourceType.TOPIC, name
+    if resource == "group":
+        return ResourceType.GROUP, name
     return ResourceType.BROKER, "" if name == CLUSTER_DEFAULT else name

@@ -27,6 +27,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigOperation(IntEnum):
@@ -45,6 +46,7 @@ CONFIG_SOURCES = {
     4: "static broker",
     5: "default",
     6: "broker logger",
+    8: "group",
 }
 """DescribeConfigs: where a value was set, in words; others are 'unknown'."""
 

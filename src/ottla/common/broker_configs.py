@@ -26,6 +26,7 @@ from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
 from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -248,6 +249,17 @@ class BrokerConfig:
             for name in sorted(TOPIC_CONFIGS)
             if not TOPIC_CONFIGS[name].internal
         ]
+
+    def describe_group(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """Every setting of a group with these overrides, by name, for DescribeConfigs."""
+        return [
+            describe_group_config(GROUP_CONFIGS[name], overrides, self.synonyms(f"group.{name}"))
+            for name in sorted(GROUP_CONFIGS)
+        ]
+
+    def validate_group(self, overrides: Mapping[str, str]) -> None:
+        """Check the settings of a group; raises KafkaError INVALID_CONFIG."""
+        validate_group_configs(overrides, self._values)
 
     def _entry(
         self, key: ConfigKey, value: str | None, source: ConfigSource, synonyms: tuple[ConfigSynonym, ...]

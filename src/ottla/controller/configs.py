@@ -1,10 +1,10 @@
-"""IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics and brokers.
+"""IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics, brokers and groups.
 
 Checks, codes and messages are those of Apache Kafka 4.x in KRaft mode; what Kafka splits between broker (dynamic
 settings of this broker) and controller (the rest) is one step here. A resource changes as a whole or not at all; one
 bad resource never hinders the others.
 
-Left out: loggers, client metrics and groups as resources; they are refused by name.
+Left out: loggers and client metrics as resources; they are refused by name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from ottla.common.broker_configs import validate_dynamic
-from ottla.common.config_def import ConfigEntry, ConfigResourceType, ConfigType, render
+from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import ConfigResource, MetadataImage
@@ -119,6 +120,10 @@ def _alterable_resource(resource_type: int, name: str, context: ControllerContex
         if name:
             _check_broker_name(name, context.config.node_id, allow_default=False)
         return ConfigResource(ConfigResourceType.BROKER, name)
+    if resource_type == ConfigResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        return ConfigResource(ConfigResourceType.GROUP, name)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
@@ -159,6 +164,13 @@ def _check_operations(configs: Sequence[AlterableConfig]) -> None:
             )
 
 
+_TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigKey]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIGS,
+    ConfigResourceType.BROKER: BROKER_CONFIGS,
+    ConfigResourceType.GROUP: GROUP_CONFIGS,
+}
+
+
 def _apply_operation(
     values: dict[str, str], config: AlterableConfig, resource: ConfigResource, context: ControllerContext
 ) -> None:
@@ -168,8 +180,7 @@ def _apply_operation(
         return
     text = config.value or ""
     if operation is not ConfigOperation.SET:
-        table = TOPIC_CONFIGS if resource.type is ConfigResourceType.TOPIC else BROKER_CONFIGS
-        key = table.get(config.name)
+        key = _TABLES[resource.type].get(config.name)
         if key is None or key.type is not ConfigType.LIST:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
@@ -207,6 +218,8 @@ def _change_records(
         validate_topic_configs(new, context.config.topic_defaults)
         if resource.name not in image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+    elif resource.type is ConfigResourceType.GROUP:
+        context.config.validate_group(new)
     else:
         # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
         validate_dynamic({name: text for name, text in new.items() if old.get(name) != text})
@@ -255,6 +268,10 @@ def _describe(image: MetadataImage, resource: DescribeConfigsResource, context: 
             return context.config.describe_cluster_default()
         _check_broker_name(name, context.config.node_id, allow_default=True)
         return context.config.describe()
+    if resource.resource_type == ConfigResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return context.config.describe_group(image.group_configs(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -121,6 +121,10 @@ class MetadataImage:
         """The topic's own settings, empty when it has none."""
         return self.configs.get(ConfigResource(ConfigResourceType.TOPIC, name), _EMPTY)
 
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The group's own settings, empty when it has none."""
+        return self.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id), _EMPTY)
+
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
         """The dynamic settings of one broker."""
         return self.configs.get(ConfigResource(ConfigResourceType.BROKER, str(broker_id)), _EMPTY)

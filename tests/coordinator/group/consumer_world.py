@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.config import GroupCoordinatorConfig
@@ -18,7 +19,7 @@ from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.records import GroupRecord, decode_record, encode_record
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
-from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -193,6 +194,11 @@ class World:
         self.racks = self.racks if racks is None else racks
         self.image = image_of(topics, self.image.offset + 1, self.racks)
         self.shard.consumer.image_changed(frozenset(changed))
+
+    def set_group_configs(self, values: Mapping[str, str]) -> None:
+        """The group's own settings in the metadata."""
+        configs = {ConfigResource(ConfigResourceType.GROUP, GROUP): dict(values)}
+        self.image = replace(self.image, configs=configs)
 
     def set_config(self, **values: Any) -> None:
         self.config = replace(self.config, **values)

@@ -270,6 +270,32 @@ def test_a_confirmation_that_was_not_written_does_not_end_the_bound(world: World
     assert list(world.group.members) == ["b"]
 
 
+def test_a_group_has_its_own_settings(world: World) -> None:
+    """They hold from the next heartbeat on, and within the broker's bounds whatever was set."""
+    assert world.join("a").heartbeat_interval_ms == 5_000
+    world.set_group_configs(
+        {
+            "consumer.session.timeout.ms": "60000",
+            "consumer.heartbeat.interval.ms": "20000",
+            "consumer.assignment.interval.ms": "10000",
+        }
+    )
+    response = world.heartbeat(member_id="a", member_epoch=world.group.members["a"].member_epoch)
+    assert response.heartbeat_interval_ms == 15_000
+    world.time.advance(59)
+    assert "a" in world.group.members
+    world.time.advance(2)
+    assert not world.group.members
+    world.join("a")
+    world.time.advance(1)
+    world.join("b")
+    assert world.group.group_epoch > world.group.assignment_epoch
+    world.time.advance(9)
+    world.heartbeat(member_id="b", member_epoch=world.group.members["b"].member_epoch)
+    assert world.group.group_epoch == world.group.assignment_epoch
+    assert world.join("c", group_id="other").heartbeat_interval_ms == 5_000
+
+
 def test_timers_go_on_after_a_restart(world: World) -> None:
     world.join("a")
     world.join("b")

@@ -5,7 +5,10 @@ A shard gets a callable that returns the current settings, so that dynamic ones 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ottla.common.group_configs import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, clamped
 
 DEFAULT_ASSIGNORS = ("uniform", "range")
 
@@ -33,7 +36,13 @@ class GroupCoordinatorConfig:
 
     # consumer groups (KIP-848)
     group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_assignment_interval_ms: int = 1_000
     """No target assignment is computed sooner after the last one of its group (KIP-1263)."""
     group_consumer_max_size: int = 2**31 - 1
@@ -41,3 +50,33 @@ class GroupCoordinatorConfig:
     """The first one is used when no member asks for another."""
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
+
+    def session_timeout_ms(self, overrides: Mapping[str, str]) -> int:
+        """Of members of the consumer protocol, in a group with these settings of its own."""
+        return clamped(
+            SESSION_TIMEOUT,
+            overrides,
+            self.group_consumer_session_timeout_ms,
+            self.group_consumer_min_session_timeout_ms,
+            self.group_consumer_max_session_timeout_ms,
+        )
+
+    def heartbeat_interval_ms(self, overrides: Mapping[str, str]) -> int:
+        """The same for their heartbeats."""
+        return clamped(
+            HEARTBEAT_INTERVAL,
+            overrides,
+            self.group_consumer_heartbeat_interval_ms,
+            self.group_consumer_min_heartbeat_interval_ms,
+            self.group_consumer_max_heartbeat_interval_ms,
+        )
+
+    def assignment_interval_ms(self, overrides: Mapping[str, str]) -> int:
+        """The same for the group's target assignments."""
+        return clamped(
+            ASSIGNMENT_INTERVAL,
+            overrides,
+            self.group_consumer_assignment_interval_ms,
+            self.group_consumer_min_assignment_interval_ms,
+            self.group_consumer_max_assignment_interval_ms,
+        )

@@ -99,11 +99,12 @@ class ConsumerHeartbeat:
         owned = [] if joins else request.topic_partitions
         self.reconcile(change, target_epoch, target, names_changed or regex is not RegexChange.NONE, owned)
         after = change.after
-        self._timers.schedule_session(group.group_id, after.member_id, self._session_timeout_ms())
+        config, overrides = self._context.config, self._context.image.group_configs(group.group_id)
+        self._timers.schedule_session(group.group_id, after.member_id, config.session_timeout_ms(overrides))
         response = ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.member_epoch,
-            heartbeat_interval_ms=self._context.config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms(overrides),
         )
         if joins or is_full(request) or after.assigned != change.before.assigned:
             response.assignment = assignment_message(after.assigned)
@@ -115,9 +116,6 @@ class ConsumerHeartbeat:
                 self._timers.schedule_lives_of(group, (after.member_id,))
 
         return CoordinatorResult(records, response, appended)
-
-    def _session_timeout_ms(self) -> int:
-        return self._context.config.group_consumer_session_timeout_ms
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError GROUP_MAX_SIZE_REACHED for one more member than may be."""
@@ -263,7 +261,7 @@ class ConsumerHeartbeat:
 
     def _may_assign(self, group: ConsumerGroup) -> bool:
         """Whether the last target is old enough; a clock that went back does not hold the next one up."""
-        interval_ms = self._context.config.group_consumer_assignment_interval_ms
+        interval_ms = self._context.config.assignment_interval_ms(self._context.image.group_configs(group.group_id))
         computed_ms = group.assignment_timestamp_ms
         now_ms = self._context.clock.time_ms()
         return not computed_ms or now_ms >= computed_ms + interval_ms or now_ms < computed_ms

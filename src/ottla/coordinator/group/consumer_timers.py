@@ -76,9 +76,10 @@ class ConsumerTimers:
     def schedule_life(self, group_id: str, member: ConsumerMember) -> None:
         """A full session, and what bounds a revocation: for who was there when the shard was loaded, and for who stays
         because what would have changed it was not written. Timers of classic members follow with their next request."""
-        timeout_ms = self._context.config.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self._context.config.session_timeout_ms(self._context.image.group_configs(group_id))
         self.schedule_session(group_id, member.member_id, timeout_ms)
         if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
             self.schedule_rebalance(group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms)

@@ -48,6 +48,12 @@ def handle(
             resources += [
                 ConfigResource(resource_name=str(broker_id), resource_type=kind) for broker_id in context.image.brokers
             ]
+    if ConfigResourceType.GROUP in wanted:
+        resources += [
+            ConfigResource(resource_name=resource.name, resource_type=resource.type)
+            for resource in context.image.configs
+            if resource.type is ConfigResourceType.GROUP
+        ]
     return ListConfigResourcesResponse(config_resources=resources)
 
 
