@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures, profiles
+from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures
 from harness.load import create_topic
 from harness.peers import JARS, Server
 from harness.processes import Usage
@@ -23,7 +23,6 @@ PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER = "org.apache.kafka.tools.ConsumerPerformance"
 HEAP = "-Xmx512M"
 FIRST_BYTES = 100_000_000
-SUBSET = {"java/produce/1024/none/acks=1"}
 
 
 def tool(name: str, *arguments: str) -> str:
@@ -97,5 +96,5 @@ def cells() -> list[Cell]:
             names[f"java/consume/{size}/{codec}"] = partial(consume, size, codec)
             for name, run in names.items():
                 shape = SHAPES.get(size, "")
-                found.append(Cell(name, run, profiles(name, SUBSET), settings=settings, shape=shape))
+                found.append(Cell(name, run, settings=settings, shape=shape))
     return found
