@@ -13,7 +13,7 @@ from ottla.app.pool import MAX_THREADS
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.record.batch import iter_batches
+from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION, MAX_TIMESTAMP_POSITION, iter_batches
 from ottla.record.checksum import crc32c
 
 from .harness import Connection, Server, batch_of, fetch_request, fetched, produce_request
@@ -239,6 +239,34 @@ def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(clien
     assert client.produce("t", b"y", compression="gzip", acks=acks).error_code == ErrorCode.INVALID_RECORD
     assert client.send(produce_request("t", b"z", key=b"k", acks=acks), 9), "nothing to decompress"
     assert client.answer().responses[0].partition_responses[0].base_offset == 1
+
+
+def without_max_timestamp(batch: bytes) -> bytes:
+    """As Sarama sends it: -1, under a CRC that is right."""
+    data = bytearray(batch)
+    struct.pack_into(">q", data, MAX_TIMESTAMP_POSITION, -1)
+    struct.pack_into(">I", data, CRC_POSITION, crc32c(bytes(data[ATTRIBUTES_POSITION:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_missing_max_timestamp_of_a_compressed_batch_is_mended_off_the_loop(client: Connection, acks: int) -> None:
+    client.create_topic("t", 2)
+    batch = batch_of(b"x", b"y", compression="zstd", timestamp=1_700_000_000_000)
+    good = PartitionProduceData(index=0, records=batch)
+    bad = PartitionProduceData(index=1, records=without_max_timestamp(batch))
+    request = ProduceRequest(
+        acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=[good, bad])]
+    )
+    assert not client.send(request, 9), "parked, before anything was appended"
+    assert fetched(client.server.connect().ask(fetch_request(("t", 0, 0)), 12))[("t", 0)].high_watermark == 0
+    answers = client.answer().responses[0].partition_responses
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 0)]
+    stored = bytes(fetched(client.ask(fetch_request(("t", 1, 0)), 12))[("t", 1)].records)
+    assert stored[16:] == batch[16:], "with the timestamp, and the CRC that it had with it"
+    plain = without_max_timestamp(batch_of(b"x", timestamp=1_700_000_000_000))
+    assert client.send(produce_request("t", records=plain), 9), "nothing to decompress"
+    assert client.answer().responses[0].partition_responses[0].error_code == 0
 
 
 def test_a_topic_with_its_own_codec_recompresses_off_the_loop(client: Connection) -> None:

@@ -55,10 +55,10 @@ def parse_request_header(buffer: Buffer, start: int, end: int) -> RequestHeader:
     else:
         if size > end - position:
             raise ProtocolError("the client id exceeds the bytes left")
-        client_id = bytes(buffer[position : position + size]).decode(errors="replace")
+        client_id = str(buffer[position : position + size], errors="replace")
         position += size
     if api_version >= spec.flexible_from:
-        position = skip_tags(buffer, position, end)
+        position = position + 1 if position < end and not buffer[position] else skip_tags(buffer, position, end)
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 

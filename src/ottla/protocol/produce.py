@@ -29,26 +29,28 @@ TOPIC_ID_FROM = 13
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_ACKS_TIMEOUT = Struct(">hi")
+_ACKS_TIMEOUT_FEW = Struct(">hiB")
 _ACKS_TIMEOUT_COUNT = Struct(">hii")
 _INDEX_SIZE = Struct(">ii")
 _HEADER = Struct(">ii")
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
 _PARTITION_8 = Struct(">ihqqqih")
-_PARTITION_FLEXIBLE = Struct(">ihqqqBBB")
+_BYTE = Struct(">B")
+_SINGLE_HEAD_FLEXIBLE = Struct(">iiBB")
+_SINGLE_FLEXIBLE = Struct(">BihqqqBBBBiB")
+_SINGLE_FLEXIBLE_BYTES = _SINGLE_HEAD_FLEXIBLE.size + _SINGLE_FLEXIBLE.size
 _LEADER_TAG = Struct(">BBBiiB")
-_TAIL_FLEXIBLE = Struct(">BiB")
 _NO_ERRORS_NO_MESSAGE = (0, -1)
 
 
 class ParsedProduceRequest:
     """A produce request; each partition is (index, position of its records, position behind them).
 
-    Records that are null come as an empty range.
+    Records that are null come as an empty range. `partition_count` is over all topics.
     """
 
-    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "partition_count", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
         self,
@@ -56,11 +58,13 @@ class ParsedProduceRequest:
         acks: int,
         timeout_ms: int,
         topics: list[tuple[Topic, list[tuple[int, int, int]]]],
+        partition_count: int,
     ) -> None:
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
+        self.partition_count = partition_count
 
 
 class RecordError(NamedTuple):
@@ -141,20 +145,27 @@ def _parse_classic(buffer: bytearray, start: int, end: int) -> ParsedProduceRequ
         topics.append((name, partitions))
     if position > end:
         raise _exceeds("the body")
-    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, MAX_REQUEST_ELEMENTS - topic_count - budget)
 
 
 def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+    """Lengths of one byte are read in place: a call costs more than all the rest of such a field.
+
+    What is read beyond `end` that way does no harm, since the position behind it is compared before anything is used.
+    """
     int32, uvarint = _INT32.unpack_from, read_unsigned_varint
-    size, position = uvarint(buffer, start, end)
+    size, position = buffer[start], start + 1
     transactional_id = None
     if size:
+        size, position = uvarint(buffer, start, end)
         if size - 1 > end - position:
             raise _exceeds("the transactional id")
         transactional_id = buffer[position : position + size - 1].decode()
         position += size - 1
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, position)
-    topic_count, position = uvarint(buffer, position + 6, end)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_FEW.unpack_from(buffer, position)
+    position += 7
+    if topic_count > 0x7F:
+        topic_count, position = uvarint(buffer, position - 1, end)
     topic_count -= 1
     if topic_count < 0 or topic_count * 3 > end - position:
         raise _exceeds("the topic count")
@@ -162,7 +173,10 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
     topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
     for _ in range(topic_count):
         topic, position = _read_topic(version, buffer, position, end)
-        count, position = uvarint(buffer, position, end)
+        count = buffer[position]
+        position += 1
+        if count > 0x7F:
+            count, position = uvarint(buffer, position - 1, end)
         count -= 1
         if count < 0 or count * 6 > end - position:
             raise _exceeds("the partition count")
@@ -177,11 +191,11 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
             if stop > end:
                 raise _exceeds("the records")
             partitions.append((index, position, stop))
-            position = skip_tags(buffer, stop, end)
-        position = skip_tags(buffer, position, end)
+            position = stop + 1 if stop < end and not buffer[stop] else skip_tags(buffer, stop, end)
+        position = position + 1 if position < end and not buffer[position] else skip_tags(buffer, position, end)
         topics.append((topic, partitions))
     skip_tags(buffer, position, end)
-    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, MAX_REQUEST_ELEMENTS - topic_count - budget)
 
 
 def _read_topic(version: int, buffer: bytearray, position: int, end: int) -> tuple[Topic, int]:
@@ -244,27 +258,41 @@ def encode_single_produce_response(
     throttle_ms: int = 0,
 ) -> bytes:
     """The same for what nearly every response is: one partition, no error."""
-    out = bytearray(_HEADER.pack(0, correlation_id))
     if version >= FLEXIBLE_FROM:
-        out += b"\0\x02"
-        append_topic(out, True, topic)
-        out.append(2)
-        out += _PARTITION_FLEXIBLE.pack(index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0)
-        out += _TAIL_FLEXIBLE.pack(0, throttle_ms, 0)
-    else:
-        out += b"\0\0\0\x01"
-        append_topic(out, False, topic)
-        out += b"\0\0\0\x01"
-        if version >= 8:
-            out += _PARTITION_8.pack(
-                index, 0, base_offset, log_append_time_ms, log_start_offset, *_NO_ERRORS_NO_MESSAGE
-            )
-        elif version >= 5:
-            out += _PARTITION_5.pack(index, 0, base_offset, log_append_time_ms, log_start_offset)
+        if isinstance(topic, bytes):
+            named = topic
         else:
-            out += _PARTITION_3.pack(index, 0, base_offset, log_append_time_ms)
-        out += _INT32.pack(throttle_ms)
+            named = topic.encode()
+            size = len(named) + 1
+            named = (_BYTE.pack(size) if size <= 0x7F else _long_size(size)) + named
+        head = _SINGLE_HEAD_FLEXIBLE.pack(_SINGLE_FLEXIBLE_BYTES + len(named) - SIZE_BYTES, correlation_id, 0, 2)
+        return b"".join(
+            (
+                head,
+                named,
+                _SINGLE_FLEXIBLE.pack(
+                    2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, throttle_ms, 0
+                ),
+            )
+        )
+    out = bytearray(_HEADER.pack(0, correlation_id))
+    out += b"\0\0\0\x01"
+    append_topic(out, False, topic)
+    out += b"\0\0\0\x01"
+    if version >= 8:
+        out += _PARTITION_8.pack(index, 0, base_offset, log_append_time_ms, log_start_offset, *_NO_ERRORS_NO_MESSAGE)
+    elif version >= 5:
+        out += _PARTITION_5.pack(index, 0, base_offset, log_append_time_ms, log_start_offset)
+    else:
+        out += _PARTITION_3.pack(index, 0, base_offset, log_append_time_ms)
+    out += _INT32.pack(throttle_ms)
     _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def _long_size(size: int) -> bytes:
+    out = bytearray()
+    write_unsigned_varint(out, size)
     return bytes(out)
 
 

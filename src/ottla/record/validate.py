@@ -5,7 +5,8 @@ The broker looks at the 61 bytes of the header and runs one CRC over the rest; n
 the broker's own topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
 
 One field is mended instead of refused: Sarama leaves the max timestamp at -1, which Apache Kafka mends too, since
-time index, retention and ListOffsets rest on it. Only then the records are looked at, and decompressed.
+time index, retention and ListOffsets rest on it. Only then the records are looked at, and decompressed: the caller
+says how, and does it off the loop.
 
 Left out: timestamps against the topic's limits and the clock, sequences against the producer's state (storage), the
 records themselves (`walk.walk_records`), what lies inside a compressed batch, a max timestamp that is too large.
@@ -14,6 +15,7 @@ records themselves (`walk.walk_records`), what lies inside a compressed batch, a
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
@@ -50,7 +52,9 @@ _UINT32 = struct.Struct(">I")
 _SPECIAL_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK | TRANSACTIONAL_MASK
 _MIN_RECORD_SIZE = 7
 _INT64_MAX = (1 << 63) - 1
-_MAX_MENDED_BYTES = 16 * 1024 * 1024  # decompressed on the loop, so less than for others
+
+Decompress = Callable[[int, Buffer], memoryview]
+"""The bytes behind the stored ones, by codec id; raises KafkaError."""
 
 
 def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
@@ -70,12 +74,15 @@ def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> Bat
     return header
 
 
-def check_batch(buffer: bytearray, view: memoryview, start: int, end: int) -> BatchHeader:
+def check_batch(
+    buffer: bytearray, view: memoryview, start: int, end: int, unpack: Decompress = decompress
+) -> BatchHeader:
     """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
 
     The batch may end before `end`. A max timestamp below the base timestamp is replaced in place by the records' own,
-    and the CRC renewed. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC), UNSUPPORTED_FOR_MESSAGE_FORMAT
-    (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec, producer fields).
+    and the CRC renewed; `unpack` decompresses for that. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
+    UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
+    producer fields).
     """
     header = _check_intact(buffer, view, start, end)
     _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -96,7 +103,7 @@ def check_batch(buffer: bytearray, view: memoryview, start: int, end: int) -> Ba
     if producer_id != -1 and (producer_id < 0 or header[10] < 0 or header[11] < 0):
         raise InvalidRecord(f"producer epoch {header[10]} or sequence {header[11]} is invalid beside a producer id")
     if max_timestamp < base_timestamp:
-        return _mend_max_timestamp(buffer, start, header)
+        return _mend_max_timestamp(buffer, start, header, unpack)
     return header
 
 
@@ -107,11 +114,11 @@ def _invalid_timestamp(base_timestamp: int, max_timestamp: int) -> KafkaError:
     )
 
 
-def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader) -> BatchHeader:
+def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpack: Decompress) -> BatchHeader:
     """Give a batch whose header has passed the largest timestamp of its records; the new header."""
     end = start + LOG_OVERHEAD + header[1]
     with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
-        with decompress(header[5] & COMPRESSION_MASK, stored, _MAX_MENDED_BYTES) as body:
+        with unpack(header[5] & COMPRESSION_MASK, stored) as body:
             timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[12])
         mended = header[7] + timestamp_delta
         if not NO_TIMESTAMP <= mended <= _INT64_MAX:

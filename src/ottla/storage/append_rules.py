@@ -1,8 +1,8 @@
 """What a topic's configuration demands of a client's batch beyond what every batch must be (`record.validate`).
 
 Runs once a batch, on the append path: keep it flat. The record walk covers uncompressed batches; of compressed ones
-only keys of compacted topics are looked at, by decompressing: `needs_decompression` tells a caller beforehand, and
-`prepare_batch` does it off the loop.
+only keys of compacted topics are looked at, by decompressing, and timestamps where the header has passed over the
+largest: `needs_decompression` tells a caller beforehand, and `prepare_batch` does it off the loop.
 
 Left out: sequences of producers (`producer_state`), and what Apache Kafka checks inside compressed batches beyond keys.
 """
@@ -15,6 +15,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
+    BASE_TIMESTAMP_POSITION,
     BATCH_HEADER,
     COMPRESSION_MASK,
     CRC_POSITION,
@@ -33,6 +34,8 @@ from ottla.storage.log_config import LogConfig
 
 PRODUCER_CODEC = "producer"
 CRC = struct.Struct(">I")
+_TIMESTAMPS = struct.Struct(">qq")
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 
 MAX_BYTES_PER_REQUEST = 2 * DEFAULT_MAX_BYTES
 """What the batches of one request may decompress to together. The first may always use its whole bound."""
@@ -105,10 +108,20 @@ def _require_keys(keyless: int) -> None:
         raise InvalidRecord(f"record {keyless}: a compacted topic needs keys", keyless)
 
 
-def needs_decompression(attributes: int, config: LogConfig) -> bool:
-    """Whether appending a batch with these attributes decompresses or compresses, which costs the loop time."""
-    codec = attributes & COMPRESSION_MASK
-    return (codec != 0 and config.compacted) or needs_recompression(attributes, config)
+def lacks_max_timestamp(buffer: bytearray, start: int) -> bool:
+    """Whether the batch at `start` is compressed and its header has passed over the largest timestamp of its records,
+    so that `check_batch` would decompress it."""
+    if not buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK:
+        return False
+    base_timestamp, max_timestamp = _TIMESTAMPS.unpack_from(buffer, start + BASE_TIMESTAMP_POSITION)
+    lacks: bool = max_timestamp < base_timestamp
+    return lacks
+
+
+def needs_decompression(buffer: bytearray, start: int, config: LogConfig) -> bool:
+    """Whether appending the batch at `start` decompresses or compresses, which costs the loop time."""
+    codec = buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK
+    return (codec != 0 and config.compacted) or needs_recompression(codec, config) or lacks_max_timestamp(buffer, start)
 
 
 def prepare_batch(buffer: bytearray, start: int, end: int, config: LogConfig, budget: DecompressionBudget) -> bytearray:
@@ -120,11 +133,13 @@ def prepare_batch(buffer: bytearray, start: int, end: int, config: LogConfig, bu
     if end - start > config.max_message_bytes:
         return buffer[start:end]
     with memoryview(buffer) as view:
-        header = check_batch(buffer, view, start, end)
+        header = check_batch(buffer, view, start, end, budget.decompress)
         if header[1] + LOG_OVERHEAD != end - start:
             return buffer[start:end]
         codec_id = header[5] & COMPRESSION_MASK
         recompressed = needs_recompression(header[5], config)
+        if not recompressed and not config.compacted:
+            return buffer[start:end]
         with view[start + HEADER_SIZE : end] as stored, budget.decompress(codec_id, stored) as body:
             if recompressed or codec_id == 0:
                 walk_records(body, 0, len(body), header[12])

@@ -67,6 +67,7 @@ class Log:
         "_changed",
         "_clock",
         "_closed",
+        "_compacted",
         "_config",
         "_events",
         "_failed",
@@ -158,6 +159,7 @@ class Log:
 
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
+        self._compacted = config.compacted
         self._max_message_bytes = config.max_message_bytes
         self._max_index_entries = max(config.segment_index_bytes // TIME_ENTRY_SIZE, 1)
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -246,27 +248,53 @@ class Log:
         (`client=False`) may be several and hold control records. `prepared`: it went through
         `append_rules.prepare_batch`. Raises KafkaError with the code for the client.
         """
-        if client:
-            with memoryview(buffer) as view:
-                if end - start > self._max_message_bytes:
-                    self._refuse_size(end - start)
-                header = check_batch(buffer, view, start, end)
-                if header[1] + LOG_OVERHEAD != end - start:
-                    raise InvalidRecord("a produce request carries exactly one batch a partition")
-            return self._append_client_batch(buffer, start, end, leader_epoch, header, prepared)
+        if not client:
+            return self._append_own(buffer, start, end, leader_epoch)
+        size = end - start
+        if size > self._max_message_bytes:
+            self._refuse_size(size)
+        with memoryview(buffer) as view, view[start:end] as data:
+            header = check_batch(buffer, view, start, end)
+            if header[1] + LOG_OVERHEAD != size:
+                raise InvalidRecord("a produce request carries exactly one batch a partition")
+            config = self._config
+            attributes = header[5]
+            now = self._clock.time_ms()
+            if header[9] != NO_PRODUCER_ID:
+                duplicate = self.producers.check(header[9], header[10], header[11], header[6])
+                if duplicate is not None:
+                    return self._duplicate_result(duplicate[2], header[6], duplicate[3])
+            if not self._log_append_time:
+                check_timestamps(header[7], header[8], now, config)
+            if not prepared:
+                if attributes & COMPRESSION_MASK == 0 or self._compacted:
+                    check_records(buffer, start, end, header, config)
+                if config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
+                    batch = recompress(buffer, start, end, config)
+                    return self.append_as_leader(batch, 0, len(batch), leader_epoch, prepared=True)
+            append_time = -1
+            if self._log_append_time:
+                set_log_append_time(buffer, start, now)
+                append_time = now
+            base_offset = self.log_end_offset
+            patch_batch(buffer, start, base_offset, leader_epoch)
+            return self._append_batch(data, base_offset, leader_epoch, header, append_time)
+
+    def _append_own(self, buffer: bytearray, start: int, end: int, leader_epoch: int) -> AppendResult:
         result: AppendResult | None = None
         position = start
-        while position < end:
-            with memoryview(buffer) as view:
+        with memoryview(buffer) as view:
+            while position < end:
                 header = check_replicated_batch(buffer, view, position, end)
-            batch_end = position + header[1] + LOG_OVERHEAD
-            patch_batch(buffer, position, self.log_end_offset, leader_epoch)
-            one = self._append_batch(buffer, position, batch_end, self.log_end_offset, leader_epoch, header, -1)
-            if result is not None:
-                one.base_offset = result.base_offset
-                one.needs_flush |= result.needs_flush
-            result = one
-            position = batch_end
+                batch_end = position + header[1] + LOG_OVERHEAD
+                patch_batch(buffer, position, self.log_end_offset, leader_epoch)
+                with view[position:batch_end] as data:
+                    one = self._append_batch(data, self.log_end_offset, leader_epoch, header, -1)
+                if result is not None:
+                    one.base_offset = result.base_offset
+                    one.needs_flush |= result.needs_flush
+                result = one
+                position = batch_end
         if result is None:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch to append")
         return result
@@ -277,33 +305,6 @@ class Log:
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size} bytes is larger than max.message.bytes of {self.name}, {self._max_message_bytes}",
         )
-
-    def _append_client_batch(
-        self, buffer: bytearray, start: int, end: int, leader_epoch: int, header: BatchHeader, prepared: bool
-    ) -> AppendResult:
-        config = self._config
-        attributes, producer_id = header[5], header[9]
-        now = self._clock.time_ms()
-        if producer_id != NO_PRODUCER_ID:
-            duplicate = self.producers.check(producer_id, header[10], header[11], header[6])
-            if duplicate is not None:
-                return self._duplicate_result(duplicate[2], header[6], duplicate[3])
-        if not self._log_append_time:
-            check_timestamps(header[7], header[8], now, config)
-        if not prepared and (attributes & COMPRESSION_MASK == 0 or config.compacted):
-            check_records(buffer, start, end, header, config)
-        if not prepared and config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
-            buffer = recompress(buffer, start, end, config)
-            start, end = 0, len(buffer)
-            if end > self._max_message_bytes:
-                self._refuse_size(end)
-        append_time = -1
-        if self._log_append_time:
-            set_log_append_time(buffer, start, now)
-            append_time = now
-        base_offset = self.log_end_offset
-        patch_batch(buffer, start, base_offset, leader_epoch)
-        return self._append_batch(buffer, start, end, base_offset, leader_epoch, header, append_time)
 
     def _duplicate_result(self, last_offset: int, last_delta: int, timestamp: int) -> AppendResult:
         append_time = timestamp if self._log_append_time else -1
@@ -330,26 +331,20 @@ class Log:
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self.name} ends at {self.log_end_offset}, the leader sent a batch at {base_offset}",
                 )
-            result = self._append_batch(buffer, position, position + size, base_offset, header[2], header, -1)
+            with memoryview(buffer) as view, view[position : position + size] as data:
+                result = self._append_batch(data, base_offset, header[2], header, -1)
             needs_flush |= result.needs_flush
             position += size
         return AppendResult(first, self.log_end_offset - 1, -1, self.log_start_offset, False, needs_flush)
 
     def _append_batch(
-        self,
-        buffer: bytearray,
-        start: int,
-        end: int,
-        base_offset: int,
-        leader_epoch: int,
-        header: BatchHeader,
-        append_time: int,
+        self, data: memoryview, base_offset: int, leader_epoch: int, header: BatchHeader, append_time: int
     ) -> AppendResult:
         """Write one batch that is ready, and take note of it."""
         if self._failed or self._closed:
             reason = "closed" if self._closed else "offline after a disk error"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is {reason}")
-        size = end - start
+        size = len(data)
         last_offset = base_offset + header[6]
         max_timestamp = header[8] if append_time < 0 else append_time
         segment = self.segments[-1]
@@ -362,8 +357,7 @@ class Log:
             segment = self._roll_for(segment, size, base_offset)
         position = segment.size_bytes
         try:
-            with memoryview(buffer) as view, view[start:end] as data:
-                segment.append(data, size)
+            segment.append(data, size)
         except OSError as error:
             raise self._storage_error(error, "an append") from error
         segment.note_batch(position, size, last_offset, max_timestamp)

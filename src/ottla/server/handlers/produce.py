@@ -4,7 +4,8 @@ The life of a produce (architecture.md): this handler walks the partitions of th
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
 only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
-batches for a compacted or recompressing topic are decompressed in the pool.
+batches are decompressed in the pool: those for a compacted or recompressing topic, and those without a largest
+timestamp.
 
 Left out: transactions. A transactional batch is refused with INVALID_TXN_STATE, since no transaction can be open.
 """
@@ -33,7 +34,7 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
-from ottla.storage.append_rules import DecompressionBudget, needs_decompression, prepare_batch
+from ottla.storage.append_rules import DecompressionBudget, lacks_max_timestamp, needs_decompression, prepare_batch
 from ottla.storage.log import AppendResult
 from ottla.storage.log_config import LogConfig
 
@@ -69,14 +70,23 @@ class _Append:
 def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
-    context.check_partition_count(sum([len(partitions) for _, partitions in produce.topics]))
+    context.check_partition_count(produce.partition_count)
     inspected = context.replicas.inspected_topics
-    if inspected and any(topic in inspected for topic, _ in produce.topics):
+    if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _lacks_max_timestamp(buffer, produce):
         preparation = Preparation(context, request, produce, buffer)
         if preparation.jobs:
             preparation.begin()
             return None
     return append_all(context, request, produce, buffer, {})
+
+
+def _lacks_max_timestamp(buffer: bytearray, produce: ParsedProduceRequest) -> bool:
+    """Whether there is a batch that must be decompressed for the sake of its header."""
+    for _, partitions in produce.topics:
+        for _, start, stop in partitions:
+            if stop - start >= HEADER_SIZE and lacks_max_timestamp(buffer, start):
+                return True
+    return False
 
 
 def append_all(
@@ -97,13 +107,7 @@ def append_all(
         for position, (index, start, stop) in enumerate(partitions):
             try:
                 partition = context.replicas.find(topic, index)
-                if produce.acks not in VALID_ACKS:
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                if partition.is_internal and request.client_id != ADMIN_CLIENT_ID:
-                    raise KafkaError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
-                    )
-                _check_batch_allowed(request.api_version, produce, buffer, start, stop)
+                _check_allowed(request, produce, partition, buffer, start, stop)
                 ready = prepared.get((row, position)) if prepared else None
                 if ready is None:
                     result = partition.append_records(buffer, start, stop, acks_all)
@@ -119,12 +123,24 @@ def append_all(
                 failure = ErrorCode(answer.error_code)
                 answers.append(answer)
                 continue
-            answers.append(
-                ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
-            )
             _count(context, partition.topic, result, stop - start)
             if (acks_all or result.needs_flush) and not partition.acknowledged(result, acks_all):
                 waiting.append(_Append(partition, result, row, position))
+            elif produce.partition_count == 1 and produce.acks != 0:
+                return [
+                    encode_single_produce_response(
+                        request.api_version,
+                        request.correlation_id,
+                        topic,
+                        index,
+                        result.base_offset,
+                        result.log_append_time_ms,
+                        result.log_start_offset,
+                    )
+                ]
+            answers.append(
+                ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
+            )
     if produce.acks == 0:
         if failure != ErrorCode.NONE:
             raise ProtocolError(f"a produce with acks=0 failed with {failure.name}")
@@ -135,27 +151,36 @@ def append_all(
     return [_encode(context, request, results)]
 
 
-def _check_batch_allowed(
-    api_version: int, produce: ParsedProduceRequest, buffer: bytearray, start: int, stop: int
+def _check_allowed(
+    request: Request, produce: ParsedProduceRequest, partition: Partition, buffer: bytearray, start: int, stop: int
 ) -> None:
     """What depends on the request around a batch; the batch itself is storage's to check."""
+    if produce.acks not in VALID_ACKS:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if partition.is_internal and request.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
     if stop - start < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one record batch for each partition")
     attributes = buffer[start + _ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL_MASK or produce.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker yet")
-    if attributes & COMPRESSION_MASK == ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
+    if attributes & COMPRESSION_MASK == ZSTD and request.api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not know zstd (KIP-110)"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce version {request.api_version} does not know zstd (KIP-110)",
         )
 
 
 def _count(context: BrokerContext, topic: str, result: AppendResult, size: int) -> None:
-    for statistics in (context.statistics.all_topics, context.statistics.topic(topic)):
-        statistics.produces.value += 1
-        if not result.duplicate:
-            statistics.bytes_in.value += size
-            statistics.messages_in.value += result.last_offset - result.base_offset + 1
+    statistics, total = context.statistics.topic(topic), context.statistics.all_topics
+    statistics.produces.value += 1
+    total.produces.value += 1
+    if not result.duplicate:
+        records = result.last_offset - result.base_offset + 1
+        statistics.bytes_in.value += size
+        total.bytes_in.value += size
+        statistics.messages_in.value += records
+        total.messages_in.value += records
 
 
 def _failed(
@@ -262,13 +287,11 @@ class Preparation:
         self._prepared: dict[tuple[int, int], bytearray | KafkaError] = {}
         self.jobs: list[tuple[tuple[int, int], int, int, LogConfig]] = []
         for row, (topic, partitions) in enumerate(produce.topics):
-            if topic not in context.replicas.inspected_topics:
-                continue
             for position, (index, start, stop) in enumerate(partitions):
                 config = context.replicas.log_config(topic, index)
                 if config is None or stop - start < HEADER_SIZE:
                     continue
-                if needs_decompression(buffer[start + _ATTRIBUTES_LOW_BYTE], config):
+                if needs_decompression(buffer, start, config):
                     self.jobs.append(((row, position), start, stop, config))
         if self.jobs:
             # The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end.
