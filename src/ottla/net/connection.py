@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from typing import cast
 
 from ottla.common.channel import Part
@@ -27,10 +26,10 @@ from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
 from ottla.net.outbound import BUFFER_TYPES, Outbound, release_parts
+from ottla.protocol.framing import SIZE, frame_length
 
 logger = logging.getLogger(__name__)
 
-SIZE_PREFIX = struct.Struct(">i")
 LARGE_FRAME_BYTES = RECEIVE_BYTES // 2
 """Once so much of a frame has arrived, and it is not complete, the rest is read into the own buffer."""
 INITIAL_OWN_BYTES = 256 * 1024
@@ -284,9 +283,10 @@ class Connection(asyncio.BufferedProtocol):
         responses: list[Part] = []
         waiting_bytes = 0
         while end - start >= 4:
-            size: int = SIZE_PREFIX.unpack_from(buffer, start)[0]
-            if size < 0 or size > limit:
-                self._refuse(f"a frame of {size} bytes is outside 0..{limit} (socket.request.max.bytes)")
+            try:
+                size = frame_length(buffer, start, limit)
+            except ProtocolError as error:
+                self._refuse(f"{error} (socket.request.max.bytes)")
                 break
             if end - start - 4 < size:
                 break
@@ -455,5 +455,5 @@ class Connection(asyncio.BufferedProtocol):
         """Length of the first frame with its prefix, as far as it is known; within the limit."""
         if end - start < 4:
             return 4
-        size: int = SIZE_PREFIX.unpack_from(buffer, start)[0]
+        size: int = SIZE.unpack_from(buffer, start)[0]
         return 4 + max(0, min(size, self._owner.limits.socket_request_max_bytes))

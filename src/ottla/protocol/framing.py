@@ -11,7 +11,7 @@ SIZE_BYTES = 4
 DEFAULT_MAX_FRAME_BYTES = 104_857_600
 """Kafka's default of `socket.request.max.bytes`."""
 
-_SIZE = Struct(">i")
+SIZE = Struct(">i")
 
 
 def frame_length(buffer: Buffer, position: int, max_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> int:
@@ -20,7 +20,7 @@ def frame_length(buffer: Buffer, position: int, max_bytes: int = DEFAULT_MAX_FRA
     Raises ProtocolError when it is negative or above `max_bytes`, before anything is allocated for it
     (CVE-2022-34917).
     """
-    size: int = _SIZE.unpack_from(buffer, position)[0]
+    size: int = SIZE.unpack_from(buffer, position)[0]
     if size < 0 or size > max_bytes:
         raise ProtocolError(f"a frame of {size} bytes is outside [0, {max_bytes}]")
     return size
