@@ -101,24 +101,31 @@ class KafkaJsMember(ProcessMember):
 class ConsoleMember(ProcessMember):
     """kafka-console-consumer that prints partitions and offsets, with a log (slf4j-simple, its date in milliseconds).
 
-    Its records and what its log says of rebalances come from one thread, so their order is true. The classic consumer
-    logs when it takes and gives up. The consumer of the new protocol logs what it is about to do (RECONCILING, with the
-    changes in lines of their own), and ACKNOWLEDGING once that is done, right before it tells the coordinator.
+    Its records and what its log says of rebalances come from one thread, so their order is true. Other threads log too,
+    even in the middle of the line of a record, which goes on after that. The classic consumer logs when it takes and
+    gives up. The consumer of the new protocol logs what it is about to do (RECONCILING, with the changes in lines of
+    their own), and ACKNOWLEDGING once that is done, right before it tells the coordinator.
     """
 
+    _ENDED_WHILE_IT_MOVED = ("Reconciliation failed.", "could not be completed before the consumer closed")
+    """The new consumer complains when it is stopped in the middle of a rebalance; the second line says what of."""
+
     DATE_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS"
-    _RECORD = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t")
+    _RECORD = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t\d+\n")
     _LOGGED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}) \[.*?\] ([A-Z]+) (.*)")
     _CHANGE = re.compile(r"\s+(Added|Revoked) partitions .*?:\s+\[(.*)\]")
     _INVOKED = re.compile(r".*ConsumerRebalanceListenerInvoker - .*\] (Adding|Revoke|Lost) .*?\[(.*)\]")
 
     def __init__(self, name: str, command: list[str], history: History) -> None:
         super().__init__(name, command, history)
+        self.tolerated = self._ENDED_WHILE_IT_MOVED
         self._changes: dict[str, list[int]] = {}
+        self._begun = ""
 
     def understand(self, line: str) -> None:
-        record = self._RECORD.match(line)
+        record = self._RECORD.fullmatch(self._begun + line)
         if record:
+            self._begun = ""
             partition, offset = map(int, record.groups())
             self.history.read(self.name, partition, offset, offset + 1)
             return
@@ -126,11 +133,12 @@ class ConsoleMember(ProcessMember):
         if change:
             self._changes[change[1]] = _numbers(change[2])
             return
-        logged = self._LOGGED.match(line)
+        logged = self._LOGGED.search(line)
         if logged is None:
-            if "Exception" in line:
+            if "Exception" in line and not line.startswith("\tat "):
                 self.complain(line)
             return
+        self._begun += line[: logged.start()]
         at, level, text = logged.groups()
         if level == "ERROR":
             self.complain(line)

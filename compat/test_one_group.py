@@ -46,13 +46,20 @@ def name() -> str:
 
 
 @pytest.fixture
-def tools(java_logging_classpath: str) -> JavaTools:
+def logging_tools(java_logging_classpath: str) -> JavaTools:
     logger = "-Dorg.slf4j.simpleLogger"
     options = (f"{logger}.showDateTime=true", f"{logger}.dateTimeFormat={ConsoleMember.DATE_FORMAT}")
     return JavaTools(java_logging_classpath, options)
 
 
-def java_members(tools: JavaTools, servers: str, group: str, history: History, protocol: str, home: Path) -> Make:
+@pytest.fixture
+def tools(java_classpath: str) -> JavaTools:
+    return JavaTools(java_classpath)
+
+
+def java_members(
+    tools: JavaTools, logging: JavaTools, servers: str, group: str, history: History, protocol: str, home: Path
+) -> Make:
     lines = ["fetch.max.wait.ms=50", "metadata.max.age.ms=1000", f"group.protocol={protocol}"]
     verifiable = ["--group-protocol", protocol]
     if protocol == "classic":
@@ -64,15 +71,17 @@ def java_members(tools: JavaTools, servers: str, group: str, history: History, p
         console += ["--formatter-property", f"{shown}=true"]
     verifiable += [*at, "--group-id", group, "--reset-policy", "earliest"]
 
-    def command(tool: str, name: str, *arguments: str) -> list[str]:
+    def configured(name: str) -> list[str]:
         settings = home / f"{name}.properties"
         settings.write_text("\n".join([*lines, f"client.id={name}"]) + "\n")
-        return tools.command(tool, *arguments, "--command-config", str(settings))
+        return ["--command-config", str(settings)]
 
     return {
-        "console": lambda name: ConsoleMember(name, command("kafka-console-consumer", name, *console), history),
+        "console": lambda name: ConsoleMember(
+            name, logging.command("kafka-console-consumer", *console, *configured(name)), history
+        ),
         "verifiable": lambda name: VerifiableMember(
-            name, command("kafka-verifiable-consumer", name, *verifiable), history
+            name, tools.command("kafka-verifiable-consumer", *verifiable, *configured(name)), history
         ),
     }
 
@@ -140,14 +149,14 @@ def create_topic(servers: str, topic: str) -> None:
 
 
 @pytest.fixture(params=["classic", "consumer"])
-def members(request, tools, name, tmp_path) -> Callable[[str, History], Make]:
+def members(request, tools, logging_tools, name, tmp_path) -> Callable[[str, History], Make]:
     """All families that speak the protocol, for a broker's address."""
     protocol: str = request.param
     home = request.getfixturevalue("kafkajs") if protocol == "classic" else None
 
     def make(servers: str, history: History) -> Make:
         common = (servers, name, name, history)
-        java = java_members(tools, servers, name, history, protocol, tmp_path)
+        java = java_members(tools, logging_tools, servers, name, history, protocol, tmp_path)
         if protocol == "consumer":
             return {
                 "confluent": lambda member: ConfluentMember(member, *common, {"group.protocol": "consumer"}),
@@ -187,7 +196,8 @@ def test_members_resume_after_the_broker_was_killed(group_configs, members, name
         feeder = Feeder(servers, name, PARTITIONS)
         running = [make(f"{kind}-0") for kind, make in members(servers, history).items()]
         for member in running:
-            member.tolerated = LOST_CONNECTION
+            if isinstance(member, ProcessMember):
+                member.tolerated += LOST_CONNECTION
             member.start()
         feeder.start()
 
