@@ -43,6 +43,10 @@ UNASSIGNED_DIRECTORY = ZERO_UUID
 # -- CreateTopics ------------------------------------------------------------------------------------------------------
 
 
+_FEWEST_RECORDS = 2
+"""Of a topic: itself and one partition."""
+
+
 def handle_create_topics(
     image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
 ) -> ControllerResult[CreateTopicsResponse]:
@@ -60,6 +64,7 @@ def handle_create_topics(
             continue
         try:
             _check_new_name(image, topic.name, forms)
+            check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a refusal does not pay for
             topic_records, result = _create_topic(image, topic, context)
             check_record_count(len(records) + len(topic_records))
         except KafkaError as error:
