@@ -47,6 +47,7 @@ _HEADER_7 = Struct(">iiihi")
 _HEADER_4 = Struct(">iii")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
+_RESULT_12 = Struct(">ihqqqBi")
 _PAIR = Struct(">qq")
 _EPOCH_OFFSET = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
@@ -360,10 +361,19 @@ def encode_fetch_response(
         append_topic(out, flexible, topic)
         append_count(out, flexible, len(partitions))
         for result in partitions:
-            _append_result(out, version, result)
-            records = result.records
-            size = _records_size(records)
-            append_count(out, flexible, size)
+            index, error_code, high_watermark, stable, start, records, aborted, replica, diverging, leader, snapshot = (
+                result
+            )
+            if flexible and not aborted:
+                none_aborted = 0 if aborted is None else 1
+                out += _RESULT_12.pack(index, error_code, high_watermark, stable, start, none_aborted, replica)
+            else:
+                _append_result(out, version, result)
+            size = 0 if records is None else _records_size(records)
+            if flexible and size < 0x7F:
+                out.append(size + 1)
+            else:
+                append_count(out, flexible, size)
             if records is not None:
                 if isinstance(records, bytes) and size <= INLINE_RECORDS_BYTES:
                     out += records
@@ -375,7 +385,10 @@ def encode_fetch_response(
                 elif not isinstance(records, bytes):
                     records.release()
             if flexible:
-                _append_result_tags(out, result)
+                if diverging is None and leader is None and snapshot is None:
+                    out.append(0)
+                else:
+                    _append_result_tags(out, result)
         if flexible:
             out.append(0)
     if flexible:
@@ -394,16 +407,14 @@ def _response_head(version: int, correlation_id: int, throttle_ms: int, error_co
     return bytearray(_HEADER_4.pack(0, correlation_id, throttle_ms))
 
 
-def _records_size(records: FileRegion | bytes | None) -> int:
-    if records is None:
-        return 0
+def _records_size(records: FileRegion | bytes) -> int:
     if isinstance(records, bytes):
         return len(records)
     return records.length
 
 
 def _append_result(out: bytearray, version: int, result: FetchPartitionResult) -> None:
-    """Everything of a partition that stands before its records."""
+    """Everything of a partition that stands before its records, where it is not the usual row of a flexible version."""
     if version >= 5:
         out += _RESULT_5.pack(*result[:5])
     else:
@@ -425,9 +436,6 @@ def _append_result(out: bytearray, version: int, result: FetchPartitionResult) -
 def _append_result_tags(out: bytearray, result: FetchPartitionResult) -> None:
     """Diverging epoch, current leader and snapshot id as tags 0, 1 and 2, each a struct with its own empty section."""
     diverging, leader, snapshot = result.diverging_epoch, result.current_leader, result.snapshot_id
-    if diverging is None and leader is None and snapshot is None:
-        out.append(0)
-        return
     out.append((diverging is not None) + (leader is not None) + (snapshot is not None))
     if diverging is not None:
         out += _EPOCH_OFFSET.pack(0, 13, *diverging, 0)

@@ -137,7 +137,8 @@ class SessionPartition:
         """Take over what a request says about this partition."""
         self.fetch_offset = requested.fetch_offset
         # Kafka takes any negative epoch for none; other requests are stricter.
-        self.current_leader_epoch = max(NO_EPOCH, requested.current_leader_epoch)
+        epoch = requested.current_leader_epoch
+        self.current_leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.max_bytes = requested.partition_max_bytes
 
