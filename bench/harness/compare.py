@@ -33,20 +33,29 @@ def installed(revision: str) -> Iterator[Path]:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
 
 
+def worsening(row: Mapping[str, Any], which: str) -> float:
+    """The ratio head / base of a figure, turned round where more is better: above one is worse."""
+    value: float = row["ratio"][which]
+    return value if row["better"] == "less" else 1 / value if value else 1.0
+
+
 def regressions(summary: Sequence[Mapping[str, Any]], limit: float) -> list[Mapping[str, Any]]:
-    """Yardsticks whose median ratio head / base is above the limit, and that no round shows below one."""
+    """Yardsticks that are worse by more than the limit in the median, and worse in every round."""
     return [
         row
         for row in summary
-        if row["yardstick"] and row["ratio"] and row["ratio"]["median"] > limit and row["ratio"]["min"] > 1
+        if row["yardstick"]
+        and row["ratio"]
+        and worsening(row, "median") > limit
+        and min(worsening(row, "min"), worsening(row, "max")) > 1
     ]
 
 
 def verdict(summary: Sequence[Mapping[str, Any]], limit: float) -> str:
     """All yardsticks, the worst first."""
     rows = sorted(
-        (row for row in summary if row["yardstick"] and row["ratio"]), key=lambda row: -float(row["ratio"]["median"])
+        (row for row in summary if row["yardstick"] and row["ratio"]), key=lambda row: -worsening(row, "median")
     )
     lines = [f"{shown(row['ratio']):>22}  {row['cell']}: {row['figure']}, {row['unit']}" for row in rows]
     worse = regressions(summary, limit)
-    return "\n".join(["head / base", *lines, f"{len(worse)} above {limit:g}"])
+    return "\n".join(["head / base, the worst first", *lines, f"{len(worse)} worse by more than {limit:g}"])

@@ -1,4 +1,7 @@
-"""Plots of cost against size, both logarithmic, from the summary: one PNG for each plot that cells name, and figure."""
+"""Plots of cost against size from the summary: one PNG for each plot that cells name, and figure.
+
+Both axes are logarithmic; where a cost is zero, as that of an idle broker may be, the vertical one is linear.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,14 @@ def draw_one(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
                 marker="o",
                 capsize=3,
             )
-    axes.set(xscale="log", yscale="log", title=title, xlabel=rows[0]["axis"]["unit"], ylabel=rows[0]["unit"])
+    positive = all(values["median"] > 0 for row in rows for values in row["peers"].values())
+    axes.set(
+        xscale="log",
+        yscale="log" if positive else "linear",
+        title=title,
+        xlabel=rows[0]["axis"]["unit"],
+        ylabel=rows[0]["unit"],
+    )
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
     canvas.tight_layout()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Run = Mapping[str, Any]
+MORE = "more is better"
 
 
 def load_runs(folder: Path) -> list[Run]:
@@ -81,7 +82,7 @@ def table(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> list[st
     ]
     for row in rows:
         cells = [shown(row["peers"].get(peer)) for peer in peers]
-        title = f"{row['figure']}, {row['unit']}" if row["unit"] else row["figure"]
+        title = ", ".join(filter(None, (row["figure"], row["unit"], MORE if row["better"] == "more" else "")))
         lines.append(f"| {row['cell']} | {title} | " + " | ".join(cells) + f" | {shown(row['ratio'])} |")
     return lines
 
@@ -107,7 +108,7 @@ def markdown(runs: Sequence[Run], summary: Sequence[Mapping[str, Any]], first: s
     others = [row for row in summary if not row["yardstick"]]
     failed = [f"- {run['cell']} {run['peer']} #{run['round']}: {run['error']}" for run in runs if "error" in run]
     parts = [
-        ["# Measured", "", "Medians of the rounds, in brackets the spread. Less is better in the first table."],
+        ["# Measured", "", "Medians of the rounds, in brackets the spread. Less is better where nothing else is said."],
         table(yardsticks, first, second),
         ["## Failed runs", "", *(failed or ["None."])],
         ["## Every other figure"],

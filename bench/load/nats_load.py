@@ -19,7 +19,6 @@ from nats.js import JetStreamContext
 from nats.js.api import StorageType, StreamConfig
 
 IN_FLIGHT = 1_000
-FETCH = 500
 LATE_S = 10.0
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 DUE = struct.Struct("d")
@@ -108,7 +107,7 @@ def quantiles(times: list[float]) -> dict[str, float]:
 
 async def run(mode: str, options: dict[str, str]) -> None:
     connection = await nats.connect(options["brokers"])
-    context = connection.jetstream(publish_async_max_pending=4 * IN_FLIGHT)
+    context = connection.jetstream()
     if mode != "consume":
         await context.add_stream(
             StreamConfig(name=options["topic"], subjects=[options["topic"]], storage=StorageType.FILE)

@@ -104,6 +104,13 @@ def test_plots_are_drawn_for_cells_with_an_axis(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["fetch_cpu.png"]
 
 
+def test_a_rate_that_falls_is_a_regression() -> None:
+    runs = [run("base", 0, 1.0), run("head", 0, 1.0)]
+    for each, value in zip(runs, (10.0, 5.0), strict=True):
+        each["figures"][1] |= {"value": value, "yardstick": True}
+    assert [row["figure"] for row in regressions(summarise(runs, "head", "base"), 1.15)] == ["rate"]
+
+
 def test_a_regression_is_above_the_limit_in_the_median_and_in_every_round_above_one() -> None:
     def summary(*heads: float) -> list[dict[str, Any]]:
         rounds = [run("base", each, 1.0) for each in range(3)]
@@ -112,4 +119,4 @@ def test_a_regression_is_above_the_limit_in_the_median_and_in_every_round_above_
     assert regressions(summary(1.3, 1.2, 1.4), 1.15)
     assert not regressions(summary(1.1, 1.1, 1.1), 1.15)
     assert not regressions(summary(0.9, 1.5, 1.5), 1.15)
-    assert verdict(summary(1.3, 1.2, 1.4), 1.15).endswith("1 above 1.15")
+    assert verdict(summary(1.3, 1.2, 1.4), 1.15).endswith("1 worse by more than 1.15")
