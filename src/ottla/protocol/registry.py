@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -23,11 +25,14 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, Des
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -46,8 +51,11 @@ from ottla.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.protocol.schema import Versions, schema_of
 
 
@@ -80,12 +88,20 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
 
 
 class ApiSpec:
@@ -159,12 +175,20 @@ API: dict[int, ApiSpec] = {
         ApiSpec(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
         ApiSpec(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         ApiSpec(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
+        ApiSpec(ApiKey.VOTE, VoteRequest, VoteResponse),
+        ApiSpec(ApiKey.BEGIN_QUORUM_EPOCH, BeginQuorumEpochRequest, BeginQuorumEpochResponse),
+        ApiSpec(ApiKey.END_QUORUM_EPOCH, EndQuorumEpochRequest, EndQuorumEpochResponse),
+        ApiSpec(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest, DescribeQuorumResponse),
         ApiSpec(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest, UpdateFeaturesResponse),
+        ApiSpec(ApiKey.FETCH_SNAPSHOT, FetchSnapshotRequest, FetchSnapshotResponse),
         ApiSpec(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
         ApiSpec(ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
         ApiSpec(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse),
         ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+        ApiSpec(ApiKey.ADD_RAFT_VOTER, AddRaftVoterRequest, AddRaftVoterResponse),
+        ApiSpec(ApiKey.REMOVE_RAFT_VOTER, RemoveRaftVoterRequest, RemoveRaftVoterResponse),
+        ApiSpec(ApiKey.UPDATE_RAFT_VOTER, UpdateRaftVoterRequest, UpdateRaftVoterResponse),
     )
 }
 """Every API that is served, by key, in the order of keys as ApiVersions lists them.
