@@ -138,6 +138,15 @@ def test_registry_follows_apache_kafka():
         "AddRaftVoter": (0, 0, 1),
         "RemoveRaftVoter": (0, 0, 0),
         "UpdateRaftVoter": (0, 0, 0),
+        "AlterPartition": (2, 2, 3),
+        "BrokerRegistration": (0, 0, 4),
+        "BrokerHeartbeat": (0, 0, 2),
+        "UnregisterBroker": (0, 0, 0),
+        "AllocateProducerIds": (0, 0, 0),
+        "Envelope": (0, 0, 0),
+        "ElectLeaders": (0, 0, 2),
+        "AlterPartitionReassignments": (0, 0, 1),
+        "ListPartitionReassignments": (0, 0, 0),
     }
     assert list(API) == sorted(API)
     assert [key.value for key in ApiKey] == list(API)
