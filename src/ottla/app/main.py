@@ -28,6 +28,7 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
+    "cluster": Mounted("ottla.cli.cluster", "cluster", "Describe the cluster, elect leaders, move replicas."),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
