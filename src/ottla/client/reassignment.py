@@ -34,7 +34,7 @@ class _Load:
 
     def best(self, taken: Sequence[int], excluded: int | None) -> int | None:
         """The broker for one more replica of a partition that is on `taken`; None when there is none left."""
-        racks = {self._racks.get(broker_id) for broker_id in taken}
+        racks = {self._racks.get(broker_id) for broker_id in taken if broker_id != excluded}
         candidates = [broker_id for broker_id in self._counts if broker_id not in taken and broker_id != excluded]
         if not candidates:
             return None
