@@ -20,6 +20,7 @@ from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
+from ottla.common.peer import PeerNetwork
 from ottla.controller.driver import Controller, metadata_log_config
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
@@ -68,11 +69,14 @@ class Broker:
         *,
         hostname: str = "localhost",
         max_open_files: int = DEFAULT_OPEN_FILES,
+        peers: PeerNetwork | None = None,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
-        `max_open_files` bounds the descriptors of segments and indexes.
+        `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
+        one needs none.
         """
+        self._peers = peers
         self._static_config = config
         self._disk = disk
         self._clock = clock
