@@ -138,6 +138,16 @@ class SimNode:
         if self._mount is not None:
             self._mount.die_in(operations)
 
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT; fine for a process that is not paused."""
+        if self._process is not None:
+            self._process.resume()
+
     def stop(self) -> None:
         """Ask for a graceful stop; the broker comes back afterwards."""
         broker, process = self._broker, self._process
