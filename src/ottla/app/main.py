@@ -95,6 +95,7 @@ Examples:
   ottla start
   ottla start --data-dir /var/lib/ottla --port 9092
   ottla start --config server.properties --set log.retention.hours=24
+  ottla start --brokers 3 --data-dir ./ottla-cluster
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
 """
 
@@ -113,13 +114,15 @@ Examples:
 @click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
 @click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
+@click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Run a cluster of N brokers on this machine.")
+@click.option("--stop-with-pipe", type=int, hidden=True, help="Stop at the end of file of this descriptor.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    from ottla.app.start import StartOptions, run_broker
+    from ottla.app.start import StartOptions, run
 
-    sys.exit(run_broker(StartOptions(**options)))
+    sys.exit(run(StartOptions(**options)))
 
 
 def main() -> None:

@@ -61,13 +61,18 @@ class BrokerProcess:
         ready_file: str | None,
         metrics_port: int | None,
         descriptor_limit: int,
+        stop_pipe: int | None = None,
     ) -> None:
-        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open."""
+        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open.
+
+        `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`).
+        """
         self._config = config
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
         self._descriptor_limit = descriptor_limit
+        self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
         self._disk = RealDisk()
         self._stop = asyncio.Event()
@@ -106,6 +111,8 @@ class BrokerProcess:
             await endpoint.start(metrics.listening)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        if self._stop_pipe is not None:
+            loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
         gc.freeze()  # what was loaded stays: the collector need not look at it again and again
         for listener in listeners:
             listener.start_accepting()
@@ -185,6 +192,12 @@ class BrokerProcess:
             logger.warning("stopping at once")
             _exit_at_once(EXIT_INTERRUPTED)
         logger.info("%s: stopping", signal.Signals(number).name)
+        self._stop.set()
+
+    def _on_stop_pipe(self, descriptor: int) -> None:
+        """The supervisor stops all brokers, or is gone."""
+        asyncio.get_running_loop().remove_reader(descriptor)
+        logger.info("the cluster stops")
         self._stop.set()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
