@@ -48,6 +48,7 @@ class BrokerConfig:
         "_topic_defaults",
         "_values",
         "advertised_listeners",
+        "controller_listeners",
         "listeners",
         "log_dir",
         "node_id",
@@ -71,7 +72,7 @@ class BrokerConfig:
         self.node_id = _node_id(self._static)
         self._values["node.id"] = self._values["broker.id"] = self.node_id
         self.log_dir = self._one_log_dir()
-        self.listeners = _bound_listeners(self)
+        self.listeners, self.controller_listeners = _bound_listeners(self)
         self.advertised_listeners = _advertised_listeners(self)
 
     @classmethod
@@ -104,10 +105,11 @@ class BrokerConfig:
         config = cls(known)
         _check_roles(config)
         _check_group_timeouts(config)
-        warnings.extend(
-            f"listener {name} is not opened: the only controller is in this process"
-            for name in _controller_listener_names(config)
-        )
+        if not config.clustered:
+            warnings.extend(
+                f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
+                for endpoint in config.controller_listeners
+            )
         return config, warnings
 
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
@@ -159,6 +161,21 @@ class BrokerConfig:
     @property
     def controller_listener_names(self) -> tuple[str, ...]:
         return tuple(name.upper() for name in self.get_list("controller.listener.names"))
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node may vote and decide."""
+        return "controller" in (self.get_list("process.roles") or ("controller",))
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the quorum may have other members than this node: its controllers are named.
+
+        Without that the node is broker and only controller in one.
+        """
+        voters = self.get_list("controller.quorum.voters")
+        others = [item for item in voters if item.partition("@")[0].strip() != str(self.node_id)]
+        return bool(self.get_list("controller.quorum.bootstrap.servers") or others)
 
     @property
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
@@ -373,19 +390,21 @@ def _security_protocols(config: BrokerConfig) -> dict[str, str]:
     return protocols
 
 
-def _bound_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
-    endpoints = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
-    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
+def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """(listeners of the broker, listeners of the controller)."""
+    everything = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
+    endpoints = [item for item in everything if item.listener_name not in config.controller_listener_names]
+    controllers = [item for item in everything if item.listener_name in config.controller_listener_names]
     if not endpoints:
         raise OperatorError("listeners has no listener for clients; add one such as PLAINTEXT://127.0.0.1:9092")
-    for endpoint in endpoints:
+    for endpoint in everything:
         if endpoint.security_protocol != "PLAINTEXT":
             raise OperatorError(
                 f"listeners: {endpoint.listener_name} uses {endpoint.security_protocol}, which is not implemented yet; "
                 "only PLAINTEXT listeners can be opened"
             )
-    _check_distinct_addresses(endpoints)
-    return tuple(endpoints)
+    _check_distinct_addresses(everything)
+    return tuple(endpoints), tuple(controllers)
 
 
 def _check_distinct_addresses(endpoints: Sequence[Endpoint]) -> None:
@@ -418,23 +437,22 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
-def _controller_listener_names(config: BrokerConfig) -> list[str]:
-    items = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
-    return [item.listener_name for item in items if item.listener_name in config.controller_listener_names]
-
-
 def _check_roles(config: BrokerConfig) -> None:
-    """This version is broker and only controller in one process; anything else must not start as if it were."""
+    """A node is always a broker; a controller as well, or brokers and controllers are told where to find each other."""
     roles = set(config.get_list("process.roles"))
-    if roles and roles != {"broker", "controller"}:
+    if roles and "broker" not in roles:
         raise OperatorError(
-            "process.roles must be broker,controller: this version has no separate controllers; remove it or set both"
+            "process.roles must have broker: this version has no separate controllers; add broker, or remove it"
         )
-    voters = [item.partition("@")[0].strip() for item in config.get_list("controller.quorum.voters")]
-    if voters and voters != [str(config.node_id)]:
+    if not config.clustered and roles and roles != {"broker", "controller"}:
         raise OperatorError(
-            "controller.quorum.voters names other voters than this node, and this version is its own only voter; "
-            "remove it, or name this node alone"
+            "process.roles must be broker,controller where no other controller is named; set both, or name the "
+            "controllers in controller.quorum.bootstrap.servers"
+        )
+    if config.clustered and config.is_controller and not config.controller_listeners:
+        raise OperatorError(
+            "controller.listener.names names no listener that listeners has, so no other controller could reach this "
+            "one; add a listener such as CONTROLLER://127.0.0.1:9093 and set controller.listener.names=CONTROLLER"
         )
     inter_broker = config.get_str("inter.broker.listener.name")
     if inter_broker and inter_broker.upper() not in {endpoint.listener_name for endpoint in config.listeners}:
