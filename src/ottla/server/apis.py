@@ -1,10 +1,15 @@
-"""The table of what this broker serves: one row an API, in the order of their keys."""
+"""The tables of what this node serves, one row an API in the order of their keys: to clients and to other nodes."""
 
 from __future__ import annotations
 
 from ottla.server.dispatch import DeclaredApi, HotApi
+from ottla.server.handlers.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
+from ottla.server.handlers.alter_partition import ALTER_PARTITION
+from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.api_versions import API_VERSIONS
+from ottla.server.handlers.broker_heartbeat import BROKER_HEARTBEAT
+from ottla.server.handlers.broker_registration import BROKER_REGISTRATION
 from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
@@ -17,6 +22,8 @@ from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from ottla.server.handlers.elect_leaders import ELECT_LEADERS
+from ottla.server.handlers.envelope import ENVELOPE
 from ottla.server.handlers.fetch import FETCH
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
 from ottla.server.handlers.heartbeat import HEARTBEAT
@@ -27,6 +34,7 @@ from ottla.server.handlers.leave_group import LEAVE_GROUP
 from ottla.server.handlers.list_config_resources import LIST_CONFIG_RESOURCES
 from ottla.server.handlers.list_groups import LIST_GROUPS
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
+from ottla.server.handlers.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.metadata import METADATA
 from ottla.server.handlers.offset_commit import OFFSET_COMMIT
 from ottla.server.handlers.offset_delete import OFFSET_DELETE
@@ -34,6 +42,7 @@ from ottla.server.handlers.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.produce import PRODUCE
 from ottla.server.handlers.sync_group import SYNC_GROUP
+from ottla.server.handlers.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.update_features import UPDATE_FEATURES
 
 BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
@@ -61,13 +70,38 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
+    ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
+    UNREGISTER_BROKER,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
 )
 """What a broker listener serves."""
+
+CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+    CREATE_PARTITIONS,
+    ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+    ALTER_PARTITION,
+    UPDATE_FEATURES,
+    ENVELOPE,
+    BROKER_REGISTRATION,
+    BROKER_HEARTBEAT,
+    UNREGISTER_BROKER,
+    ALLOCATE_PRODUCER_IDS,
+)
+"""What a controller's listener serves, beside what belongs to the quorum."""

@@ -124,9 +124,19 @@ def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
         raise CheckpointCorruption(f"{path}: {error}") from error
 
 
-def format_clean_shutdown() -> bytes:
-    """The bytes of `.kafka_cleanshutdown`; the broker epoch is unknown here, which Kafka writes as -1."""
-    return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """The bytes of `.kafka_cleanshutdown`: the incarnation that stopped (KIP-966), -1 when nobody asks."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return -1
+    epoch = fields.get("brokerEpoch") if isinstance(fields, dict) else None
+    return epoch if isinstance(epoch, int) else -1
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:

@@ -32,6 +32,7 @@ from ottla.storage.checkpoints import (
     CheckpointCorruption,
     TopicPartition,
     format_clean_shutdown,
+    parse_clean_shutdown,
     format_offsets,
     read_offsets,
 )
@@ -74,6 +75,8 @@ class LogManager:
         self.data_dir = data_dir
         self.default_config = default_config or LogConfig()
         self.had_clean_shutdown = False
+        self.last_broker_epoch = -1
+        """Of the incarnation whose clean stop was found; -1 after any other end."""
         self.offline: OSError | None = None
         self._disk = disk
         self._clock = clock
@@ -139,6 +142,7 @@ class LogManager:
             marker = self._join(names.CLEAN_SHUTDOWN_FILE)
             self.had_clean_shutdown = self._disk.exists(marker)
             if self.had_clean_shutdown:
+                self.last_broker_epoch = parse_clean_shutdown(self._disk.read_bytes(marker))
                 self._disk.unlink(marker)
             # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
             self._disk.fsync_dir(self.data_dir)
@@ -185,10 +189,13 @@ class LogManager:
         except CheckpointCorruption as error:
             _LOGGER.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
+            self.last_broker_epoch = -1
             return {}
 
-    def shutdown(self) -> None:
+    def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean marker, release the lock.
+
+        `broker_epoch` of this incarnation goes into the marker, for the next one to tell.
 
         No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
         start checks everything.
@@ -204,7 +211,7 @@ class LogManager:
         try:
             self.write_checkpoints()
             if clean:
-                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown())
+                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:
             _LOGGER.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
         self._logs.clear()
