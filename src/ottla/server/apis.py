@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ottla.server.dispatch import DeclaredApi, HotApi
+from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
 from ottla.server.handlers.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.api_versions import API_VERSIONS
+from ottla.server.handlers.begin_quorum_epoch import BEGIN_QUORUM_EPOCH
 from ottla.server.handlers.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.broker_registration import BROKER_REGISTRATION
 from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
@@ -21,10 +23,13 @@ from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
+from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from ottla.server.handlers.elect_leaders import ELECT_LEADERS
+from ottla.server.handlers.end_quorum_epoch import END_QUORUM_EPOCH
 from ottla.server.handlers.envelope import ENVELOPE
 from ottla.server.handlers.fetch import FETCH
+from ottla.server.handlers.fetch_snapshot import FETCH_SNAPSHOT
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
 from ottla.server.handlers.heartbeat import HEARTBEAT
 from ottla.server.handlers.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
@@ -36,14 +41,18 @@ from ottla.server.handlers.list_groups import LIST_GROUPS
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.metadata import METADATA
+from ottla.server.handlers.metadata_fetch import METADATA_FETCH
 from ottla.server.handlers.offset_commit import OFFSET_COMMIT
 from ottla.server.handlers.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.produce import PRODUCE
+from ottla.server.handlers.remove_raft_voter import REMOVE_RAFT_VOTER
 from ottla.server.handlers.sync_group import SYNC_GROUP
 from ottla.server.handlers.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.update_features import UPDATE_FEATURES
+from ottla.server.handlers.update_raft_voter import UPDATE_RAFT_VOTER
+from ottla.server.handlers.vote import VOTE
 
 BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     PRODUCE,
@@ -75,6 +84,7 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
+    DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
     UNREGISTER_BROKER,
@@ -82,10 +92,13 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     CONSUMER_GROUP_DESCRIBE,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
+    ADD_RAFT_VOTER,
+    REMOVE_RAFT_VOTER,
 )
 """What a broker listener serves."""
 
 CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
+    METADATA_FETCH,
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -96,12 +109,20 @@ CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     INCREMENTAL_ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
+    VOTE,
+    BEGIN_QUORUM_EPOCH,
+    END_QUORUM_EPOCH,
+    DESCRIBE_QUORUM,
     ALTER_PARTITION,
     UPDATE_FEATURES,
     ENVELOPE,
+    FETCH_SNAPSHOT,
     BROKER_REGISTRATION,
     BROKER_HEARTBEAT,
     UNREGISTER_BROKER,
     ALLOCATE_PRODUCER_IDS,
+    ADD_RAFT_VOTER,
+    REMOVE_RAFT_VOTER,
+    UPDATE_RAFT_VOTER,
 )
-"""What a controller's listener serves, beside what belongs to the quorum."""
+"""What a controller's listener serves: the quorum of the metadata log, brokers, and what brokers forward."""
