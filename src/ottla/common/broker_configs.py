@@ -31,6 +31,7 @@ from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, top
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +43,7 @@ class BrokerConfig:
     """The effective settings of one broker; immutable."""
 
     __slots__ = (
+        "_advertised",
         "_dynamic_broker",
         "_dynamic_default",
         "_static",
@@ -73,7 +75,11 @@ class BrokerConfig:
         self._values["node.id"] = self._values["broker.id"] = self.node_id
         self.log_dir = self._one_log_dir()
         self.listeners, self.controller_listeners = _bound_listeners(self)
-        self.advertised_listeners = _advertised_listeners(self)
+        self._advertised = _advertised_listeners(self)
+        self.advertised_listeners = tuple(
+            item for item in self._advertised if item.listener_name not in self.controller_listener_names
+        )
+        _check_servers(self.get_list("controller.quorum.bootstrap.servers"))
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -169,13 +175,13 @@ class BrokerConfig:
 
     @property
     def clustered(self) -> bool:
-        """Whether the quorum may have other members than this node: its controllers are named.
-
-        Without that the node is broker and only controller in one.
-        """
+        """Whether another controller than this node's own is named; else the node is broker and only controller."""
         voters = self.get_list("controller.quorum.voters")
-        others = [item for item in voters if item.partition("@")[0].strip() != str(self.node_id)]
-        return bool(self.get_list("controller.quorum.bootstrap.servers") or others)
+        if any(item.partition("@")[0].strip() != str(self.node_id) for item in voters):
+            return True
+        own = [(name, item.port) for item in self.controller_listeners for name in (item.host, *_LOOPBACK)]
+        servers = [item.rpartition(":") for item in self.get_list("controller.quorum.bootstrap.servers")]
+        return any((host.strip(), int(port)) not in own for host, _, port in servers)
 
     @property
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
@@ -191,7 +197,7 @@ class BrokerConfig:
 
         Port 0 in `advertised.listeners` is replaced by the bound port, an empty or wildcard host by `hostname`.
         """
-        configured = {endpoint.listener_name: endpoint for endpoint in self.advertised_listeners}
+        configured = {endpoint.listener_name: endpoint for endpoint in self._advertised}
         result = []
         for endpoint in bound:
             told = configured.get(endpoint.listener_name, endpoint)
@@ -422,8 +428,7 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     if not items:
         return ()
     endpoints = parse_endpoints("advertised.listeners", items, _security_protocols(config))
-    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
-    bound = {endpoint.listener_name for endpoint in config.listeners}
+    bound = {endpoint.listener_name for endpoint in (*config.listeners, *config.controller_listeners)}
     for endpoint in endpoints:
         if endpoint.host in ("0.0.0.0", "::"):
             raise OperatorError(
@@ -435,6 +440,15 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
                 f"advertised.listeners names {endpoint.listener_name}, which listeners does not have; add it there"
             )
     return tuple(endpoints)
+
+
+def _check_servers(items: Iterable[str]) -> None:
+    for item in items:
+        host, _, port = item.strip().rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise OperatorError(
+                f"controller.quorum.bootstrap.servers holds {item!r}, which is not of the form host:port"
+            )
 
 
 def _check_roles(config: BrokerConfig) -> None:

@@ -48,6 +48,7 @@ from ottla.server.group_gauges import register_group_gauges
 from ottla.server.in_flight import InFlight
 from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 from ottla.server.producer_id_source import ProducerIdSource
+from ottla.server.replication_settings import replication_settings
 from ottla.server.statistics import BrokerStatistics
 from ottla.server.topic_arrivals import TopicArrivals
 from ottla.storage.flush import request_closing_flush
@@ -322,6 +323,7 @@ class Broker:
             peers=self._peers,
             controller=None if self._peers is None else parts.channel,
             broker_epoch=self.broker_epoch,
+            settings=replication_settings(config),
         )
         in_flight = InFlight()
         groups = self._groups = GroupCoordination(
