@@ -125,6 +125,40 @@ def start(**options: Any) -> None:
     sys.exit(run(StartOptions(**options)))
 
 
+FORMAT_EPILOG = """\b
+Examples:
+  ottla format --config server.properties --standalone
+  ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
+  ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow \\
+    --initial-controllers 1@a:9093:JEXY6aqzQY-32P5TStzaFg,2@b:9093:4l9ywY1rQHa3yjT1JlPKyw,...
+"""
+
+
+@cli.command("format", epilog=FORMAT_EPILOG)
+@click.option("--config", type=PATH, metavar="FILE", help="A server.properties file.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_settings,
+    help="A broker setting; wins over the file; may be repeated.",
+)
+@click.option("--data-dir", type=PATH, metavar="DIR", help="The directory to format  [default: ./ottla-data]")
+@click.option("--cluster-id", metavar="ID", help="The cluster's id, the same for all its nodes.")
+@click.option("--standalone", is_flag=True, help="A new cluster, of which this node is the only voter at first.")
+@click.option(
+    "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="The first voters of a new cluster."
+)
+@click.option("--no-initial-controllers", is_flag=True, help="The cluster is there already, or this is a broker only.")
+def format_command(**options: Any) -> None:
+    """Make the data directory of a node of a cluster; a single node needs no formatting."""
+    from ottla.app.format import FormatOptions, run_format
+
+    meta = run_format(FormatOptions(**options))
+    click.echo(f"cluster.id={meta.cluster_id}\nnode.id={meta.node_id}\ndirectory.id={meta.directory_id}")
+
+
 def main() -> None:
     """Entry point of the process."""
     try:

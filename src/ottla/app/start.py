@@ -50,6 +50,7 @@ def run(options: StartOptions) -> int:
 
 def run_cluster(options: StartOptions, count: int) -> int:
     """Several brokers, each a process of its own."""
+    from ottla.app.format import format_cluster
     from ottla.app.local_cluster import check_base_settings, plan_cluster
     from ottla.app.supervisor import Supervisor, write_files
 
@@ -62,6 +63,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
     try:
         plan = plan_cluster(RealDisk(), SystemRng(), data_dir, count, options.port)
         write_files(plan, base)
+        format_cluster(plan)
     except OSError as error:
         raise disk_refusal(error, data_dir) from error
     arguments = ["--log-level", options.log_level, "--log-format", options.log_format]

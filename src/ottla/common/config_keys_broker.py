@@ -27,6 +27,7 @@ from ottla.common.config_def import (
     between,
     key_table,
 )
+from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
 
@@ -674,7 +675,17 @@ _MEMBERSHIP = [
 ]
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
-    [*_IDENTITY, *_TOPICS, *_LOG_FIXED, *_LOG_DYNAMIC, *_NETWORK, *_GROUPS, *_MEMBERSHIP, *REPLICATION_CONFIGS]
+    [
+        *_IDENTITY,
+        *_TOPICS,
+        *_LOG_FIXED,
+        *_LOG_DYNAMIC,
+        *_NETWORK,
+        *_GROUPS,
+        *_MEMBERSHIP,
+        *QUORUM_CONFIGS,
+        *REPLICATION_CONFIGS,
+    ]
 )
 
 SYNONYM_CHAINS: tuple[tuple[str, ...], ...] = (

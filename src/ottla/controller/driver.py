@@ -34,8 +34,9 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
 from ottla.quorum.driver import QuorumConfig, QuorumDriver
+from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import LeaderAndEpoch
+from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -70,6 +71,15 @@ def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
         cluster_id=cluster_id,
         bootstrap=tuple((host.strip().strip("[]"), int(port)) for host, _, port in servers or voters),
         listener_name=names[0] if names else "CONTROLLER",
+        timeouts=Timeouts(
+            election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
+            fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,
+            backoff_max_s=config.get_int("controller.quorum.election.backoff.max.ms") / 1000,
+        ),
+        times=QuorumTimes(
+            request_s=config.get_int("controller.quorum.request.timeout.ms") / 1000,
+            retry_backoff_s=config.get_int("controller.quorum.retry.backoff.ms") / 1000,
+        ),
     )
 
 
