@@ -1,17 +1,12 @@
-"""The tables of what this node serves, one row an API in the order of their keys: to clients and to other nodes."""
+"""The table of what a broker serves: one row an API, in the order of their keys."""
 
 from __future__ import annotations
 
 from ottla.server.dispatch import DeclaredApi, HotApi
 from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
-from ottla.server.handlers.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
-from ottla.server.handlers.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.api_versions import API_VERSIONS
-from ottla.server.handlers.begin_quorum_epoch import BEGIN_QUORUM_EPOCH
-from ottla.server.handlers.broker_heartbeat import BROKER_HEARTBEAT
-from ottla.server.handlers.broker_registration import BROKER_REGISTRATION
 from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
@@ -26,10 +21,7 @@ from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
 from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from ottla.server.handlers.elect_leaders import ELECT_LEADERS
-from ottla.server.handlers.end_quorum_epoch import END_QUORUM_EPOCH
-from ottla.server.handlers.envelope import ENVELOPE
 from ottla.server.handlers.fetch import FETCH
-from ottla.server.handlers.fetch_snapshot import FETCH_SNAPSHOT
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
 from ottla.server.handlers.heartbeat import HEARTBEAT
 from ottla.server.handlers.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
@@ -41,7 +33,6 @@ from ottla.server.handlers.list_groups import LIST_GROUPS
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.metadata import METADATA
-from ottla.server.handlers.metadata_fetch import METADATA_FETCH
 from ottla.server.handlers.offset_commit import OFFSET_COMMIT
 from ottla.server.handlers.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.offset_fetch import OFFSET_FETCH
@@ -51,8 +42,6 @@ from ottla.server.handlers.remove_raft_voter import REMOVE_RAFT_VOTER
 from ottla.server.handlers.sync_group import SYNC_GROUP
 from ottla.server.handlers.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.update_features import UPDATE_FEATURES
-from ottla.server.handlers.update_raft_voter import UPDATE_RAFT_VOTER
-from ottla.server.handlers.vote import VOTE
 
 BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     PRODUCE,
@@ -96,34 +85,3 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     REMOVE_RAFT_VOTER,
 )
 """What a broker listener serves."""
-
-CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
-    METADATA_FETCH,
-    API_VERSIONS,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
-    ALTER_CONFIGS,
-    CREATE_PARTITIONS,
-    ELECT_LEADERS,
-    INCREMENTAL_ALTER_CONFIGS,
-    ALTER_PARTITION_REASSIGNMENTS,
-    LIST_PARTITION_REASSIGNMENTS,
-    VOTE,
-    BEGIN_QUORUM_EPOCH,
-    END_QUORUM_EPOCH,
-    DESCRIBE_QUORUM,
-    ALTER_PARTITION,
-    UPDATE_FEATURES,
-    ENVELOPE,
-    FETCH_SNAPSHOT,
-    DESCRIBE_CLUSTER,
-    BROKER_REGISTRATION,
-    BROKER_HEARTBEAT,
-    UNREGISTER_BROKER,
-    ALLOCATE_PRODUCER_IDS,
-    ADD_RAFT_VOTER,
-    REMOVE_RAFT_VOTER,
-    UPDATE_RAFT_VOTER,
-)
-"""What a controller's listener serves: the quorum of the metadata log, brokers, and what brokers forward."""

@@ -36,7 +36,7 @@ from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
-from ottla.server.apis import BROKER_APIS, CONTROLLER_APIS
+from ottla.server.apis import BROKER_APIS
 from ottla.server.background import PeriodicSteps
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
@@ -169,6 +169,8 @@ class Broker:
             image = parts.quorum.latest
             self._open_logs(image)
             context = self._context = self._make_context(parts, _with_dynamic(config, image))
+            from ottla.server.controller_apis import CONTROLLER_APIS  # here, since a single node needs none of it
+
             self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
             parts.quorum.listen(_Leadership(parts))
 
