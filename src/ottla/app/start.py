@@ -51,8 +51,9 @@ def run(options: StartOptions) -> int:
 def run_cluster(options: StartOptions, count: int) -> int:
     """Several brokers, each a process of its own."""
     from ottla.app.format import format_cluster
+    from ottla.app.format import format_cluster
     from ottla.app.local_cluster import check_base_settings, plan_cluster
-    from ottla.app.supervisor import Supervisor, write_files
+    from ottla.app.supervisor import Supervisor, write_properties
 
     if options.metrics_port not in (None, 0):
         raise OperatorError("--metrics-port is one port and --brokers are several: set it to 0 for free ports")
@@ -62,7 +63,8 @@ def run_cluster(options: StartOptions, count: int) -> int:
     data_dir = os.path.abspath(options.data_dir or base.pop("log.dirs", None) or DEFAULT_DATA_DIR)
     try:
         plan = plan_cluster(RealDisk(), SystemRng(), data_dir, count, options.port)
-        write_files(plan, base)
+        format_cluster(plan)
+        write_properties(plan, base)
         format_cluster(plan)
     except OSError as error:
         raise disk_refusal(error, data_dir) from error

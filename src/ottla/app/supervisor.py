@@ -207,8 +207,8 @@ def _exit_text(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def write_files(plan: LocalCluster, base: Mapping[str, str]) -> None:
-    """Format every data directory that is new, and write every settings file: what was given for all holds now."""
+def write_properties(plan: LocalCluster, base: Mapping[str, str]) -> None:
+    """Write the settings file of every broker, so that what was given for all of them holds now."""
     disk = RealDisk()
     for broker in plan.brokers:
         text = (

@@ -12,9 +12,12 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.channel import Dispatcher
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.metrics.registry import MetricsRegistry
+from ottla.quorum.format import format_directory
+from ottla.quorum.raft_types import Voter
 from ottla.server.broker import Broker
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
@@ -64,6 +67,20 @@ class SimNode:
         self._abandoned = False
         self.starts = 0
 
+    def format(self, cluster_id: str, directory_id: str, voters: Sequence[Voter]) -> None:
+        """Make the data directory of a node of a cluster, before its first start."""
+        process = Process(self._loop, self._rng.fork("format"))
+        format_directory(
+            Mount(self.disk, process),
+            self.clock,
+            self._rng,
+            DATA_DIR,
+            node_id=self.config.node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            voters=voters,
+        )
+
     @property
     def running(self) -> bool:
         """Whether there is a broker that finished its start and did not begin to stop."""
@@ -108,7 +125,10 @@ class SimNode:
 
     async def _start(self, process: Process, broker: Broker) -> None:
         try:
-            await broker.start(self._endpoints)
+            broker.open(self._endpoints)
+            if self.config.clustered:
+                self._listen(process, broker.controller_dispatcher, of_controller=True)
+            await broker.start()
         except ProcessKilled:
             return
         except OperatorError as error:
@@ -120,12 +140,14 @@ class SimNode:
             return
         if process.alive:
             self._broker = broker
-            self._listen(process, broker)
+            self._listen(process, broker.dispatcher, of_controller=False)
             self._trace.note(self.host, "serves")
 
-    def _listen(self, process: Process, broker: Broker) -> None:
+    def _listen(self, process: Process, dispatcher: Dispatcher, *, of_controller: bool) -> None:
+        controllers = self.config.controller_listener_names
         for each in self._endpoints:
-            self.network.listen((each.host, each.port), Listening(process, broker.dispatcher, each.listener_name))
+            if (each.listener_name in controllers) == of_controller:
+                self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener_name))
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9, or `power` failure: the process is gone now."""

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.protocol.registry import ApiKey
+from ottla.quorum.raft_types import Voter
 from ottla.sim.checkers import Violation
 from ottla.sim.client import Client, RequestLost
 from ottla.sim.cluster_faults import ClusterNemesis
@@ -158,10 +159,10 @@ class ReplicationSimulation:
         rng = self._rng.fork("ids")
         cluster_id = uuid_to_string(new_uuid(rng.random_bytes(16)))
         directories = [uuid_to_string(new_uuid(rng.random_bytes(16))) for _ in hosts]
-        voters = ",".join(
-            f"{number}@{host}:{CONTROLLER_PORT}:{directory}"
+        voters = [
+            Voter(number, uuid_from_string(directory), (("CONTROLLER", host, CONTROLLER_PORT),))
             for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1)
-        )
+        ]
         nodes = []
         for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1):
             endpoints = [

@@ -44,7 +44,10 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
         return _describe(context, request, message, {})
 
     def created(problems: Problems) -> None:
-        codes = {name: error.code for name, error in problems.items()}
+        # Without a controller the topic is what it was, unknown, on which clients ask again.
+        codes: dict[str, ErrorCode] = {
+            name: error.code for name, error in problems.items() if error.code is not ErrorCode.REQUEST_TIMED_OUT
+        }
         request.answer(lambda: _describe(context, request, message, codes))
 
     create_topics(context, missing, created)
