@@ -101,6 +101,7 @@ class BrokerProcess:
             pool,
             self._registry,
             peers=self._peers(loop),
+            on_fatal=_end_of_node,
             hostname=hostname,
             max_open_files=max_open_files,
         )
@@ -315,6 +316,12 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )
+
+
+def _end_of_node(error: BaseException) -> None:
+    """A node of a cluster that can't follow the metadata ends: others take over, and a supervisor starts it anew."""
+    logger.critical("this node ends, since its metadata log can't be used: %s", error)
+    _exit_at_once(EXIT_BROKEN)
 
 
 def _exit_at_once(code: int) -> None:

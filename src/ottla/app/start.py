@@ -51,7 +51,6 @@ def run(options: StartOptions) -> int:
 def run_cluster(options: StartOptions, count: int) -> int:
     """Several brokers, each a process of its own."""
     from ottla.app.format import format_cluster
-    from ottla.app.format import format_cluster
     from ottla.app.local_cluster import check_base_settings, plan_cluster
     from ottla.app.supervisor import Supervisor, write_properties
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.logs import RATE_LIMITED
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
@@ -275,7 +276,15 @@ class Fetcher:
         else:
             records = partition.records
             if records:
-                self._owner.replicated(bytearray(records))
+                try:
+                    self._owner.replicated(bytearray(records))
+                except KafkaError as error:
+                    if self._log.failed:
+                        raise
+                    # Nothing was taken in; a full disk may have space again.
+                    _LOGGER.warning("metadata can't be stored: %s", error, extra=RATE_LIMITED)
+                    self._wait(error)
+                    return
                 self._busy = True
                 self._log.request_flush(self._pool, self._flushed)
             self._owner.leader_told(partition.high_watermark)

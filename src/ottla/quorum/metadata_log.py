@@ -93,6 +93,11 @@ class MetadataLog:
         self.directory = directory
 
     @property
+    def failed(self) -> bool:
+        """Whether the log takes no more, since file and memory may disagree."""
+        return self._log.failed
+
+    @property
     def start_offset(self) -> int:
         return self._log.log_start_offset
 

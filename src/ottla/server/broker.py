@@ -84,6 +84,7 @@ class Broker:
         hostname: str = "localhost",
         max_open_files: int = DEFAULT_OPEN_FILES,
         peers: PeerNetwork | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
@@ -91,6 +92,7 @@ class Broker:
         one needs none.
         """
         self._peers = peers if config.clustered else None
+        self._on_fatal = on_fatal if config.clustered else None
         self._static_config = config
         self._disk = disk
         self._clock = clock
@@ -227,6 +229,7 @@ class Broker:
         caught_up: asyncio.Future[None] = loop.create_future()
         lifecycle.start(_resolving(caught_up))
         await caught_up
+        self._logs.note_running(lifecycle.broker_epoch)
         image = self._publisher.image
         config = _with_dynamic(self._static_config, image)
         context.use_config(config)
@@ -263,9 +266,7 @@ class Broker:
             directory_id=directory_id,
             config=metadata_log_config(config),
             publisher=self._publisher,
-            on_failure=lambda error: self._failures.complain(
-                "metadata log", f"no change is possible any more: {error}"
-            ),
+            on_failure=self._metadata_log_failed,
             peers=self._peers,
             quorum=quorum_config(config, self.cluster_id),
         )
@@ -305,6 +306,12 @@ class Broker:
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
         )
+
+    def _metadata_log_failed(self, error: BaseException) -> None:
+        """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
+        self._failures.complain("metadata log", f"no change is possible any more: {error}")
+        if self._on_fatal is not None:
+            self._scheduler.call_soon(self._on_fatal, error)
 
     def broker_epoch(self) -> int:
         """Of the registration that holds; -1 before."""

@@ -111,6 +111,7 @@ class SimNode:
             process,
             MetricsRegistry(),
             peers=SimPeerNetwork(self.network, process, self.host),
+            on_fatal=lambda error: process.kill(),
         )
         self._follow(self._start(process, broker))
 

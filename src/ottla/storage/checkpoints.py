@@ -3,7 +3,8 @@
 - offset checkpoints: version 0, count, then `topic partition offset` lines;
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
-- `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`.
+- `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
+- `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`.
 
 Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
 anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
@@ -136,6 +137,23 @@ def parse_clean_shutdown(data: bytes) -> int:
     except ValueError:
         return -1
     epoch = fields.get("brokerEpoch") if isinstance(fields, dict) else None
+    return epoch if isinstance(epoch, int) else -1
+
+
+def format_running(broker_epoch: int, boot_id: str) -> bytes:
+    """The bytes of `.ottla_running`."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":")).encode()
+
+
+def parse_running(data: bytes, boot_id: str) -> int:
+    """The broker epoch of `.ottla_running` if it is of this boot of the machine, -1 otherwise."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return -1
+    if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
+        return -1
+    epoch = fields.get("brokerEpoch")
     return epoch if isinstance(epoch, int) else -1
 
 

@@ -32,8 +32,10 @@ from ottla.storage.checkpoints import (
     CheckpointCorruption,
     TopicPartition,
     format_clean_shutdown,
-    parse_clean_shutdown,
     format_offsets,
+    format_running,
+    parse_clean_shutdown,
+    parse_running,
     read_offsets,
 )
 from ottla.storage.descriptors import Descriptors, Folder
@@ -76,7 +78,11 @@ class LogManager:
         self.default_config = default_config or LogConfig()
         self.had_clean_shutdown = False
         self.last_broker_epoch = -1
-        """Of the incarnation whose clean stop was found; -1 after any other end."""
+        """Of the incarnation that lost nothing when it ended; -1 when it may have, or is unknown (KIP-966).
+
+        Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
+        where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
+        """
         self.offline: OSError | None = None
         self._disk = disk
         self._clock = clock
@@ -144,6 +150,8 @@ class LogManager:
             if self.had_clean_shutdown:
                 self.last_broker_epoch = parse_clean_shutdown(self._disk.read_bytes(marker))
                 self._disk.unlink(marker)
+            else:
+                self.last_broker_epoch = self._surviving_epoch()
             # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
             self._disk.fsync_dir(self.data_dir)
             recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
@@ -191,6 +199,22 @@ class LogManager:
             self.had_clean_shutdown = False
             self.last_broker_epoch = -1
             return {}
+
+    def _surviving_epoch(self) -> int:
+        path = self._join(names.RUNNING_FILE)
+        if not self._disk.exists(path):
+            return -1
+        return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
+
+    def note_running(self, broker_epoch: int) -> None:
+        """Remember which incarnation runs here, before it takes anything in.
+
+        Where the disk refuses, the next start can't tell that nothing was lost, and says so.
+        """
+        try:
+            self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(broker_epoch, self._disk.boot_id()))
+        except OSError as error:
+            _LOGGER.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean marker, release the lock.
