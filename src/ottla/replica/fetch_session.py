@@ -59,6 +59,8 @@ class RequestedPartition(Protocol):
     @property
     def last_fetched_epoch(self) -> int: ...
     @property
+    def log_start_offset(self) -> int: ...
+    @property
     def partition_max_bytes(self) -> int: ...
 
 
@@ -79,6 +81,7 @@ class SessionPartition:
         "fetch_offset",
         "index",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "seen_bytes",
         "sent_high_watermark",
@@ -139,6 +142,7 @@ class SessionPartition:
         # Kafka takes any negative epoch for none; other requests are stricter.
         self.current_leader_epoch = max(NO_EPOCH, requested.current_leader_epoch)
         self.last_fetched_epoch = requested.last_fetched_epoch
+        self.log_start_offset = requested.log_start_offset
         self.max_bytes = requested.partition_max_bytes
 
     def moved(self, high_watermark: int, log_start_offset: int) -> bool:

@@ -45,5 +45,7 @@ def count_errors(request: Request, response: Any) -> None:
         request.count_error(code)
     for name in ("topics", "responses", "results"):
         for item in getattr(response, name, ()):
-            if item.error_code:
-                request.count_error(item.error_code)
+            # Some nest one level deeper: a topic without an error of its own, and its partitions.
+            for each in (item, *getattr(item, "partitions", ())):
+                if code := getattr(each, "error_code", ErrorCode.NONE):
+                    request.count_error(code)
