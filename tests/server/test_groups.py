@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ottla.common.errors import ErrorCode, OperatorError
-from ottla.coordinator.group.records import decode_record, encode_record
+from ottla.coordinator.group.committed_offset import unpack
+from ottla.coordinator.group.records import OffsetPlace, decode_record, encode_record
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.protocol.messages.coordinator_records import OffsetCommitKey
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -229,9 +229,10 @@ def test_the_log_holds_kafkas_records(client: Connection) -> None:
         for record in batch.records()
     ]
     assert record is not None
-    assert record.key == OffsetCommitKey(group="g", topic="t", partition=0)
-    assert (record.value.offset, record.value.metadata) == (5, "m")
-    assert record.value.topic_id == client.server.broker.context.image.topics["t"].topic_id
+    assert record.key == OffsetPlace("g", "t", 0)
+    committed = unpack(record.value)
+    assert (committed.offset, committed.metadata) == (5, "m")
+    assert committed.topic_id == client.server.broker.context.image.topics["t"].topic_id
 
 
 def stored(server: Server, index: int) -> bytes:

@@ -47,25 +47,42 @@ class RecordData(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+_ONE_BYTE = 1 << 6
+_TWO_BYTES = 1 << 13
+"""Numbers from 0 to below these take so many bytes as varints."""
+
+
+def _write_length(out: bytearray, number: int) -> None:
+    """`write_varint` of a number that is not negative: mostly small, and written five times for each record."""
+    if number < _ONE_BYTE:
+        out.append(number << 1)
+    elif number < _TWO_BYTES:
+        out.append((number << 1 & 0x7F) | 0x80)
+        out.append(number >> 6)
+    else:
+        write_varint(out, number)
+
+
 def _write_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
         write_varint(out, -1)
     else:
-        write_varint(out, len(data))
+        _write_length(out, len(data))
         out += data
 
 
-def _write_record(out: bytearray, record: RecordData, offset_delta: int, timestamp_delta: int) -> None:
+def _write_record(out: bytearray, record: RecordData, offset_delta: int, base_timestamp: int) -> None:
+    timestamp_ms, key, value, headers = record
     body = bytearray(1)  # attributes, unused
-    write_varint(body, timestamp_delta)
-    write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
+    write_varint(body, timestamp_ms - base_timestamp)
+    _write_length(body, offset_delta)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    _write_length(body, len(headers))
+    for name, header_value in headers:
         _write_bytes(body, name.encode("utf-8"))
-        _write_bytes(body, value)
-    write_varint(out, len(body))
+        _write_bytes(body, header_value)
+    _write_length(out, len(body))
     out += body
 
 
@@ -94,7 +111,7 @@ def build_batch(
     base_timestamp = records[0].timestamp_ms
     body = bytearray()
     for offset_delta, record in enumerate(records):
-        _write_record(body, record, offset_delta, record.timestamp_ms - base_timestamp)
+        _write_record(body, record, offset_delta, base_timestamp)
     payload = body if codec_id == 0 else compress(codec_id, body)
     attributes = codec_id
     if timestamp_type == LOG_APPEND_TIME:

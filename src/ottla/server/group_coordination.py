@@ -6,6 +6,8 @@ replicas have followed an image before it comes here, so that the log of a new p
 
 from __future__ import annotations
 
+import gc
+
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler
 from ottla.coordinator.group.config import GroupCoordinatorConfig
@@ -87,6 +89,8 @@ class GroupCoordination:
             failures=failures,
             compression=CODEC_NAMES[config.get_int("offsets.topic.compression.codec")],
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+            # What was loaded stays until leadership goes: the collector need not look at it again and again.
+            after_large_load=gc.freeze,
         )
         self.coordinator = GroupCoordinator(self.runtime, lambda: self._config, lambda: publisher.image)
         replicas.listen(GROUP_METADATA_TOPIC, self.runtime.high_watermark_updated)

@@ -32,7 +32,7 @@ CLASSIC = "classic"
 COOPERATIVE = "cooperative"
 CONSUMER = "consumer"
 MIXED = "mixed"
-MIXED_COOPERATIVE = "mixed cooperative"
+MIXED_COOPERATIVE = "mixed-cooperative"
 
 KINDS: Mapping[str, Sequence[type[Member]]] = {
     CLASSIC: (ClassicMember,),

@@ -43,7 +43,14 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # --- current state: changes ------------------------------------------------------------------------------------
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._note(key)
+        # What `_note` does, once more: this is called for every offset that is committed or loaded.
+        snapshot = self._registry.latest
+        if snapshot is not None:
+            entry = snapshot.deltas.get(id(self))
+            if entry is None:
+                snapshot.deltas[id(self)] = (self, {key: self.get(key, _ABSENT)})
+            elif key not in entry[1]:
+                entry[1][key] = self.get(key, _ABSENT)
         dict.__setitem__(self, key, value)
 
     def __delitem__(self, key: K) -> None:

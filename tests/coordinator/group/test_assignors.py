@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.assignor import Assignment, Assignor, MemberSpec, TopicSpec
 from ottla.coordinator.group.assignor_range import assign_range
-from ottla.coordinator.group.assignor_uniform import assign_uniform
+from ottla.coordinator.group.assignor_uniform import _balance, _even_out, _TopicClass, assign_uniform
 
 RACKS = ("a", "b", "c")
 
@@ -143,6 +143,18 @@ def test_uniform_moves_no_more_than_it_must(
     assert moved(kept, after) <= sum(excess) + len(kept)
     if not newcomers:
         assert moved(kept, after) == sum(excess) == 0
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
+def test_counts_of_one_class_are_those_of_single_moves(counts: list[int]) -> None:
+    """The short way and the general one."""
+    members = tuple(range(len(counts)))
+    short, general = _TopicClass(members), _TopicClass(members)
+    for each in (short, general):
+        each.count = dict(enumerate(counts))
+    _even_out(short)
+    _balance(list(counts), [general])
+    assert short.count == general.count
 
 
 def test_uniform_spreads_topics_over_members() -> None:

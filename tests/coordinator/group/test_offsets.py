@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.group.committed_offset import CommittedOffset, pack, unpack
-from ottla.protocol.messages.coordinator_records import OffsetCommitKey
+from ottla.common.ids import ZERO_UUID
+from ottla.coordinator.group.committed_offset import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    pack,
+    unpack,
+)
+from ottla.coordinator.group.records import OffsetPlace
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,12 +42,14 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
         INT64,
         st.integers(-(2**31), 2**31 - 1),
         INT64,
-        INT64,
+        st.one_of(st.just(NO_TIMESTAMP), INT64),
         st.binary(min_size=16, max_size=16),
-        st.text(max_size=100),
+        st.one_of(st.text(max_size=100), st.just("m" * 126), st.just("m" * 127), st.just("m" * 200)),
     )
 )
-def test_packing_keeps_everything(committed: CommittedOffset) -> None:
+def test_packing_keeps_what_the_log_can_hold(committed: CommittedOffset) -> None:
+    if committed.expire_timestamp != NO_TIMESTAMP:
+        committed = committed._replace(leader_epoch=NO_LEADER_EPOCH, topic_id=ZERO_UUID)
     assert unpack(pack(*committed)) == committed
 
 
@@ -392,7 +401,7 @@ class TestExpiry:
         talk.start()
         talk.time.advance(1 * DAY_S + 600)
         assert talk.offsets() == {}
-        assert [record.value for record in talk.records() if isinstance(record.key, OffsetCommitKey)][-1] is None
+        assert [record.value for record in talk.records() if isinstance(record.key, OffsetPlace)][-1] is None
 
     def test_many_groups_are_looked_at_in_slices(self, talk: Conversation) -> None:
         operations = talk.runtime.statistics.operations
@@ -416,3 +425,14 @@ class TestExpiry:
         assert talk.list_groups() == ["g"]
         assert late.pending
         assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_shard_that_is_given_up_lets_go_of_everything(talk: Conversation) -> None:
+    for group in ("a", "b"):
+        talk.commit_code(5, group=group)
+    shard = talk.shard
+    assert (len(shard.offsets), len(shard.context.groups)) == (2, 2)
+    talk.runtime.resign(0)
+    talk.time.settle()
+    assert not shard.context.groups
+    assert shard.offsets.group_tombstones("a") == shard.offsets.group_tombstones("b") == []

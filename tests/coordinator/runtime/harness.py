@@ -10,7 +10,7 @@ import itertools
 import json
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -230,6 +230,12 @@ class MapShard:
     def unloaded(self) -> None:
         self.is_unloaded = True
 
+    def release(self) -> Iterator[None]:
+        while self.numbers:
+            dict.popitem(self.numbers)
+            self.setup.time.now_s += self.setup.replay_s
+            yield
+
 
 class Outcome:
     """Collects what `done` was called with."""
@@ -266,6 +272,7 @@ class Setup:
         self.defects: list[tuple[str, Exception]] = []
         self.shards: list[MapShard] = []
         self.partitions = partitions
+        self.large_loads = 0
         self.runtime = self.new_runtime()
 
     def new_runtime(self) -> CoordinatorRuntime[MapShard]:
@@ -283,10 +290,14 @@ class Setup:
             clock=self.time,
             scheduler=self.time,
             failures=lambda where, error: self.defects.append((where, error)),
+            after_large_load=self._large_load,
         )
         self.runtime.start(self.partitions)
         self.log.high_watermark_updated = self.runtime.high_watermark_updated
         return self.runtime
+
+    def _large_load(self) -> None:
+        self.large_loads += 1
 
     def lead(self, partition: int = 0, leader_epoch: int = 1) -> None:
         """Become leader and finish loading."""

@@ -6,7 +6,9 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
+from ottla.coordinator.runtime.loader import LARGE_LOAD_RECORDS
 from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.slices import SLICE_S
 
 from .harness import Outcome, Put, Setup
 
@@ -162,3 +164,31 @@ def test_write_all_without_shards(setup: Setup) -> None:
     written: list[object] = []
     setup.runtime.schedule_write_all(lambda shard: CoordinatorResult(), written.append)
     assert written == [{}]
+
+
+def test_what_is_given_up_is_let_go_of_in_slices(setup: Setup) -> None:
+    for partition in range(3):
+        setup.store([Put(f"k{number}", number) for number in range(1_000)], partition=partition)
+        setup.lead(partition)
+    shards = list(setup.shards)
+    setup.replay_s = 0.0001
+    setup.runtime.stop()
+    assert all(len(shard.numbers) == 1_000 for shard in shards), "not at once"
+    turns = []
+    while True:
+        started_s = setup.time.now_s
+        if not setup.time.turn():
+            break
+        turns.append(setup.time.now_s - started_s)
+    assert not any(shard.numbers for shard in shards)
+    assert max(turns) <= SLICE_S + setup.replay_s + 1e-9, "turns are not multiplied by partitions"
+    assert len(turns) > 70
+
+
+def test_a_large_load_is_told(setup: Setup) -> None:
+    setup.store([Put(f"k{number}", number) for number in range(LARGE_LOAD_RECORDS - 1)])
+    setup.lead(0, 1)
+    assert setup.large_loads == 0
+    setup.store([Put("one more", 1)])
+    setup.lead(0, 2)
+    assert setup.large_loads == 1

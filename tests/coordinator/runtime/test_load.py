@@ -6,7 +6,8 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK, SLICE_S
+from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK
+from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.record.builder import RecordData, build_batch
 
 from .harness import Outcome, Put, Setup, state_of

@@ -85,17 +85,23 @@ def _classes(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) ->
 
 
 def _collect(members: Sequence[MemberSpec], classes: Sequence[_TopicClass]) -> None:
-    """Split each class into what members had and what is free. A partition with two owners stays with the first."""
+    """Split each class into what members had and what is free. A partition with two owners stays with the first.
+
+    Goes through what members had, not through all members for each topic: those are many more.
+    """
+    class_of = {topic.topic_id: topic_class for topic_class in classes for topic in topic_class.topics}
+    free = {topic.topic_id: set(range(topic.partition_count)) for each in classes for topic in each.topics}
+    for index, member in enumerate(members):
+        for topic_id, had in member.assigned.items():
+            topic_class = class_of.get(topic_id)
+            if topic_class is None or index not in topic_class.kept:
+                continue
+            kept = had & free[topic_id]
+            free[topic_id] -= kept
+            topic_class.kept[index] += [(topic_id, partition) for partition in kept]
     for topic_class in classes:
         for topic in topic_class.topics:
-            free = set(range(topic.partition_count))
-            for member in topic_class.subscribers:
-                had = members[member].assigned.get(topic.topic_id)
-                if had:
-                    kept = had & free
-                    free -= kept
-                    topic_class.kept[member] += [(topic.topic_id, partition) for partition in kept]
-            topic_class.free += [(topic.topic_id, partition) for partition in sorted(free)]
+            topic_class.free += [(topic.topic_id, partition) for partition in sorted(free[topic.topic_id])]
 
 
 def _count(member_count: int, classes: Sequence[_TopicClass]) -> None:
@@ -113,7 +119,27 @@ def _count(member_count: int, classes: Sequence[_TopicClass]) -> None:
             topic_class.count[member] += 1
             load[member] = least + 1
             heapreplace(heap, (least + 1, member))
-    _balance(load, classes)
+    if len(classes) == 1:
+        _even_out(classes[0])
+    else:
+        _balance(load, classes)
+
+
+def _even_out(topic_class: _TopicClass) -> None:
+    """What `_balance` comes to with a single class, without its single moves.
+
+    Everybody gets the quotient, and as many as the remainder says one more: first those that have more than the
+    quotient, the last of them when they are too many, then the first of the others.
+    """
+    count = topic_class.count
+    quotient, remainder = divmod(sum(count.values()), len(count))
+    rich = [member for member in topic_class.subscribers if count[member] > quotient]
+    others = [member for member in topic_class.subscribers if count[member] <= quotient]
+    lucky = rich[max(0, len(rich) - remainder) :] + others[: max(0, remainder - len(rich))]
+    for member in topic_class.subscribers:
+        count[member] = quotient
+    for member in lucky:
+        count[member] += 1
 
 
 def _balance(load: list[int], classes: Sequence[_TopicClass]) -> None:
@@ -182,12 +208,7 @@ def _wake_donors(
     classes_of: Mapping[int, Sequence[int]],
     donors: list[tuple[int, int]],
 ) -> None:
-    """`donor` has less now: who shares a class with it and has two more may have found a taker.
-
-    With a single class that can't be: the one with most always gives first.
-    """
-    if len(classes) < 2:
-        return
+    """`donor` has less now: who shares a class with it and has two more may have found a taker."""
     for index in classes_of[donor]:
         for member in classes[index].subscribers:
             if load[member] >= load[donor] + 2 and classes[index].count[member]:

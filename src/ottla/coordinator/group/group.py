@@ -137,5 +137,11 @@ class GroupRegistry:
             return list(self._groups.values())
         return list(self._groups.values_at(as_of))
 
+    def release(self) -> Iterator[None]:
+        """Let go of the groups one by one, when nobody will read or revert them any more."""
+        while self._groups:
+            dict.popitem(self._groups)
+            yield
+
     def __len__(self) -> int:
         return len(self._groups)

@@ -9,23 +9,20 @@ Left out: offsets of open transactions (they arrive with the transaction coordin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.coordinator.group.classic_group import PREPARING_REBALANCE, STABLE, ClassicGroup
 from ottla.coordinator.group.classic_rebalance import Rebalance
-from ottla.coordinator.group.committed_offset import MAX_TIMESTAMP, NO_TIMESTAMP, is_expired, pack, unpack
+from ottla.coordinator.group.committed_offset import MAX_TIMESTAMP, NO_TIMESTAMP, is_expired, packer, unpack
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, PartitionCheck
-from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
-from ottla.protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -72,33 +69,27 @@ class Offsets:
 
     def replays(self) -> Mapping[type, Callable[[Any, Any], None]]:
         """For each class of record key, the method that applies (key, value or None)."""
-        return {OffsetCommitKey: self.replay_offset_commit}
+        return {OffsetPlace: self.replay_offset_commit}
 
-    def replay_offset_commit(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+    def replay_offset_commit(self, key: OffsetPlace, value: bytes | None) -> None:
         """Keep an offset, or forget it."""
         if value is None:
             self._forget(key)
             return
-        topics = self._groups.get(key.group)
+        group, topic, partition = key
+        topics = self._groups.get(group)
         if topics is None:
-            topics = self._groups[key.group] = TimelineDict(self._context.registry)
-        partitions = topics.get(key.topic)
+            topics = self._groups[group] = TimelineDict(self._context.registry)
+        partitions = topics.get(topic)
         if partitions is None:
-            partitions = topics[key.topic] = TimelineDict(self._context.registry)
-        if key.partition not in partitions:
+            partitions = topics[topic] = TimelineDict(self._context.registry)
+        if partition not in partitions:
             self._count.value += 1
-        partitions[key.partition] = pack(
-            value.offset,
-            value.leader_epoch,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            value.topic_id,
-            value.metadata,
-        )
-        if self._context.groups.find(key.group) is None:
-            self._context.groups.put(ClassicGroup(key.group, self._context.clock))
+        partitions[partition] = value
+        if self._context.groups.find(group) is None:
+            self._context.groups.put(ClassicGroup(group, self._context.clock))
 
-    def _forget(self, key: OffsetCommitKey) -> None:
+    def _forget(self, key: OffsetPlace) -> None:
         topics = self._groups.get(key.group)
         partitions = None if topics is None else topics.get(key.topic)
         if topics is None or partitions is None or key.partition not in partitions:
@@ -109,6 +100,14 @@ class Offsets:
             del topics[key.topic]
             if not topics:
                 del self._groups[key.group]
+
+    def release(self) -> Iterator[None]:
+        """Let go of everything topic by topic, when nobody will read or revert it any more."""
+        while self._groups:
+            topics = dict.popitem(self._groups)[1]
+            while topics:
+                dict.popitem(topics)
+                yield
 
     # -- OffsetCommit --------------------------------------------------------------------------------------------------
 
@@ -125,21 +124,22 @@ class Offsets:
         retention_ms = request.retention_time_ms
         expire_timestamp = NO_TIMESTAMP if retention_ms == NO_RETENTION else min(now_ms + retention_ms, MAX_TIMESTAMP)
         max_metadata = self._context.config.offset_metadata_max_bytes
+        group_id = request.group_id
         records = []
         response = OffsetCommitResponse()
         for topic in request.topics:
             answers = []
+            pack = packer(now_ms, expire_timestamp, topic.topic_id)
             for partition in topic.partitions:
-                code = ErrorCode.NONE
-                if len(partition.committed_metadata or "") > max_metadata:
+                code, index, metadata = ErrorCode.NONE, partition.partition_index, partition.committed_metadata or ""
+                if len(metadata) > max_metadata:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     if check is not None:
-                        check(topic.name, topic.topic_id, partition.partition_index)
-                    records.append(_commit_record(request.group_id, topic, partition, now_ms, expire_timestamp))
-                answers.append(
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                )
+                        check(topic.name, topic.topic_id, index)
+                    packed = pack(partition.committed_offset, partition.committed_leader_epoch, metadata)
+                    records.append(GroupRecord(OffsetPlace(group_id, topic.name, index), packed))
+                answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
             response.topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
             )
@@ -274,28 +274,8 @@ def _read(entries: TimelineDict[Any, Any], key: object, as_of: int | None) -> An
     return entries.get(key) if as_of is None else entries.get_at(key, as_of)
 
 
-def _commit_record(
-    group_id: str,
-    topic: OffsetCommitRequestTopic,
-    partition: OffsetCommitRequestPartition,
-    now_ms: int,
-    expire_timestamp: int,
-) -> GroupRecord:
-    return GroupRecord(
-        OffsetCommitKey(group=group_id, topic=topic.name, partition=partition.partition_index),
-        OffsetCommitValue(
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-            commit_timestamp=now_ms,
-            expire_timestamp=expire_timestamp,
-            topic_id=topic.topic_id,
-        ),
-    )
-
-
 def _tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
-    return GroupRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    return GroupRecord(OffsetPlace(group_id, topic, partition), None)
 
 
 def _fetched(partition: int, packed: bytes | None, topic_id: Uuid) -> OffsetFetchResponsePartitions:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from struct import error as StructError
 from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.common.ids import ZERO_UUID
+from ottla.coordinator.group.committed_offset import is_usual, pack
 from ottla.coordinator.runtime.records import CoordinatorRecord
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.coordinator_records import (
@@ -29,30 +28,27 @@ from ottla.protocol.messages.coordinator_records import (
 )
 from ottla.protocol.schema import schema_of
 
-NO_TIMESTAMP = -1
-
 _INT16 = Struct(">h")
-_KINDS: Mapping[type, int] = {key: kind for kind, (key, _) in COORDINATOR_RECORDS.items()}
-_VALUE_OF_KEY: Mapping[type, type] = dict(COORDINATOR_RECORDS.values())
-_GROUP_METADATA_VERSION = 3
-_OFFSET_COMMIT_VERSION = 4
-_OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
-
-_OFFSET_COMMIT_KIND = 1
-_KIND_AND_LENGTH = Struct(">hh")
 _INT32 = Struct(">i")
-_INT64 = Struct(">q")
-_VALUE_HEAD = Struct(">hqiB")
-"""Version, offset, leader epoch, and the length of the metadata plus one where that is one byte of a varint."""
-_LONG_VARINT = 0x80
-_MAX_INT16 = 0x7FFF
-_NO_TAGS = b"\0"
-_TOPIC_ID_TAG = b"\1\0\x10"
-_TOPIC_ID_TAG_SIZE = len(_TOPIC_ID_TAG) + 16
+_KINDS: Mapping[type, int] = {key: kind for kind, (key, _) in COORDINATOR_RECORDS.items()}
+_GROUP_METADATA_VERSION = 3
+_PARTITION_SIZE = 4
+"""At the end of the key of an offset commit."""
+
+
+class OffsetPlace(NamedTuple):
+    """The key of an offset commit. There may be millions of these, so they are no messages."""
+
+    group: str
+    topic: str
+    partition: int
 
 
 class GroupRecord(NamedTuple):
-    """One record: a key message of `protocol.messages.coordinator_records` and its value message, None: tombstone."""
+    """One record: a key message of `protocol.messages.coordinator_records` and its value message, None: tombstone.
+
+    Of offset commits an `OffsetPlace` and what `committed_offset` packs.
+    """
 
     key: Any
     value: Any
@@ -60,39 +56,15 @@ class GroupRecord(NamedTuple):
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the log record."""
-    if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp == NO_TIMESTAMP:
-        return _encode_usual_offset_commit(record.key, record.value) or _encode_any(record)
+    if isinstance(record.key, OffsetPlace):
+        return _key_before_partition(record.key) + _INT32.pack(record.key.partition), record.value
     return _encode_any(record)
 
 
-def _encode_usual_offset_commit(key: OffsetCommitKey, value: OffsetCommitValue) -> tuple[bytes, bytes] | None:
-    """The same for an offset commit without its own expiry; None where a length is unusual.
-
-    Commits are the bulk of what a coordinator writes; see `_decode_usual_offset_commit`.
-    """
-    group, topic, metadata = key.group.encode(), key.topic.encode(), value.metadata.encode()
-    if len(group) > _MAX_INT16 or len(topic) > _MAX_INT16 or len(metadata) + 1 >= _LONG_VARINT:
-        return None
-    topic_id = value.topic_id
-    return (
-        b"".join(
-            (
-                _KIND_AND_LENGTH.pack(_OFFSET_COMMIT_KIND, len(group)),
-                group,
-                _INT16.pack(len(topic)),
-                topic,
-                _INT32.pack(key.partition),
-            )
-        ),
-        b"".join(
-            (
-                _VALUE_HEAD.pack(_OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch, len(metadata) + 1),
-                metadata,
-                _INT64.pack(value.commit_timestamp),
-                _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id,
-            )
-        ),
-    )
+def _key_before_partition(place: OffsetPlace) -> bytes:
+    key = bytearray(_INT16.pack(_KINDS[OffsetCommitKey]))
+    write_message(OffsetCommitKey(group=place.group, topic=place.topic, partition=place.partition), 0, key)
+    return bytes(key[:-_PARTITION_SIZE])
 
 
 def _encode_any(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -107,57 +79,27 @@ def _encode_any(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def _write_version(value: Any) -> int:
-    if isinstance(value, OffsetCommitValue):
-        with_expiry = value.expire_timestamp != NO_TIMESTAMP
-        return _OFFSET_COMMIT_VERSION_WITH_EXPIRY if with_expiry else _OFFSET_COMMIT_VERSION
     return _GROUP_METADATA_VERSION if isinstance(value, GroupMetadataValue) else 0
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     """Inverse of `encode_record`; None for a kind that is not known. Raises ProtocolError for damaged bytes."""
-    if isinstance(key, bytes) and isinstance(value, bytes):
-        usual = _decode_usual_offset_commit(key, value)
-        if usual is not None:
-            return usual
-    return _decode_any(key, value)
-
-
-def _decode_usual_offset_commit(key: bytes, value: bytes) -> GroupRecord | None:
-    """An offset commit as this broker writes it, None for everything else, damage included.
-
-    A load reads millions of them; this takes half the time of the compiled readers, to which a test compares it.
-    """
-    try:
-        kind, group_length = _KIND_AND_LENGTH.unpack_from(key)
-        topic_start = _KIND_AND_LENGTH.size + group_length + _INT16.size
-        topic_end = len(key) - _INT32.size
-        if kind != _OFFSET_COMMIT_KIND or group_length < 0 or topic_end < topic_start:
-            return None
-        if _INT16.unpack_from(key, topic_start - _INT16.size)[0] != topic_end - topic_start:
-            return None
-        version, offset, leader_epoch, metadata_length = _VALUE_HEAD.unpack_from(value)
-        metadata_end = _VALUE_HEAD.size + metadata_length - 1
-        if version != _OFFSET_COMMIT_VERSION or not 1 <= metadata_length < _LONG_VARINT:
-            return None
-        tail = value[metadata_end + _INT64.size :]
-        if tail != _NO_TAGS and (len(tail) != _TOPIC_ID_TAG_SIZE or not tail.startswith(_TOPIC_ID_TAG)):
-            return None
-        return GroupRecord(
-            OffsetCommitKey(
-                group=key[_KIND_AND_LENGTH.size : topic_start - _INT16.size].decode(),
-                topic=key[topic_start:topic_end].decode(),
-                partition=_INT32.unpack_from(key, topic_end)[0],
-            ),
-            OffsetCommitValue(
-                offset=offset,
-                leader_epoch=leader_epoch,
-                metadata=value[_VALUE_HEAD.size : metadata_end].decode(),
-                commit_timestamp=_INT64.unpack_from(value, metadata_end)[0],
-                topic_id=ZERO_UUID if tail == _NO_TAGS else tail[len(_TOPIC_ID_TAG) :],
-            ),
-        )
-    except (StructError, UnicodeDecodeError):
-        return None
+    record = _decode_any(key, value)
+    if record is None or not isinstance(record.key, OffsetCommitKey):
+        return record
+    place = OffsetPlace(record.key.group, record.key.topic, record.key.partition)
+    found = record.value
+    if found is None:
+        return GroupRecord(place, None)
+    packed = pack(
+        found.offset,
+        found.leader_epoch,
+        found.commit_timestamp,
+        found.expire_timestamp,
+        found.topic_id,
+        found.metadata,
+    )
+    return GroupRecord(place, packed)
 
 
 def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
@@ -208,16 +150,40 @@ def _body(cls: type, version: int, data: Buffer) -> Any:
 
 
 class GroupRecordSerde:
-    """The records as the runtime's `CoordinatorSerde`."""
+    """The records as the runtime's `CoordinatorSerde`.
 
-    __slots__ = ()
+    Offset commits come in rows for one group and topic, in commits as in the log; so the last key is remembered up to
+    its partition, and an offset costs neither a message nor a string.
+    """
+
+    __slots__ = ("_group", "_prefix", "_topic")
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._group = self._topic = ""
 
     def encode(self, record: GroupRecord) -> CoordinatorRecord:
-        return CoordinatorRecord(*encode_record(record))
+        key = record.key
+        if type(key) is not OffsetPlace:
+            return CoordinatorRecord(*encode_record(record))
+        if key.topic is not self._topic or key.group is not self._group or not self._prefix:
+            self._remember(_key_before_partition(key), key)
+        return CoordinatorRecord(self._prefix + _INT32.pack(key.partition), record.value)
 
     def decode(self, key: Buffer, value: Buffer | None) -> GroupRecord | None:
         """None for an unknown kind. Raises KafkaError CORRUPT_MESSAGE."""
+        if isinstance(key, bytes) and isinstance(value, bytes):
+            same = self._prefix and key.startswith(self._prefix) and len(key) == len(self._prefix) + _PARTITION_SIZE
+            if same and is_usual(value):
+                partition = _INT32.unpack_from(key, len(self._prefix))[0]
+                return GroupRecord(OffsetPlace(self._group, self._topic, partition), value)
         try:
-            return decode_record(key, value)
+            record = decode_record(key, value)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        if record is not None and type(record.key) is OffsetPlace:
+            self._remember(_key_before_partition(record.key), record.key)
+        return record
+
+    def _remember(self, prefix: bytes, place: OffsetPlace) -> None:
+        self._prefix, self._group, self._topic = prefix, place.group, place.topic

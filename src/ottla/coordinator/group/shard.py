@@ -71,6 +71,11 @@ class GroupCoordinatorShard:
         self.classic.unloaded()
         self.consumer.unloaded()
 
+    def release(self) -> Iterator[None]:
+        """Offsets, then groups: there may be millions of the ones and many of the others."""
+        yield from self.offsets.release()
+        yield from self.context.groups.release()
+
     # -- the classic protocol, which members of consumer groups may speak too (KIP-848, migration) ---------------------
 
     def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:

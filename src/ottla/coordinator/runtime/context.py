@@ -27,6 +27,7 @@ from ottla.coordinator.runtime.errors import append_error
 from ottla.coordinator.runtime.log import CoordinatorLog
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
+from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.runtime.state import REFUSALS, TRANSITIONS, CoordinatorState
 from ottla.coordinator.runtime.statistics import CoordinatorStatistics
 from ottla.coordinator.runtime.timer import CoordinatorTimer, TimerOperation
@@ -61,6 +62,9 @@ class RuntimeParts(NamedTuple):
     statistics: CoordinatorStatistics
     compression: str
     write_timeout_ms: int
+    after_large_load: Callable[[], None]
+    leftovers: SlicedWork
+    """Shards that are given up are taken apart here: dropping a million offsets at once would stop the loop."""
 
 
 class CoordinatorContext(Generic[S]):
@@ -163,6 +167,7 @@ class CoordinatorContext(Generic[S]):
             self._finish_all(batch.operations, error)
         if shard is not None:
             self._call(shard.unloaded)
+            self._parts.leftovers.add(shard.release())
         self.registry = SnapshotRegistry()
 
     def _transition(self, state: CoordinatorState) -> None:
@@ -225,7 +230,7 @@ class CoordinatorContext(Generic[S]):
         self._parts.statistics.operations += 1
         try:
             result = operation(self.shard)
-            records = [self._encode(record) for record in result.records]
+            records = self._encode(result.records)
         except KafkaError as error:
             self._call(done, None, error)
             return
@@ -246,10 +251,12 @@ class CoordinatorContext(Generic[S]):
         else:
             self._add_piecemeal(result, records, waiting)
 
-    def _encode(self, record: Any) -> RecordData:
-        key, value = self._parts.serde.encode(record)
+    def _encode(self, records: Sequence[Any]) -> list[RecordData]:
+        if not records:
+            return []
         timestamp_ms = self._parts.clock.time_ms() if self._batch is None else self._batch.timestamp_ms
-        return RecordData(timestamp_ms, key, value)
+        encode = self._parts.serde.encode
+        return [RecordData(timestamp_ms, *encode(record)) for record in records]
 
     def _wait_for_pending(self, operation: Operation) -> None:
         """Answer once everything that the operation may have seen is committed; mostly at once.
@@ -322,9 +329,10 @@ class CoordinatorContext(Generic[S]):
 
     def _replay(self, offset: int, records: Sequence[Any]) -> bool:
         """Apply records to the state; on a defect the whole batch fails, since the state is between two records."""
+        replay = self.shard.replay
         try:
             for index, record in enumerate(records):
-                self.shard.replay(offset + index, record)
+                replay(offset + index, record)
         except Exception as error:
             self._fail_batch(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             if isinstance(error, InvariantError):

@@ -21,14 +21,12 @@ from ottla.common.clock import TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
+from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.errors import CorruptBatch
 
 logger = logging.getLogger("ottla.coordinator")
-
-SLICE_S = 0.004
-"""Time on the loop in one piece, plus what one look at the clock is late."""
 
 RECORDS_PER_LOOK = 16
 """Records replayed between two looks at the clock."""
@@ -37,6 +35,9 @@ READ_BYTES = 1024 * 1024
 """Of the file in one read."""
 
 _GONE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+LARGE_LOAD_RECORDS = 20_000
+"""From here on what was loaded is worth keeping the garbage collector away from."""
 
 RETRY_BACKOFF_S = 1.0
 MAX_RETRY_BACKOFF_S = 60.0
@@ -217,6 +218,8 @@ class Loader:
             load.bytes,
             elapsed_ms,
         )
+        if load.records >= LARGE_LOAD_RECORDS:
+            self._parts.after_large_load()
         self._next()
 
     def _failed(self, load: _Load, error: Exception) -> None:

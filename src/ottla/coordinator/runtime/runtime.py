@@ -23,6 +23,7 @@ from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.log import CoordinatorLog
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
+from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.coordinator.runtime.statistics import CoordinatorStatistics
 
@@ -52,8 +53,12 @@ class CoordinatorRuntime(Generic[S]):
         failures: Failures,
         compression: str = "none",
         write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,
+        after_large_load: Callable[[], None] = lambda: None,
     ) -> None:
-        """`name` is the internal topic's, for log lines; `compression` a codec name for the batches written."""
+        """`name` is the internal topic's, for log lines; `compression` a codec name for the batches written.
+
+        `after_large_load()` is called when a load has made objects in such a number that they are to be looked after.
+        """
         self.statistics = CoordinatorStatistics()
         self._parts = RuntimeParts(
             name,
@@ -66,6 +71,8 @@ class CoordinatorRuntime(Generic[S]):
             self.statistics,
             compression,
             write_timeout_ms,
+            after_large_load,
+            SlicedWork(clock, scheduler),
         )
         self._loader = Loader(self._parts)
         self._contexts: dict[int, CoordinatorContext[S]] = {}

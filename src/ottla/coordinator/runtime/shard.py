@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from ottla.coordinator.runtime.timer import CoordinatorTimer
@@ -33,6 +33,10 @@ class CoordinatorShard(Protocol[R_contra]):
         Timers are gone and nothing can be written; the shard is dropped afterwards. Also called for a shard whose load
         did not finish.
         """
+        ...
+
+    def release(self) -> Iterator[None]:
+        """After `unloaded`: let go of everything that there may be much of, in steps that take no time each."""
         ...
 
 
