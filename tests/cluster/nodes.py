@@ -118,7 +118,7 @@ class Node:
 
 
 class Nodes:
-    """The nodes of one cluster; all of them vote."""
+    """The nodes of one cluster; those that it begins with vote, those that are added are brokers only."""
 
     def __init__(self, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -128,9 +128,11 @@ class Nodes:
             Node(folder, number + 1, ports[2 * number], ports[2 * number + 1], uuid_to_string(new_uuid(os.urandom(16))))
             for number in range(count)
         ]
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._voters = list(self.nodes)
         for node in self.nodes:
-            self._configure(node, {**SETTINGS, **(settings or {})})
-            self._format(node)
+            self._configure(node)
+            self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters))
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[node_id - 1]
@@ -139,26 +141,35 @@ class Nodes:
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes)
 
-    @property
-    def voters(self) -> str:
-        return ",".join(node.voter for node in self.nodes)
+    def add(self) -> Node:
+        """One more broker, formatted and running."""
+        port, controller_port = free_ports(2)
+        node = Node(self.folder, len(self.nodes) + 1, port, controller_port, uuid_to_string(new_uuid(os.urandom(16))))
+        self.nodes.append(node)
+        self._configure(node)
+        self._format(node, "--no-initial-controllers")
+        node.start()
+        return node
 
-    def _configure(self, node: Node, settings: Mapping[str, str]) -> None:
+    def _configure(self, node: Node) -> None:
+        votes = node in self._voters
+        controller = f",CONTROLLER://{HOST}:{node.controller_port}" if votes else ""
         lines = {
             "node.id": str(node.node_id),
-            "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+            "process.roles": "broker,controller" if votes else "broker",
+            "listeners": f"PLAINTEXT://{node.address}{controller}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{each.controller_port}" for each in self.nodes),
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{each.controller_port}" for each in self._voters),
             "log.dirs": str(node.data_dir),
-            **settings,
+            **self._settings,
         }
         node.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
-    def _format(self, node: Node) -> None:
+    def _format(self, node: Node, *voters: str) -> None:
         command = [sys.executable, "-m", "ottla", "format", "--config", str(node.config)]
-        arguments = ["--cluster-id", self.cluster_id, "--initial-controllers", self.voters]
-        subprocess.run([*command, *arguments], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [*command, "--cluster-id", self.cluster_id, *voters], check=True, capture_output=True, timeout=60
+        )
 
     def start(self) -> None:
         for node in self.nodes:

@@ -7,7 +7,17 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from .nodes import Node, Nodes, eventually
+from ottla.client.cluster_admin import (
+    PREFERRED,
+    alter_reassignments,
+    describe_brokers,
+    elect_leaders,
+    list_reassignments,
+    unregister_broker,
+)
+from ottla.client.connection import Connection
+
+from .nodes import HOST, Node, Nodes, eventually
 
 TIMEOUT_S = 30
 
@@ -160,3 +170,28 @@ def test_groups_move_with_the_leaders_of_their_topic(nodes: Nodes) -> None:
     eventually(lambda: poll(20), "ten more records", 60.0)
     assert sorted(seen, key=int) == [str(number).encode() for number in range(20)]
     consumer.close()
+
+
+def test_a_broker_joins_takes_over_and_another_is_forgotten(nodes: Nodes) -> None:
+    """Requests go to the new broker, which forwards them all."""
+    client = admin(*nodes.nodes)
+    create(client, "t", partitions=2)
+    produce(nodes, "t", [str(number) for number in range(100)])
+    added = nodes.add()
+    eventually(lambda: len(admin(added).list_topics(timeout=TIMEOUT_S).brokers) == 4, "four brokers")
+    connection = Connection(HOST, added.port, client_id="test", timeout_s=TIMEOUT_S, software_version="1")
+    old = partitions(client, "t")[0].replicas
+    gone = next(node for node in nodes.nodes if node.node_id != controller_of(client))
+    kept = [node.node_id for node in nodes.nodes if node is not gone]
+    alter_reassignments(connection, {("t", index): [4, *(one for one in kept if one != 4)] for index in (0, 1)}, 10_000)
+    eventually(lambda: not list_reassignments(connection, 10_000), "the moves are complete")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    assert partitions(client, "t")[0].replicas != old
+    elect_leaders(connection, None, PREFERRED, 10_000)
+    eventually(lambda: {part.leader for part in partitions(client, "t").values()} == {4}, "the new broker leads")
+    assert gone.stop() == 0
+    unregister_broker(connection, gone.node_id)
+    eventually(lambda: gone.node_id not in {one.node_id for one in describe_brokers(connection)}, "it is forgotten")
+    connection.close()
+    produce(nodes, "t", [str(number) for number in range(100, 200)])
+    assert sorted(consume(nodes, "t", 200, 2), key=int) == [str(number) for number in range(200)]

@@ -34,34 +34,7 @@ def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: Log
         "Replicas on this broker whose disk failed.",
         read=lambda: sum(partition.offline or partition.log.failed for partition in replicas.partitions()),
     )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_activecontrollercount",
-        "1 where the active controller is.",
-        read=lambda: int(context.controller.active),
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_activebrokercount",
-        "Brokers that are not fenced, as the active controller sees them.",
-        read=lambda: int(context.controller.active) * sum(not item.fenced for item in context.image.brokers.values()),
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_fencedbrokercount",
-        "Brokers that are registered and fenced, as the active controller sees them.",
-        read=lambda: int(context.controller.active) * sum(item.fenced for item in context.image.brokers.values()),
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_offlinepartitionscount",
-        "Partitions without a leader, as the active controller sees them.",
-        read=lambda: int(context.controller.active) * _offline_partitions(context),
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_globaltopiccount", "Topics.", read=lambda: len(context.image.topics)
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_globalpartitioncount",
-        "Partitions of all topics.",
-        read=lambda: float(context.image.partition_count()),
-    )
+    _register_controller_gauges(registry, context)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait: fetches for records, produces for acknowledgement.",
@@ -90,6 +63,37 @@ def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: Log
     registry.gauge("ottla_storage_open_files", "Open segment and index files.", read=lambda: logs.open_file_count)
     registry.gauge(
         "ottla_server_defects", "Unexpected errors that were contained.", read=lambda: context.failures.count
+    )
+
+
+def _register_controller_gauges(registry: MetricsRegistry, context: BrokerContext) -> None:
+    registry.gauge(
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "1 where the active controller is.",
+        read=lambda: int(context.controller.active),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_activebrokercount",
+        "Brokers that are not fenced, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * sum(not item.fenced for item in context.image.brokers.values()),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_fencedbrokercount",
+        "Brokers that are registered and fenced, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * sum(item.fenced for item in context.image.brokers.values()),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "Partitions without a leader, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * _offline_partitions(context),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_globaltopiccount", "Topics.", read=lambda: len(context.image.topics)
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "Partitions of all topics.",
+        read=lambda: float(context.image.partition_count()),
     )
 
 

@@ -22,7 +22,8 @@ from ottla.protocol.messages.create_topics import (
 from ottla.server.context import BrokerContext
 
 BROKER_DEFAULT = -1
-CREATION_TIMEOUT_S = 30.0
+CREATION_TIMEOUT_S = 5.0
+"""Later requests of the client wait behind this one, so it is not long; the client asks again."""
 
 Problems = dict[str, KafkaError]
 """Why a topic could not be made, by name."""

@@ -57,6 +57,10 @@ class EnvelopedChannel:
     def close(self, reason: str) -> None:
         self._outer.close(reason)
 
+    def refuse(self, code: ErrorCode) -> None:
+        """The envelope comes back with an error, in place of an answer to the request inside."""
+        self._request.answer(lambda: EnvelopeResponse(error_code=code))
+
 
 def handle(context: BrokerContext, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
     """Serve the request inside."""
