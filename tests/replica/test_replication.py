@@ -295,14 +295,14 @@ class TestFetching:
         world = make_world()
         world.settle(1, 2, 3)
         sessions = world.nodes[1].context.sessions
-        world.nodes[1].context.sessions = type(sessions)(1000, world.rng)
+        world.nodes[1].context.sessions = type(sessions)(1000, world.rng, world.nodes[1].context.purgatory)
         assert world.produce(1, b"a").result() == (NONE, 0)
         world.settle(1, 2, 3)
 
     def test_without_room_for_sessions_it_goes_on(self, make_world: MakeWorld) -> None:
         world = make_world()
         sessions = world.nodes[1].context.sessions
-        world.nodes[1].context.sessions = type(sessions)(0, world.rng)
+        world.nodes[1].context.sessions = type(sessions)(0, world.rng, world.nodes[1].context.purgatory)
         assert world.produce(1, b"a").result() == (NONE, 0)
         world.settle(1, 2, 3)
 

@@ -299,7 +299,7 @@ class Node:
             "publisher": self.publisher,
             "replicas": self.replicas,
             "purgatory": purgatory,
-            "sessions": FetchSessionCache(1000, world.rng),
+            "sessions": FetchSessionCache(1000, world.rng, purgatory),
             "statistics": BrokerStatistics(MetricsRegistry()),
             "failures": self.failures,
             "in_flight": InFlight(),

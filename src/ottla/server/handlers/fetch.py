@@ -169,22 +169,11 @@ class Fetch:
                     if asked.fetch_offset == high_watermark:
                         asked.rest(partition.fetch_watch)
                     continue
-                rows.append(
-                    (
-                        asked,
-                        FetchPartitionResult(
-                            asked.index,
-                            0,
-                            high_watermark,
-                            partition.last_stable_offset,
-                            log_start_offset,
-                            region,
-                            aborted,
-                            preferred,
-                            diverging,
-                        ),
-                    )
+                stable = partition.last_stable_offset
+                result = FetchPartitionResult(
+                    asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging
                 )
+                rows.append((asked, result))
             except OffLoop as needed:
                 done.needed.append(needed)
                 if done.full:
