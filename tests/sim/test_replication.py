@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.result import ControllerContext
+from ottla.controller.partition_change import PartitionChange
 from ottla.replica import fetcher
 from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
@@ -85,7 +85,8 @@ def forget_fencing(patch: pytest.MonkeyPatch) -> None:
 
 
 def elect_outside_the_isr(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ControllerContext, "unclean_election", lambda self, image, topic: True)
+    """Any replica that is alive may lead, whatever it lacks."""
+    patch.setattr(PartitionChange, "_may_lead", lambda self, broker_id: self._acceptable(broker_id))
 
 
 @pytest.mark.parametrize(

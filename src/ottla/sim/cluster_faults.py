@@ -3,7 +3,7 @@
 Within the limits of promise 1 unless `beyond`: kill -9 leaves a disk as the system has it, and may hit all nodes; a
 power failure takes what was not synced, and hits a node only while every partition has all its replicas in sync, so
 that no more than one of them (min ISR 2, less one) has lost anything before it has caught up again. `beyond` cuts power
-wherever it likes.
+wherever it likes, and everywhere at once.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class ClusterNemesis:
             self._split,
             self._slow_network,
             self._skew_clock,
+            *((self._fail_all_power, self._fail_all_power) if beyond else ()),
         )
 
     async def run(self) -> None:
@@ -106,6 +107,10 @@ class ClusterNemesis:
     async def _fail_power(self, node: SimNode) -> None:
         if self._beyond or self._all_in_sync():
             node.kill(power=True)
+
+    async def _fail_all_power(self, _: SimNode) -> None:
+        for each in self._nodes:
+            each.kill(power=True)
 
     async def _full_disk(self, node: SimNode) -> None:
         node.disk.full = True

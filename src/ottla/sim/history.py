@@ -60,7 +60,7 @@ class LogHistory:
         """`who` read it."""
         self.served_count += 1
         if self._sent.get(value) != partition:
-            self._broken(f"{who} read {value!r} at {partition}@{offset}, which nobody sent there")
+            self.broken(f"{who} read {value!r} at {partition}@{offset}, which nobody sent there")
         self._claim(self._served, (partition, offset), value, f"{who} read")
         self._agree(self._acknowledged, (partition, offset), value, f"{who} read")
         self._served_end[partition] = max(offset + 1, self._served_end.get(partition, 0))
@@ -72,7 +72,7 @@ class LogHistory:
     def told_latest(self, who: str, partition: int, offset: int, served_before: int) -> None:
         """ListOffsets told `who` the latest offset; `served_before` is `served_end` from before the request."""
         if offset < served_before:
-            self._broken(f"{who} was told that {partition} ends at {offset}, after {served_before} had been served")
+            self.broken(f"{who} was told that {partition} ends at {offset}, after {served_before} had been served")
 
     def finish(self, contents: dict[int, dict[int, str]]) -> Losses:
         """Compare with what every partition holds at the end: offset to value. Raises Violation unless allowed."""
@@ -87,7 +87,7 @@ class LogHistory:
         found = contents.get(partition, {}).get(offset)
         if found == value:
             return False
-        self._broken(f"{value} was {what} at {partition}@{offset}, where {found!r} is at the end")
+        self.broken(f"{value} was {what} at {partition}@{offset}, where {found!r} is at the end")
         return True
 
     def _check_order(self, partition: int, records: dict[int, str]) -> None:
@@ -97,7 +97,7 @@ class LogHistory:
             producer, _, number = records[offset].rpartition(":")
             before = newest.get(producer)
             if before is not None and int(number) <= before[0]:
-                self._broken(
+                self.broken(
                     f"{records[offset]} at {partition}@{offset} comes after number {before[0]} at {before[1]}: "
                     "it was doubled or reordered"
                 )
@@ -106,15 +106,16 @@ class LogHistory:
     def _claim(self, known: dict[Place, str], place: Place, value: str, how: str) -> None:
         before = known.setdefault(place, value)
         if before != value:
-            self._broken(f"{how} that {place[0]}@{place[1]} is {value}, where {before} was before")
+            self.broken(f"{how} that {place[0]}@{place[1]} is {value}, where {before} was before")
             known[place] = value
 
     def _agree(self, other: dict[Place, str], place: Place, value: str, how: str) -> None:
         known = other.get(place)
         if known is not None and known != value:
-            self._broken(f"{how} that {place[0]}@{place[1]} is {value}, where another was told {known}")
+            self.broken(f"{how} that {place[0]}@{place[1]} is {value}, where another was told {known}")
 
-    def _broken(self, what: str) -> None:
+    def broken(self, what: str) -> None:
+        """A promise was broken. Raises Violation, unless losses are allowed: then it is counted."""
         if not self._allow_loss:
             raise Violation(what)
         self.conflicts += 1

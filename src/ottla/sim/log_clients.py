@@ -59,6 +59,7 @@ RETRIABLE = frozenset(
     }
 )
 PRODUCE_RETRIABLE = RETRIABLE | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+LOSS_SHOWS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 FETCH_RETRIABLE = RETRIABLE | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
@@ -140,11 +141,12 @@ class Producer(LogClient):
     def __init__(self, world: LogWorld, name: str, rng: SimRng) -> None:
         super().__init__(world, name, rng)
         self._numbers = 0
+        self._producer_id = self._producer_epoch = -1
         self._sequences: dict[int, int] = {}
 
     async def run(self) -> None:
         """Batch after batch, each until it is acknowledged, until the world stops."""
-        producer_id, producer_epoch = await self._init()
+        await self._init()
         while not self.world.stopping:
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
             partition = self.rng.randrange(self.world.partitions)
@@ -154,10 +156,12 @@ class Producer(LogClient):
             self._numbers += len(values)
             for value in values:
                 self.world.history.sent(partition, value)
-            await self._send(partition, values, producer_id, producer_epoch)
+            await self._send(partition, values)
         self.close()
 
-    async def _init(self) -> tuple[int, int]:
+    async def _init(self) -> None:
+        """A producer id, with which sequences begin anew."""
+        self._sequences.clear()
         while True:
             try:
                 response = await self.ask_any(
@@ -167,20 +171,23 @@ class Producer(LogClient):
                 await self.backoff()
                 continue
             if response.error_code == ErrorCode.NONE:
-                return response.producer_id, response.producer_epoch
+                self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                return
             if response.error_code not in RETRIABLE:
                 raise Violation(f"InitProducerId was answered {ErrorCode(response.error_code).name}")
             await self.backoff()
 
-    async def _send(self, partition: int, values: list[str], producer_id: int, producer_epoch: int) -> None:
+    def _batch(self, partition: int, values: list[str]) -> bytearray:
         now_ms = self.world.time_ms()
-        sequence = self._sequences.get(partition, 0)
-        batch = build_batch(
+        return build_batch(
             [RecordData(now_ms, None, value.encode()) for value in values],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=sequence,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=self._sequences.get(partition, 0),
         )
+
+    async def _send(self, partition: int, values: list[str]) -> None:
+        batch = self._batch(partition, values)
         while True:
             client, _ = await self.leader(partition)
             try:
@@ -196,13 +203,19 @@ class Producer(LogClient):
             if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 break  # it is there, and so old that the broker has forgotten where
             if answer.error_code not in PRODUCE_RETRIABLE:
-                raise Violation(
-                    f"{self.name} was answered {ErrorCode(answer.error_code).name} for sequence {sequence} of "
-                    f"partition {partition}"
-                )
+                self._refused(partition, answer.error_code)
+                await self._init()
+                batch = self._batch(partition, values)
             await self.backoff()
-        self._sequences[partition] = sequence + len(values)
+        self._sequences[partition] = self._sequences.get(partition, 0) + len(values)
         self.world.progress.setdefault(self.name, set()).add(partition)
+
+    def _refused(self, partition: int, code: int) -> None:
+        """Nothing but a loss explains a gap in the sequence; where losses are allowed, the producer begins anew."""
+        what = f"{self.name} was answered {ErrorCode(code).name} in partition {partition}"
+        if code not in LOSS_SHOWS:
+            raise Violation(what)
+        self.world.history.broken(what)
 
     def _request(self, partition: int, batch: bytes | bytearray) -> ProduceRequest:
         data = PartitionProduceData(index=partition, records=batch)
@@ -254,7 +267,10 @@ class Consumer(LogClient):
         self.world.operations += 1
         answer = response.responses[0].partitions[0]
         if answer.error_code != ErrorCode.NONE:
-            if answer.error_code not in FETCH_RETRIABLE:
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self.world.history.broken(f"{self.name} finds nothing at {partition}@{position} any more")
+                self.positions[partition] = 0
+            elif answer.error_code not in FETCH_RETRIABLE:
                 raise Violation(
                     f"{self.name} was answered {ErrorCode(answer.error_code).name} at {partition}@{position}"
                 )
