@@ -13,9 +13,12 @@ from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
 from ottla.protocol.header import decode_response
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import ApiKey
+from ottla.server import context as context_module
+from ottla.server import response_cache
 from ottla.server.apis import BROKER_APIS
+from ottla.server.handlers import metadata
 
 from .harness import Connection, Server, fetch_request, produce_request
 
@@ -167,3 +170,63 @@ def test_the_receive_buffer_is_untouched_outside_the_frame(server: Server, clien
 def test_protocol_errors_are_protocol_errors(server: Server, client: Connection) -> None:
     with pytest.raises(ProtocolError):
         server.broker.dispatcher.handle(client.channel, bytearray(b"\0\x03\0\x0c"), 0, 4)
+
+
+def test_a_request_names_only_so_many_things_more_than_there_are(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_module, "REQUEST_ELEMENTS", 100)
+    allowed = 100 + context_module.ELEMENTS_PER_PARTITION * client.server.broker.context.partition_limit()
+    names = [MetadataRequestTopic(name=f"n{number}") for number in range(allowed + 1)]
+    request = MetadataRequest(topics=names[:-1], allow_auto_topic_creation=False)
+    assert len(client.ask(request, 12).topics) == allowed
+    client.send(MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
+    assert client.channel.closed
+
+
+# --- remembered responses ---------------------------------------------------------------------------------------------
+
+
+def test_metadata_is_described_once_as_long_as_nothing_changes(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("t", 3)
+    described: list[object] = []
+    describe = metadata._describe
+    monkeypatch.setattr(
+        metadata, "_describe", lambda *arguments: (described.append(arguments), describe(*arguments))[1]
+    )
+    first = client.ask(MetadataRequest(topics=None), 12)
+    again = client.ask(MetadataRequest(topics=None), 12)
+    assert again == first
+    assert len(described) == 1
+    client.ask(MetadataRequest(topics=None), 11)
+    assert len(described) == 2, "another version is another answer"
+    client.create_topic("u")
+    assert {topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics} == {"t", "u"}
+    assert len(described) == 3
+
+
+def test_an_answer_with_an_error_is_not_remembered(server: Server, client: Connection) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="nope")], allow_auto_topic_creation=False)
+    for _ in range(2):
+        assert client.ask(request, 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    counter = "kafka_network_requestmetrics_errors_total"
+    assert server.counter(counter, request="Metadata", error="UNKNOWN_TOPIC_OR_PARTITION") == 2
+
+
+def test_remembered_responses_are_bounded_and_keep_correlation_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_cache, "MAX_BYTES", 1000)
+    cache = response_cache.ResponseCache()
+    basis = (object(), 1)
+    assert cache.find(basis, (1, "l", b"a"), 5) is None
+    cache.add((1, "l", b"a"), struct.pack(">ii", 604, 5) + b"x" * 600)
+    (answer,) = cache.find(basis, (1, "l", b"a"), 6) or []
+    assert answer == struct.pack(">ii", 604, 6) + b"x" * 600
+    cache.add((1, "l", b"b"), struct.pack(">ii", 604, 5) + b"y" * 600)
+    assert cache.find(basis, (1, "l", b"a"), 6) is None
+    assert cache.find(basis, (1, "l", b"b"), 6) is not None
+    cache.add((1, "l", b"c"), bytes(2000))
+    assert cache.find(basis, (1, "l", b"c"), 6) is None
+    cache.add((1, "l", b"a"), bytes(100))
+    assert cache.find((object(), 1), (1, "l", b"a"), 6) is None, "what it depended on has changed"

@@ -40,6 +40,10 @@ from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRe
 # -- CreateTopics ------------------------------------------------------------------------------------------------------
 
 
+_FEWEST_RECORDS = 2
+"""Of a topic: itself and one partition."""
+
+
 def handle_create_topics(
     image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
 ) -> ControllerResult[CreateTopicsResponse]:
@@ -58,6 +62,7 @@ def handle_create_topics(
             continue
         try:
             _check_new_name(image, topic.name, forms)
+            check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a refusal does not pay for
             topic_records, result = _create_topic(image, topic, placed, context)
             check_record_count(len(records) + len(topic_records))
         except KafkaError as error:

@@ -53,7 +53,7 @@ _TWO_BYTES = 1 << 13
 
 
 def _write_length(out: bytearray, number: int) -> None:
-    """`write_varint` of a number that is not negative: mostly small, and written five times for each record."""
+    """`write_varint` of a number that is not negative, and mostly small."""
     if number < _ONE_BYTE:
         out.append(number << 1)
     elif number < _TWO_BYTES:
@@ -66,24 +66,39 @@ def _write_length(out: bytearray, number: int) -> None:
 def _write_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
         write_varint(out, -1)
+        return
+    size = len(data)
+    if size < _ONE_BYTE:
+        out.append(size << 1)
     else:
-        _write_length(out, len(data))
-        out += data
+        _write_length(out, size)
+    out += data
 
 
 def _write_record(out: bytearray, record: RecordData, offset_delta: int, base_timestamp: int) -> None:
     timestamp_ms, key, value, headers = record
     body = bytearray(1)  # attributes, unused
-    write_varint(body, timestamp_ms - base_timestamp)
+    delta = timestamp_ms - base_timestamp
+    if delta:
+        write_varint(body, delta)
+    else:
+        body.append(0)
     _write_length(body, offset_delta)
     _write_bytes(body, key)
     _write_bytes(body, value)
+    if not headers:
+        body.append(0)
+    else:
+        _write_headers(body, headers)
+    _write_length(out, len(body))
+    out += body
+
+
+def _write_headers(body: bytearray, headers: Sequence[tuple[str, bytes | None]]) -> None:
     _write_length(body, len(headers))
     for name, header_value in headers:
         _write_bytes(body, name.encode("utf-8"))
         _write_bytes(body, header_value)
-    _write_length(out, len(body))
-    out += body
 
 
 def build_batch(

@@ -17,7 +17,7 @@ Left out: what an image is made of and how it is published (metadata), where log
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -138,8 +138,9 @@ class ReplicaManager:
         self._listeners: dict[str, HighWatermarkListener] = {}
         self._unopened: dict[tuple[Uuid, int], None] = {}
         """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
-        self._opening: dict[tuple[Uuid, int], int] = {}
-        """Partitions that belong here and whose log is still to be opened, by rising number."""
+        self._opening: OrderedDict[tuple[Uuid, int], int] = OrderedDict()
+        """Partitions that belong here and whose log is still to be opened, by rising number. The first is taken again
+        and again, for which a dict looks at all that were taken before."""
         self._opening_number = 0
         self._opening_scheduled = False
         self._opening_waiters: deque[tuple[int, Callable[[], None]]] = deque()

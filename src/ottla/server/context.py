@@ -13,6 +13,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.quorum.driver import QuorumDriver
 from ottla.replica.fetch_session import FetchSessionCache, TopicKey
 from ottla.replica.manager import ReplicaManager
@@ -27,6 +28,11 @@ from ottla.server.topic_arrivals import TopicArrivals
 
 UNKNOWN_PARTITIONS_PER_REQUEST = 1000
 """A request may name so many partitions more than there are, for clients that know of topics deleted since."""
+
+REQUEST_ELEMENTS = 20_000
+"""Elements of arrays in one request of a declared message; each takes microseconds, while all others wait."""
+ELEMENTS_PER_PARTITION = 8
+"""So many more for each partition that there is: an answer of a broker about one names its replicas too."""
 
 
 class ReachableBroker(NamedTuple):
@@ -163,6 +169,10 @@ class BrokerContext:
         """Raise ProtocolError when a request names too many: each costs an answer, made while all others wait."""
         if named > UNKNOWN_PARTITIONS_PER_REQUEST and named > self.partition_limit():
             raise ProtocolError(f"a request names {named} partitions, far more than there are")
+
+    def element_limit(self) -> int:
+        """How many elements of arrays one request may have in APIs that don't count partitions themselves."""
+        return min(MAX_REQUEST_ELEMENTS, REQUEST_ELEMENTS + ELEMENTS_PER_PARTITION * self.partition_limit())
 
     def alive_brokers(self) -> frozenset[int]:
         """Ids of the brokers that are not fenced."""

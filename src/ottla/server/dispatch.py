@@ -23,6 +23,7 @@ from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.request import Request
+from ottla.server.response_cache import Basis, Key, ResponseCache
 from ottla.server.statistics import ApiStatistics
 
 _KEY_AND_VERSION = struct.Struct(">hh")
@@ -46,19 +47,21 @@ class DeclaredApi(NamedTuple):
 
     `handle` returns None when it parked the request. `error_response` makes the response for a request that failed as a
     whole; None when the response has no place for it, then the connection closes. `forwarded`: the active controller
-    serves it, wherever that is; a broker that is not it hands the request on.
+    serves it, wherever that is; a broker that is not it hands the request on. With a `basis`, responses without an
+    error are remembered (`response_cache`).
     """
 
     key: ApiKey
     handle: Handle
     error_response: ErrorResponse
     forwarded: bool = False
+    basis: Basis | None = None
 
 
 class _Entry:
     """One row of the table, with its counters."""
 
-    __slots__ = ("declared", "forwarded", "highest", "lowest", "name", "serve", "spec", "statistics")
+    __slots__ = ("cache", "declared", "forwarded", "highest", "lowest", "name", "serve", "spec", "statistics")
 
     def __init__(self, api: HotApi | DeclaredApi, statistics: ApiStatistics) -> None:
         self.spec = API[api.key]
@@ -69,6 +72,7 @@ class _Entry:
         self.serve = api.serve if isinstance(api, HotApi) else None
         self.declared = api if isinstance(api, DeclaredApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
+        self.cache = ResponseCache()
 
 
 class RequestDispatcher:
@@ -171,7 +175,7 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             request.channel.close(f"{entry.name} failed inside the broker")
             return
-        self.finish_parked(request, parts)
+        self.finish_parked(request, list(parts))
 
     def finish_parked(self, request: Request, parts: list[Part]) -> None:
         """Send the response of a parked request."""
@@ -182,6 +186,7 @@ class RequestDispatcher:
 
     def count_error(self, request: Request, error_code: int) -> None:
         """Note an error code in an answer."""
+        request.failed = True
         self._entries[request.api_key].statistics.failed(error_code)
 
     # --- inside ----------------------------------------------------------------------------------------------------
@@ -192,8 +197,15 @@ class RequestDispatcher:
         api = entry.declared
         if api is None:
             raise InvariantError(f"{entry.name} has no handler")
+        cached: Key | None = None
+        if api.basis is not None:
+            cached = (request.api_version, request.channel.listener_name, bytes(buffer[body_start:end]))
+            found = entry.cache.find(api.basis(self._context), cached, request.correlation_id)
+            if found is not None:
+                return found
         message: Any
-        message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end)
+        limit = self._context.element_limit()
+        message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         request.fail = lambda code, text: api.error_response(message, code, text)
         if entry.forwarded and not self._serves_controller and not self._context.controller_channel.local:
             self._forward(request, bytes(buffer[start:end]))
@@ -207,7 +219,11 @@ class RequestDispatcher:
             return response
 
         parts = self._build(entry, request, build)
-        return None if parked else parts
+        if parked:
+            return None
+        if cached is not None and not request.failed:
+            entry.cache.add(cached, parts[0])
+        return list(parts)
 
     def _forward(self, request: Request, data: bytes) -> None:
         """Hand a request on to the active controller; its answer goes to the client as it is."""
@@ -220,7 +236,7 @@ class RequestDispatcher:
 
         self._context.controller_channel.forward(data, request.channel.client_host, answered)
 
-    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part]:
+    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[bytes]:
         """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""
         try:
             response = build()

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 class Request:
     """The header of a request and its connection."""
 
-    __slots__ = ("api_key", "api_version", "channel", "client_id", "correlation_id", "dispatcher", "fail", "started_s")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "channel",
+        "client_id",
+        "correlation_id",
+        "dispatcher",
+        "fail",
+        "failed",
+        "started_s",
+    )
 
     def __init__(
         self,
@@ -37,6 +47,8 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.started_s = started_s
+        self.failed = False
+        """Whether an error code was counted for the answer."""
         self.fail: Callable[[ErrorCode, str], object | None] | None = None
 
     def answer(self, build: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.coordinator.group.context import RequestContext
 from ottla.server.request import Request
 
-_NESTED = ("groups", "results", "members", "topics", "partitions")
+_NESTED = ("groups", "results", "members", "topics")
 
 
 def request_context(request: Request) -> RequestContext:
@@ -41,6 +41,11 @@ def count_errors(request: Request, item: Any) -> None:
     code = getattr(item, "error_code", 0)
     if code:
         request.count_error(code)
+    for partition in getattr(item, "partitions", ()):
+        # Nothing is nested in these, and there may be thousands.
+        code = getattr(partition, "error_code", 0)
+        if code:
+            request.count_error(code)
     for name in _NESTED:
         for nested in getattr(item, name, None) or ():
             if hasattr(nested, "error_code") or hasattr(nested, "partitions"):

@@ -78,6 +78,7 @@ def _describe(
     context: BrokerContext, request: Request, message: MetadataRequest, problems: dict[str, ErrorCode]
 ) -> MetadataResponse:
     image = context.image
+    alive = context.alive_brokers()
     listener = request.channel.listener_name
     operations = TOPIC_OPERATIONS if message.include_topic_authorized_operations else NOT_REQUESTED
     response = MetadataResponse(
@@ -93,7 +94,7 @@ def _describe(
     )
     ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
     if ask_all:
-        response.topics = [_topic(context, topic, operations) for topic in image.topics.values()]
+        response.topics = [_topic(topic, operations, alive) for topic in image.topics.values()]
         return response
     answered: set[tuple[str | None, Uuid]] = set()
     for asked in message.topics or []:
@@ -106,7 +107,7 @@ def _describe(
             request.count_error(code)
             response.topics.append(_unknown(asked, code, request.api_version, operations))
         else:
-            response.topics.append(_topic(context, found, operations))
+            response.topics.append(_topic(found, operations, alive))
     return response
 
 
@@ -139,8 +140,7 @@ def _unknown(
     )
 
 
-def _topic(context: BrokerContext, topic: TopicImage, operations: int) -> MetadataResponseTopic:
-    alive = context.alive_brokers()
+def _topic(topic: TopicImage, operations: int, alive: frozenset[int]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -168,4 +168,9 @@ def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> Meta
     )
 
 
-METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response)
+def basis(context: BrokerContext) -> tuple[object, ...]:
+    """What a response depends on beside the request: topics and brokers, settings, and who the controller is."""
+    return context.image, context.config, context.controller_id()
+
+
+METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis)
