@@ -65,9 +65,7 @@ def consume(nodes: Nodes, topic: str, count: int, partition_count: int = 3) -> l
     values: list[str] = []
 
     def poll() -> bool:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            values.append(message.value().decode())
+        values.extend(message.value().decode() for message in consumer.consume(500, 0.2) if message.error() is None)
         return len(values) >= count
 
     eventually(poll, f"{count} records of {topic}", TIMEOUT_S)

@@ -46,6 +46,8 @@ class BrokerHeartbeats:
     def forget(self, broker_id: int) -> None:
         """The broker was fenced, or is gone: its session is over."""
         self._contacts.pop(broker_id, None)
+        for key in [key for key in self._shutdown_offsets if key[0] == broker_id]:
+            del self._shutdown_offsets[key]
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
         """Whether this incarnation was heard of within the session timeout."""
