@@ -173,4 +173,4 @@ def basis(context: BrokerContext) -> tuple[object, ...]:
     return context.image, context.config, context.controller_id()
 
 
-METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis)
+METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis=basis)
