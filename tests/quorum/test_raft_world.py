@@ -40,9 +40,12 @@ def test_the_world_can_go_wrong() -> None:
         world = World(seed, 3)
         for _ in range(600):
             world.step()
-            for node in world.nodes.values():
-                if node.raft is None:
+            if world.rng.chance(0.05):
+                node = world.rng.choice(list(world.nodes.values()))
+                if node.raft is not None:
+                    node.crash()
                     node.stored = None
+                    node.start()
             world.check()
 
     with pytest.raises(AssertionError):  # noqa: PT012 - whichever seed finds it first

@@ -185,9 +185,10 @@ class TestOutcomes:
     def test_the_lowest_log_start(self) -> None:
         leadership = lead()
         fetch(leadership, 2, 20, 20, 100.0, log_start=7)
-        assert leadership.lowest_log_start(9) == -1
+        assert leadership.lowest_log_start(9, lambda replica: True) == -1
+        assert leadership.lowest_log_start(9, lambda replica: replica == 2) == 7
         fetch(leadership, 3, 20, 20, 100.0, log_start=8)
-        assert leadership.lowest_log_start(9) == 7
+        assert leadership.lowest_log_start(8, lambda replica: True) == 7
 
 
 class TestTruncation:

@@ -189,6 +189,19 @@ class TestElections:
         world.settle(1, 2, 3)
         assert world.nodes[1].partition().log.log_end_offset == 2
 
+    def test_who_was_cut_hears_of_the_high_watermark_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        world.produce(1, b"lost", acks=1)
+        world.kill(1)
+        world.cuts.clear()
+        world.change(leader=2, isr=(2, 3))
+        world.start(1)
+        world.settle(1, 2, 3)
+
     def test_a_leader_that_appended_nothing_leaves_no_epoch_behind(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.produce(1, b"a").result()
@@ -270,6 +283,18 @@ class TestFetching:
         starts = [world.nodes[node].partition().log for node in (1, 2, 3)]
         world.loop.run_until(lambda: {log.log_start_offset for log in starts} == {7})
 
+    def test_deleted_records_are_gone_everywhere_before_the_answer(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        assert world.delete_records(1, 3).result() == (NONE, 3)
+        assert [world.nodes[node].partition().log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
+        world.cuts.add(frozenset((1, 3)))
+        assert world.delete_records(1, 4, timeout_ms=2000).result() == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        world.fence(3)
+        assert world.delete_records(1, 4).result() == (NONE, 4)
+
     def test_a_leader_that_begins_within_a_batch_is_followed(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.kill(3)
@@ -290,6 +315,18 @@ class TestFetching:
             world.settle(1, 2, 3, index=index)
         assert world.produce(1, b"second", index=7).result() == (NONE, 1)
         assert len(world.nodes[1].context.sessions) == 2
+
+    def test_a_new_partition_does_not_wait_for_the_long_poll_of_the_others(self, make_world: MakeWorld) -> None:
+        world = make_world(partitions=2)
+        world.change(1, leader=2)
+        world.settle(1, 2, 3, index=1)
+        world.loop.run_for(0.1)
+        for leader in (2, 1, 2, 1):
+            world.change(0, leader=leader)
+            began = world.loop.now_s
+            assert world.produce(leader, b"a").result()[0] == NONE
+            assert world.loop.now_s - began < 0.15
+        assert len(world.nodes[2].context.sessions) == 2, "one that was given up was closed"
 
     def test_a_lost_session_is_made_anew(self, make_world: MakeWorld) -> None:
         world = make_world()
@@ -353,3 +390,11 @@ class TestReadingFromFollowers:
         world = make_world()
         assert world.fetch(2, 0, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert world.fetch(2, 0, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def test_a_follower_that_is_not_so_far_yet_says_so(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts.add(frozenset((3, 1)))
+        world.produce(1, b"a", acks=1)
+        assert world.fetch(3, 1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert world.fetch(1, 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -29,6 +29,11 @@ from ottla.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionTopicResult,
 )
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -46,6 +51,7 @@ from ottla.replica.purgatory import Purgatory
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
+from ottla.server.handlers.delete_records import DELETE_RECORDS
 from ottla.server.handlers.fetch import FETCH
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.produce import PRODUCE
@@ -268,6 +274,7 @@ class Node:
         self.id = node_id
         self.disk = disk
         self.broker_epoch = broker_epoch
+        self.clients: list[Channel] = []
         loop = world.loop
         self.logs = LogManager(disk, loop, world.rng, f"/node{node_id}", default_config=LogConfig())
         self.logs.open(node_id=node_id)
@@ -307,7 +314,7 @@ class Node:
         # The handlers that are served here need no other part.
         others = dict.fromkeys(signature(BrokerContext).parameters)
         self.context = BrokerContext(**{**others, **parts})
-        self.dispatcher = RequestDispatcher(self.context, [PRODUCE, FETCH, LIST_OFFSETS])
+        self.dispatcher = RequestDispatcher(self.context, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS])
         self.publisher.register(self.replicas.apply)
 
     def partition(self, index: int = 0) -> Partition:
@@ -385,6 +392,8 @@ class World:
         """End a broker with everything it knew; with `power` the disk forgets what was not synced."""
         node = self.nodes.pop(node_id)
         node.replicas.stop()
+        for channel in node.clients:
+            channel.closed = True
         for connection in self.connections:
             if connection.touches(node_id):
                 connection.fail(ConnectionError("the broker is gone"))
@@ -406,6 +415,10 @@ class World:
                 continue
             behind = node.publisher.image.offset < self.image.offset - 1
             node.publisher.publish(self.image, all_changes(self.image) if behind else changes)
+
+    def tell(self) -> None:
+        """Let everybody who missed something hear of it."""
+        self.publish(MetadataChanges())
 
     def create_topic(self, replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1) -> None:
         image = PartitionImage(replicas, replicas, replicas[0], 0, 0)
@@ -478,6 +491,7 @@ class World:
         frame = encode_request(key, version, 1, "client", message)
         answer = Answer(self.loop, key, version)
         node = self.nodes[node_id]
+        node.clients.append(answer.channel)
         try:
             parts = node.dispatcher.handle(answer.channel, bytearray(frame[4:]), 0, len(frame) - 4)
         except ProtocolError as error:
@@ -493,7 +507,15 @@ class World:
         records = bytes(build_batch([RecordData(1_700_000_000_000, None, value) for value in values]))
         row = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=index, records=records)])
         request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[row])
-        return ProduceAnswer(self.ask(node_id, request, 12))
+        return ProduceAnswer(node_id, self.ask(node_id, request, 12))
+
+    def delete_records(self, node_id: int, before: int, timeout_ms: int = 30_000) -> DeleteAnswer:
+        """Let the log begin at `before`."""
+        asked = DeleteRecordsPartition(partition_index=0, offset=before)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=TOPIC, partitions=[asked])], timeout_ms=timeout_ms
+        )
+        return DeleteAnswer(self.ask(node_id, request))
 
     def fetch(self, node_id: int, offset: int, rack: str = "", version: int = 12, **fields: Any) -> PartitionData:
         """Read as a consumer that does not wait."""
@@ -586,7 +608,8 @@ class Answer:
 class ProduceAnswer:
     """The answer for one batch."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, node_id: int, answer: Answer) -> None:
+        self.node_id = node_id
         self._answer = answer
 
     @property
@@ -597,3 +620,15 @@ class ProduceAnswer:
         """(error code, base offset)."""
         partition = self._answer.message().responses[0].partition_responses[0]
         return partition.error_code, partition.base_offset
+
+
+class DeleteAnswer:
+    """The answer to one deletion."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def result(self) -> tuple[int, int]:
+        """(error code, low watermark)."""
+        partition = self._answer.message().topics[0].partitions[0]
+        return partition.error_code, partition.low_watermark

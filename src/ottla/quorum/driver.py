@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
-from ottla.common.disk import Disk
+from ottla.common.disk import Buffer, Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
@@ -508,14 +508,20 @@ class QuorumDriver:
         """Append the first batch of the epoch."""
         log = self.log
         self._led_epoch = leading.epoch
+        self._again = True
         self._replay.lead(log.end_offset, leading.epoch)
-        log.begin_epoch(leading.epoch)
         now = self._clock.time_ms()
         records = [leader_change(self._node_id, [voter.voter_id for voter in raft.voters], now)]
         voters = tuple(self._own_voter() if voter.key == raft.local else voter for voter in raft.voters)
         if raft.voter_sets.latest_offset == BOOTSTRAP_OFFSET or voters != raft.voters:
             records += voter_records(voters, now)
-        self._append(records, is_control=True)
+        try:
+            self._append(records, is_control=True)
+        except KafkaError:
+            if self._starting or log.failed:
+                raise
+            raft.resign(self._clock.monotonic())  # a full disk, mostly: another one shall lead
+            return
         if len(records) > 1:
             raft.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
         self._replay.begun(log.end_offset, leading.epoch)
@@ -524,7 +530,6 @@ class QuorumDriver:
             raft.flushed(self._clock.monotonic(), log.flushed_offset)
         else:
             log.request_flush(self._pool, self._flushed)
-        self._again = True
 
     def _notify(self, raft: Raft) -> None:
         known = (raft.leader, self.active)
@@ -681,23 +686,22 @@ class QuorumDriver:
 
     # -- as the fetcher's owner ------------------------------------------------------------------------------------
 
-    def replicated(self, data: bytearray) -> None:
+    def replicated(self, data: Buffer) -> None:
         """See `FetcherOwner`."""
-        log, raft = self.log, self.raft
-        contents = []
-        expected = log.end_offset
+        log, raft, snapshots = self.log, self.raft, self._started.snapshots
         for batch in iter_batches(data):
-            if batch.base_offset != expected or not log.last_epoch <= batch.partition_leader_epoch <= raft.epoch:
-                raise ProtocolError(f"the leader sent a batch at {batch.base_offset} that does not follow {expected}")
-            expected = batch.next_offset
-            contents.append((batch, *batch_content(batch)))
-        size = log.append_replicated(data)
-        for batch, messages, sets in contents:
-            self._replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
+            epoch = batch.partition_leader_epoch
+            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.epoch:
+                raise ProtocolError(
+                    f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
+                    f"{log.end_offset} of epoch {log.last_epoch}"
+                )
+            messages, sets = batch_content(batch)
+            log.append_replicated(batch.to_bytes())
+            self._replay.appended(batch.next_offset, epoch, messages)
             for offset, voters in sets:
                 raft.voters_appended(self._clock.monotonic(), offset, voters)
-            self._started.snapshots.appended(0, batch.max_timestamp)
-        self._started.snapshots.appended(size, 0)
+            snapshots.appended(batch.size_bytes, batch.max_timestamp)
 
     def cut(self, end_offset: int) -> None:
         """See `FetcherOwner`."""

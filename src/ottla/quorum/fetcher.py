@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
+from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.quorum.metadata_log import MetadataLog
@@ -49,7 +50,7 @@ class QuorumTimes(NamedTuple):
 class FetcherOwner(Protocol):
     """What the fetcher asks of the driver."""
 
-    def replicated(self, data: bytearray) -> None:
+    def replicated(self, data: Buffer) -> None:
         """Append the leader's batches. Raises KafkaError, ProtocolError."""
         ...
 
@@ -229,8 +230,9 @@ class Fetcher:
                 return
             answer = read(response)
             if self._raft.fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
-                self._backoff_s = self._times.retry_backoff_s
                 self._use(use, answer.partition)
+                if self._rest is None:
+                    self._backoff_s = self._times.retry_backoff_s
             else:
                 self._download = None
                 self._wait(answer.error)
@@ -241,7 +243,13 @@ class Fetcher:
     def _use(self, use: Callable[[Any], None], partition: Any) -> None:
         try:
             use(partition)
-        except (OSError, KafkaError, ProtocolError) as error:
+        except KafkaError as error:
+            if self._log.failed:
+                self._owner.failed(error)
+            else:  # a full disk, mostly: it may have room again
+                _LOGGER.warning("the metadata log takes nothing now: %s", error, extra=RATE_LIMITED)
+                self._pause()
+        except (OSError, ProtocolError) as error:
             self._owner.failed(error)
 
     def _wait(self, reason: object) -> None:
@@ -253,6 +261,9 @@ class Fetcher:
         if isinstance(raft.role, Follower) and raft.epoch != self._asked_epoch:
             self._backoff_s = self._times.retry_backoff_s
             return
+        self._pause()
+
+    def _pause(self) -> None:
         self._rest = self._scheduler.call_later(self._backoff_s, self._rested)
         self._backoff_s = min(self._backoff_s * 2, self._times.retry_backoff_max_s)
 
@@ -276,17 +287,11 @@ class Fetcher:
         else:
             records = partition.records
             if records:
-                try:
-                    self._owner.replicated(bytearray(records))
-                except KafkaError as error:
-                    if self._log.failed:
-                        raise
-                    # Nothing was taken in; a full disk may have space again.
-                    _LOGGER.warning("metadata can't be stored: %s", error, extra=RATE_LIMITED)
-                    self._wait(error)
-                    return
                 self._busy = True
-                self._log.request_flush(self._pool, self._flushed)
+                try:
+                    self._owner.replicated(records)
+                finally:  # also of what was appended before a batch that was refused
+                    self._log.request_flush(self._pool, self._flushed)
             self._owner.leader_told(partition.high_watermark)
 
     def _flushed(self, error: BaseException | None) -> None:
@@ -332,6 +337,9 @@ class Fetcher:
                 return
             if isinstance(error, ProtocolError):
                 _LOGGER.warning("metadata snapshot %s arrived damaged: %s", snapshot.file_name, error)
+            elif isinstance(error, OSError):
+                _LOGGER.warning("metadata snapshot %s can't be stored: %s", snapshot.file_name, error)
+                self._pause()
             elif error is not None or content is None:
                 self._owner.failed(error or ProtocolError("the snapshot is empty"))
             else:

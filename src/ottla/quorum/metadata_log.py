@@ -147,22 +147,13 @@ class MetadataLog:
         self._log.append_as_leader(batch, 0, len(batch), epoch, client=False)
         return len(batch)
 
-    def append_replicated(self, data: bytearray) -> int:
-        """Append batches of the leader as they are; an incomplete last one is left out. Returns the bytes appended.
-
-        Raises KafkaError when the disk refuses or a batch is damaged or out of order.
-        """
-        before = self._log.size_bytes
-        self._log.append_as_follower(data, 0, len(data))
-        return self._log.size_bytes - before
+    def append_replicated(self, batch: bytes) -> None:
+        """Append one batch of the leader as it is. Raises KafkaError when the disk refuses or the batch is damaged."""
+        self._log.append_as_follower(bytearray(batch), 0, len(batch))
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, durably. Raises KafkaError."""
         self._log.truncate_to(offset)
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Note in `leader-epoch-checkpoint` where `epoch` starts."""
-        self._log.assign_leader_epoch(epoch)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
         """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync."""

@@ -58,12 +58,13 @@ class Unattached:
 class Follower:
     """Fetches from the leader; after `deadline` without an answer a voter doubts that it lives."""
 
-    __slots__ = ("address", "deadline", "has_fetched")
+    __slots__ = ("address", "deadline", "has_fetched", "leader_resigned")
 
     def __init__(self, address: Address | None, deadline: float) -> None:
         self.address = address
         self.deadline = deadline
         self.has_fetched = False
+        self.leader_resigned = False
 
 
 class _Election:
@@ -78,13 +79,13 @@ class _Election:
 
 
 class Prospective(_Election):
-    """Asks for pre-votes; `address` is that of the leader whom it lost sight of, if there was one."""
+    """Asks for pre-votes; `lost` is the state in which it followed the leader of this epoch, if there was one."""
 
-    __slots__ = ("address",)
+    __slots__ = ("lost",)
 
-    def __init__(self, local: ReplicaKey, deadline: float, address: Address | None) -> None:
+    def __init__(self, local: ReplicaKey, deadline: float, lost: Follower | None) -> None:
         super().__init__(local, deadline)
-        self.address = address
+        self.lost = lost
 
 
 class Candidate(_Election):
@@ -222,7 +223,8 @@ class Raft:
         elif stored.leader_id not in (NO_NODE, self.local.node_id):
             self.role = Follower(None, now + self._timeouts.fetch_s)
         else:
-            self.role = Unattached(now + self._random_election_s())
+            # Sooner than after an election: if somebody leads, the pre-vote disturbs nobody.
+            self.role = Unattached(now + self._random_election_s() - self._timeouts.election_s)
 
     def tick(self, now: float) -> None:
         """Time has passed; does nothing before `deadline`."""
@@ -270,6 +272,9 @@ class Raft:
     def _random_election_s(self) -> float:
         return self._timeouts.election_s * (1 + self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS)
 
+    def _random_backoff_s(self) -> float:
+        return self._timeouts.backoff_max_s * self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS
+
     def _enter(self, role: Role, election: ElectionState) -> None:
         if election.leader_epoch < self.election.leader_epoch:
             raise InvariantError(f"leader epoch {self.election.leader_epoch} would go back to {election.leader_epoch}")
@@ -293,8 +298,8 @@ class Raft:
         self.effects += [SendEnd(voter, self.epoch, preferred) for voter in self.voters if voter.key != self.local]
 
     def _become_prospective(self, now: float) -> None:
-        address = self.role.address if isinstance(self.role, Follower) else None
-        role = Prospective(self.local, now + self._random_election_s(), address)
+        lost = self.role if isinstance(self.role, Follower) else None
+        role = Prospective(self.local, now + self._random_election_s(), lost)
         self.role = role
         self._ask(pre_vote=True)
         self._count(now, role)
@@ -329,14 +334,16 @@ class Raft:
                 self._give_up_pre_vote(now, role)
             else:
                 # Two candidates split the votes; whoever draws the shorter time tries first.
-                backoff = self._timeouts.backoff_max_s * self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS
-                role.deadline = min(role.deadline, now + backoff)
+                role.deadline = min(role.deadline, now + self._random_backoff_s())
 
     def _give_up_pre_vote(self, now: float, role: Prospective) -> None:
-        if self.election.leader_id not in (NO_NODE, self.local.node_id):
-            self.role = Follower(role.address, now + self._timeouts.fetch_s)
-        else:
+        if role.lost is None:
             self.role = Unattached(now + self._random_election_s())
+        elif role.lost.leader_resigned:
+            # It will not lead this epoch again; whoever refused may not have heard of that yet.
+            self.role = Unattached(now + self._random_backoff_s())
+        else:
+            self.role = Follower(role.lost.address, now + self._timeouts.fetch_s)
 
     def _learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
         """Somebody says who leads; whether that changed the own role."""
@@ -421,6 +428,7 @@ class Raft:
         if isinstance(role, Follower):
             # Nobody is disturbed by an election now, so pre-votes are given.
             role.has_fetched = False
+            role.leader_resigned = True
             place = preferred.index(self.local) if self.local in preferred else len(preferred)
             role.deadline = now + self._timeouts.backoff_max_s * place / max(len(preferred), 1)
         return ErrorCode.NONE

@@ -129,7 +129,6 @@ class Replay:
         for entry in self._entries:
             entry.published = None
         self._entries[-1].published = (self.latest, all_changes(self.latest))
-        self.quiet = False
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
@@ -155,7 +154,7 @@ class Replay:
             if entry.published is not None:
                 image, changes = entry.published
                 # A listener that raises leaves the entry in place: nobody is told that it succeeded.
-                self._publisher.publish(image, changes)
+                self._publisher.publish(image, all_changes(image) if self.quiet else changes)
                 self.committed = image
                 self.quiet = False
             self._entries.popleft()

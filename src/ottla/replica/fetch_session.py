@@ -94,6 +94,7 @@ class SessionPartition:
         self.index = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.current_leader_epoch = NO_EPOCH
         self.seen_bytes = 0
         """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
         self._session: FetchSession | None = None
@@ -140,7 +141,11 @@ class SessionPartition:
         """Take over what a request says about this partition."""
         self.fetch_offset = requested.fetch_offset
         # Kafka takes any negative epoch for none; other requests are stricter.
-        self.current_leader_epoch = max(NO_EPOCH, requested.current_leader_epoch)
+        leader_epoch = max(NO_EPOCH, requested.current_leader_epoch)
+        if leader_epoch != self.current_leader_epoch:
+            # A follower passes over an answer to what it asked in an earlier epoch.
+            self.tell_again()
+        self.current_leader_epoch = leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.log_start_offset = requested.log_start_offset
         self.max_bytes = requested.partition_max_bytes
@@ -148,6 +153,10 @@ class SessionPartition:
     def moved(self, high_watermark: int, log_start_offset: int) -> bool:
         """Whether one of the offsets differs from what was told last."""
         return high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset
+
+    def tell_again(self) -> None:
+        """What was told is not what the other side holds: it is news next time."""
+        self.sent_high_watermark = -1
 
     def accept(self, error_code: int, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
         """Note what is being answered; True when it is news for an incremental response.

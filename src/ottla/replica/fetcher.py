@@ -3,7 +3,8 @@
 One Fetch is under way at a time; it waits at the leader until there is something. What comes is appended as it is, then
 the next Fetch says how far the log is by now, which is how the leader learns it. Only partitions that changed are named
 in a request (KIP-227). A partition that can't be fetched now (an error, an fsync that is due, a throttle) leaves the
-session and comes back by a timer or an event; the others go on.
+session and comes back by a timer or an event; the others go on. A Fetch that waits at the leader is given up when a
+partition comes that it does not name: after an election nobody waits for the end of a long poll.
 
 Invariants:
 - The log changes only by an answer to what was asked at its present end, in the leader epoch that holds now.
@@ -50,6 +51,10 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.02
 """The first retry of a partition or connection; each further one waits twice as long, up to `backoff_s`."""
 THROTTLE_CHECK_S = 0.2
+PATIENCE_S = 0.05
+"""How old a Fetch must be to be given up for the sake of new partitions; a younger one may bring something."""
+IDLE_BYTES = 64 * 1024
+"""Only after an answer that was smaller than this a Fetch is thought to wait; a stream of data is not broken off."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -137,6 +142,7 @@ class ReplicaFetcher:
     """The partitions of this broker that one leader leads; see the module."""
 
     __slots__ = (
+        "_brought_bytes",
         "_changed",
         "_closed",
         "_connection",
@@ -144,13 +150,18 @@ class ReplicaFetcher:
         "_followed",
         "_forgotten",
         "_host",
+        "_hurried",
         "_in_flight",
         "_port",
         "_ready",
+        "_renewing",
+        "_request_number",
         "_retries",
         "_scheduled",
+        "_sent_s",
         "_session_epoch",
         "_session_id",
+        "_sessionless",
         "_timer",
         "leader_id",
     )
@@ -169,7 +180,15 @@ class ReplicaFetcher:
         """Partitions that the session has and should not have."""
         self._session_id = INVALID_SESSION_ID
         self._session_epoch = INITIAL_EPOCH
+        self._sessionless = False
+        """The leader has no room for a session, so that every request names everything."""
         self._in_flight = False
+        self._request_number = 0
+        self._hurried = 0
+        """The newest request that somebody was in a hurry in."""
+        self._sent_s = 0.0
+        self._brought_bytes = 0
+        self._renewing = False
         self._scheduled = False
         self._closed = False
         self._retries = 0
@@ -198,6 +217,23 @@ class ReplicaFetcher:
             partition.when_durable(lambda error: self._wake(followed))
         else:
             self._make_ready(followed)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Let the Fetch under way not wait longer than it takes to bring what is there."""
+        if self._in_flight and self._hurried != self._request_number:
+            self._hurried = self._request_number
+            age_s = self._context.monotonic() - self._sent_s
+            self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self._request_number)
+
+    def _break_off(self, request_number: int) -> None:
+        """Give up a Fetch, if it still is under way, waits, and leaves a partition out."""
+        connection = self._connection
+        opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
+        waits = self._in_flight and self._request_number == request_number and self._brought_bytes < IDLE_BYTES
+        if waits and not opens and self._changed and not self._closed and connection is not None:
+            self._renewing = True
+            connection.close()
 
     def forget(self, key: Key) -> None:
         """Fetch a partition no longer."""
@@ -247,6 +283,8 @@ class ReplicaFetcher:
         followed.timer = None
         if self._current(followed) and not followed.partition.offline:
             self._make_ready(followed)
+            if followed.retries:
+                self._hurry()
 
     def _current(self, followed: _Followed) -> bool:
         """Whether it is still this fetcher's to fetch, in the same leader epoch."""
@@ -269,12 +307,14 @@ class ReplicaFetcher:
             return
         connection = self._connection
         if connection is None or connection.failed:
-            self._reset_session()
+            self._session_epoch = INITIAL_EPOCH
             connection = self._connection = self._context.peers.connect(self._host, self._port)
         settings = self._context.settings
+        # What opens a session does not wait: were it broken off, nobody could close the session.
+        opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._context.node_id, replica_epoch=self._context.broker_epoch()),
-            max_wait_ms=settings.wait_ms,
+            max_wait_ms=0 if opens else settings.wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=self._session_id,
@@ -283,6 +323,8 @@ class ReplicaFetcher:
             forgotten_topics_data=self._forgotten_topics(),
         )
         self._in_flight = True
+        self._request_number += 1
+        self._sent_s = self._context.monotonic()
         send_message(
             connection, request, lambda response, error: self._answered(connection, response, error), settings.timeout_s
         )
@@ -350,7 +392,13 @@ class ReplicaFetcher:
         self, connection: PeerConnection, response: FetchResponse | None, error: BaseException | None
     ) -> None:
         self._in_flight = False
+        renewing, self._renewing = self._renewing, False
         if self._closed:
+            return
+        if response is None and renewing:
+            # A Fetch that opens a session ends the one that it names.
+            self._session_epoch = INITIAL_EPOCH
+            self._send()
             return
         if response is None:
             logger.info("fetching from broker %d: %s", self.leader_id, error, extra=RATE_LIMITED)
@@ -364,12 +412,15 @@ class ReplicaFetcher:
             return
         self._retries = 0
         self._session_id = response.session_id
+        self._sessionless = response.session_id == INVALID_SESSION_ID
         if response.session_id == INVALID_SESSION_ID:
             self._session_epoch = INITIAL_EPOCH
         else:
             self._session_epoch = 1 if self._session_epoch == MAX_EPOCH else self._session_epoch + 1
+        self._brought_bytes = 0
         for topic in response.responses:
             for data in topic.partitions:
+                self._brought_bytes += len(data.records or b"")
                 followed = self._ready.get((topic.topic_id, data.partition_index))
                 if followed is not None and self._current(followed) and followed.asked == followed.wanted():
                     self._take(followed, data)

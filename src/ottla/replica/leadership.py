@@ -171,9 +171,10 @@ class Leadership:
         follower.fetched(fetch_offset, log_start_offset, leader_end_offset, now_s, broker_epoch)
         return moved
 
-    def lowest_log_start(self, own: int) -> int:
-        """Where the log of the replica that keeps most begins; -1 while one was not heard of."""
-        return min([own, *(follower.log_start_offset for follower in self.followers.values())])
+    def lowest_log_start(self, own: int, alive: Callable[[int], bool]) -> int:
+        """Where the log of the live replica that keeps most begins; -1 while one was not heard of."""
+        live = [follower for follower in self.followers.values() if alive(follower.replica_id)]
+        return min([own, *(follower.log_start_offset for follower in live)])
 
     # --- high watermark --------------------------------------------------------------------------------------------
 

@@ -152,7 +152,9 @@ class ReplicaManager:
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
         self._isr_changes = IsrChanges(node_id, controller or alone, broker_epoch, scheduler)
-        self._leader_context = LeaderContext(clock.monotonic, settings.max_lag_s, self._eligible, self._propose)
+        self._leader_context = LeaderContext(
+            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose
+        )
         self._fetchers = ReplicaFetchers(
             FetcherContext(
                 node_id=node_id,
@@ -221,6 +223,10 @@ class ReplicaManager:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker.broker_epoch == broker_epoch
 
+    def _alive(self, broker_id: int) -> bool:
+        broker = self._image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         broker = self._image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)
@@ -285,21 +291,26 @@ class ReplicaManager:
     # --- metadata --------------------------------------------------------------------------------------------------
 
     def set_strays_aside(self, image: MetadataImage) -> None:
-        """Rename logs of topics that the cluster does not have: a deletion that a crash cut short, or foreign data.
+        """Rename logs that are not this broker's to keep: of topics that the cluster does not have (a deletion that a
+        crash cut short, or foreign data), and replicas that moved to other brokers while this one was down.
 
         They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
         """
         for log in self._logs.logs():
             topic = image.topic(log.topic)
-            known = topic is not None and log.partition in topic.partitions
-            if known and log.topic_id in (None, topic.topic_id if topic is not None else None):
+            partition = None if topic is None else topic.partitions.get(log.partition)
+            if topic is None or partition is None or log.topic_id not in (None, topic.topic_id):
+                reason = "belongs to no topic of this cluster"
+            elif self._node_id not in partition.replicas:
+                reason = "has its replicas on other brokers now"
+            else:
                 continue
             try:
                 directory = self._logs.set_aside(log.topic, log.partition)
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
-            logger.warning("%s belongs to no topic of this cluster; its data is kept in %s", log.name, directory)
+            logger.warning("%s %s; its data is kept in %s", log.name, reason, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Follow one step of the metadata, the first of which names everything there is.

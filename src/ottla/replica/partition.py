@@ -51,6 +51,8 @@ class LeaderContext(NamedTuple):
     monotonic: Callable[[], float]
     max_lag_s: float
     eligible: Eligible
+    alive: Callable[[int], bool]
+    """Whether a broker is registered and not fenced."""
     propose: Callable[[Partition, IsrChange], None]
     """Asks the controller for another ISR; `isr_committed` or `isr_not_attempted` follow, or a new state."""
 
@@ -248,6 +250,8 @@ class Partition:
         if leadership is None:
             raise InvariantError(f"{self} has no followers")
         end = self.log.log_end_offset
+        if log_start_offset != leadership.followers[replica_id].log_start_offset:
+            self._purgatory.touch(self.produce_watch)
         moved = leadership.fetched(replica_id, fetch_offset, log_start_offset, end, now_s, broker_epoch)
         change = leadership.expansion(replica_id, self.high_watermark)
         if change is not None:
@@ -408,12 +412,15 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.log.truncate_to(offset)
-        self.high_watermark = self.log.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        end = self.log.log_end_offset
+        self.high_watermark = self.log.high_watermark = min(self.high_watermark, end)
+        self._flush_owed = min(self._flush_owed, end)
 
     def start_anew_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = self.log.high_watermark = offset
+        self._flush_owed = min(self._flush_owed, offset)
 
     def when_durable(self, done: Callable[[BaseException | None], None]) -> None:
         """Call `done` once everything appended so far is durable; a failure takes this replica offline first."""
@@ -441,9 +448,11 @@ class Partition:
     ) -> ReadResult:
         """Stored batches from `offset` on, up to the high watermark or the last stable offset.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does. Leadership was checked before by
-        `check_leader`.
+        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower that
+        has not got so far yet. Leadership was checked before by `check_leader` or `check_readable`.
         """
+        if offset > self.log.log_end_offset and not self.is_leader:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = self.read_end(isolation_level)
         return self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
 
@@ -464,6 +473,12 @@ class Partition:
             return EpochEnd(leader_epoch, self.log.log_end_offset)
         epoch, end_offset = self.log.epoch_end_offset(leader_epoch)
         return EpochEnd(epoch, end_offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the longest log of the live replicas begins; -1 while one of them was not heard of."""
+        own = self.log.log_start_offset
+        return own if self.leadership is None else self.leadership.lowest_log_start(own, self._leader_context.alive)
 
     def delete_records(self, offset: int) -> int:
         """Raise the log start to `offset` (-1: the high watermark); returns the new low watermark.

@@ -219,6 +219,9 @@ class Fetch:
             news = asked.accept(result.error_code, result.high_watermark, result.log_start_offset, has_records)
             if self._follower is None:
                 self._count(asked, result)
+            elif result.diverging_epoch is not None:
+                # A follower that has to cut its log takes nothing else from the answer.
+                asked.tell_again()
             if has_records:
                 served.append(asked)
             elif (
