@@ -210,6 +210,7 @@ class Fetch:
     def encode(self, done: ReadRound) -> list[Part]:
         """The response; what was sent is noted in the session."""
         session = self._session
+        incremental = session.incremental
         topics: list[tuple[Topic, list[FetchPartitionResult]]] = []
         last_topic: Topic | None = None
         served: list[SessionPartition] = []
@@ -217,19 +218,12 @@ class Fetch:
         for asked, result in done.rows:
             has_records = result.records is not None
             news = asked.accept(result.error_code, result.high_watermark, result.log_start_offset, has_records)
-            if self._follower is None:
-                self._count(asked, result)
-            elif result.diverging_epoch is not None:
+            if result.diverging_epoch is not None and self._follower is not None:
                 # A follower that has to cut its log takes nothing else from the answer.
                 asked.tell_again()
             if has_records:
                 served.append(asked)
-            elif (
-                session.incremental
-                and not news
-                and result.diverging_epoch is None
-                and result.preferred_read_replica < 0
-            ):
+            elif incremental and not news and result.diverging_epoch is None and result.preferred_read_replica < 0:
                 continue
             if result.current_leader is not None:
                 leaders[result.current_leader[0]] = None
@@ -237,6 +231,8 @@ class Fetch:
                 topics.append((asked.topic, []))
                 last_topic = asked.topic
             topics[-1][1].append(result)
+        if self._follower is None:
+            self._count(done.rows)
         if session.session is not None and served:
             session.session.move_to_end(served)
         endpoints: list[NodeEndpoint] = []
@@ -250,20 +246,34 @@ class Fetch:
             self._request.api_version, self._request.correlation_id, 0, 0, session.session_id, topics, endpoints
         )
 
-    def _count(self, asked: SessionPartition, result: FetchPartitionResult) -> None:
-        context = self._context
-        topic = (
-            context.image.topic(asked.topic) if isinstance(asked.topic, str) else context.image.topic_by_id(asked.topic)
-        )
-        size = 0 if result.records is None or isinstance(result.records, bytes) else result.records.length
-        totals = [context.statistics.all_topics]
-        if topic is not None:
-            totals.append(context.statistics.topic(topic.name))
-        for statistics in totals:
-            statistics.fetches.value += 1
-            statistics.bytes_out.value += size
+    def _count(self, rows: Rows) -> None:
+        """Add to the statistics, once for rows of one topic that follow each other."""
+        topic: Topic = ""
+        count = size = failed = 0
+        for asked, result in rows:
+            if asked.topic != topic:
+                if count:
+                    self._count_topic(topic, count, size, failed)
+                topic = asked.topic
+                count = size = failed = 0
+            count += 1
+            if result.records is not None and not isinstance(result.records, bytes):
+                size += result.records.length
             if result.error_code != 0:
-                statistics.failed_fetches.value += 1
+                failed += 1
+        if count:
+            self._count_topic(topic, count, size, failed)
+
+    def _count_topic(self, topic: Topic, count: int, size: int, failed: int) -> None:
+        context = self._context
+        known = context.image.topic(topic) if isinstance(topic, str) else context.image.topic_by_id(topic)
+        totals = [context.statistics.all_topics]
+        if known is not None:
+            totals.append(context.statistics.topic(known.name))
+        for statistics in totals:
+            statistics.fetches.value += count
+            statistics.bytes_out.value += size
+            statistics.failed_fetches.value += failed
 
     def missing_bytes(self, done: ReadRound) -> int:
         """How many bytes more `done` needed for an answer."""
