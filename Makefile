@@ -3,13 +3,13 @@
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
 #   make test                      unit, property, integration, fault and pipeline tests
 #   make check                     format, lint, types, import contracts; under a minute
-#   make sim [SEED=1]              one seed of the simulation: the broker, virtual time, faults
+#   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS, writes bench/results/; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
-#   make cluster                   reserved: three brokers on this machine (not built yet)
+#   make cluster                   three brokers on this machine, in ./ottla-cluster
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -18,6 +18,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 INPUT  ?=
 ARGS   ?=
 SEED   ?= 1
+WORKLOAD ?= groups
 N      ?= 200
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamp.
@@ -70,10 +71,10 @@ check: $(VENV)/.check
 	$(BIN)/lint-imports --no-cache
 
 sim: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --seed $(SEED) $(ARGS)
+	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) $(ARGS)
 
 sim-many: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --seed $(SEED) --many $(N) $(ARGS)
+	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
@@ -88,8 +89,8 @@ bench bench-subset bench-quick: $(VENV)/.bench $(KAFKA)
 bench-compare: $(VENV)/.bench
 	$(BIN)/python bench compare $(BASE) $(ARGS)
 
-cluster:
-	@echo "make cluster is reserved for the replicated cluster, which is not built yet." >&2; exit 2
+cluster: $(VENV)/.base
+	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
 
 format: $(VENV)/.check
 	$(BIN)/ruff format

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.app.properties import load_properties, parse_properties
+from ottla.app.properties import format_properties, load_properties, parse_properties
 from ottla.common.errors import OperatorError
 
 
@@ -46,6 +46,17 @@ def test_everything_written_in_escapes_comes_back(settings):
     settings = {key: value for key, value in settings.items() if (key + value).isprintable()}
     text = "\n".join(f"{escape(key)}={escape(value)}" for key, value in settings.items())
     assert parse_properties(text, "x") == settings
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        max_size=5,
+    )
+)
+def test_what_is_formatted_is_parsed_to_the_same(settings):
+    assert parse_properties(format_properties(settings), "file") == settings
 
 
 @given(st.text(max_size=200))

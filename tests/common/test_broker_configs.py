@@ -97,7 +97,10 @@ def test_unknown_and_inert_settings_warn_once_each() -> None:
         ),
         ({"process.roles": "broker"}, "process.roles"),
         ({"process.roles": "cook"}, "process.roles"),
-        ({"controller.quorum.voters": "1@a:1,2@b:1"}, "controller.quorum.voters"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1"}, "controller.listener.names"),
+        ({"controller.quorum.bootstrap.servers": "a:1"}, "controller.listener.names"),
+        ({"controller.quorum.bootstrap.servers": "a"}, "controller.quorum.bootstrap.servers"),
+        ({"process.roles": "controller"}, "process.roles"),
         ({"inter.broker.listener.name": "INTERNAL"}, "inter.broker.listener.name"),
         ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
         ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer"),
@@ -199,3 +202,20 @@ def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
     config, warnings = BrokerConfig.parse({name: text})
     assert config.get(name) == 1
     assert warnings == [f"{name} has no effect: {STORED_CONFIGS[name]}"]
+
+
+def test_who_names_other_controllers_is_a_node_of_a_cluster() -> None:
+    both = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
+    servers = "controller.quorum.bootstrap.servers"
+    alone, _ = BrokerConfig.parse(both | {servers: "localhost:9093"})
+    assert not alone.clustered
+    for others in ({servers: "localhost:9093,localhost:9094"}, {"controller.quorum.voters": "1@a:9093,2@b:9093"}):
+        config, warnings = BrokerConfig.parse(both | others)
+        assert config.clustered
+        assert [endpoint.port for endpoint in config.controller_listeners] == [9093]
+        assert warnings == []
+    broker, _ = BrokerConfig.parse(
+        {"process.roles": "broker", "controller.listener.names": "CONTROLLER", servers: "a:9093"}
+    )
+    assert broker.clustered
+    assert not broker.is_controller

@@ -11,12 +11,15 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.endpoint import Endpoint
 from ottla.controller.cluster import register_broker
 from ottla.controller.features import bootstrap_records
+from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.result import ControllerContext
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
+
+CLUSTER_ID = "a-cluster-of-tests-0000"
 
 Apply = Callable[[MetadataImage, Sequence[ApiMessageAndVersion]], MetadataImage]
 MakeContext = Callable[..., ControllerContext]
@@ -58,7 +61,15 @@ def make_context() -> MakeContext:
     def make(**properties: str) -> ControllerContext:
         numbers = count(1)
         config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
-        return ControllerContext(config, bytes([1]) * 16, lambda: next(numbers).to_bytes(16, "big"))
+        return ControllerContext(
+            config=config,
+            directory_id=bytes([1]) * 16,
+            new_topic_id=lambda: next(numbers).to_bytes(16, "big"),
+            cluster_id=CLUSTER_ID,
+            heartbeats=BrokerHeartbeats(config.get_int("broker.session.timeout.ms")),
+            now_ms=0,
+            next_offset=1000,
+        )
 
     return make
 

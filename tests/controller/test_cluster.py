@@ -14,10 +14,12 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.driver import Controller, metadata_log_config
 from ottla.controller.features import handle_update_features
-from ottla.controller.producer_ids import ProducerIdBlock, handle_allocate_producer_ids
+from ottla.controller.producer_ids import handle_allocate_producer_ids
+from ottla.controller.requests import operation_of
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -32,7 +34,7 @@ def update(image: MetadataImage, feature: str, level: int, version: int = 2, **o
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
-    assert image.features == {"metadata.version": 25, "group.version": 1}
+    assert image.features == {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
     result = update(image, "metadata.version", 25)
     assert (result.records, result.response.error_code) == ([], 0)
 
@@ -60,9 +62,14 @@ def test_feature_update_refused(
 
 
 def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:
-    assert handle_allocate_producer_ids(image, 1).response == ProducerIdBlock(0, 1000)
-    with pytest.raises(KafkaError):
-        handle_allocate_producer_ids(image, 2)
+    epoch = image.brokers[1].broker_epoch
+    first = handle_allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)).response
+    assert (first.producer_id_start, first.producer_id_len) == (0, 1000)
+    for broker_id, broker_epoch in ((1, epoch + 1), (2, epoch)):
+        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+        with pytest.raises(KafkaError) as refused:
+            handle_allocate_producer_ids(image, request)
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 class Life:
@@ -126,7 +133,15 @@ class Life:
             publisher=self.publisher,
             on_failure=lambda error: None,
         )
-        self.controller = Controller(quorum=quorum, config=config, directory_id=b"D" * 16, rng=rng)
+        self.controller = Controller(
+            quorum=quorum,
+            config=config,
+            cluster_id="a-cluster-of-tests-0000",
+            directory_id=b"D" * 16,
+            clock=Clock(),
+            rng=rng,
+            scheduler=Now(),
+        )
         outcome: list[BaseException | None] = []
         self.controller.start(ENDPOINTS, outcome.append, lambda image: log_epochs or {})
         assert outcome == [None]
@@ -148,10 +163,11 @@ class Life:
         request = CreateTopicsRequest(topics=wanted)
         return self.run(lambda image, context: handle_create_topics(image, request, context))
 
-    def producer_ids(self) -> ProducerIdBlock:
-        outcome: list[Any] = []
-        self.controller.allocate_producer_ids(lambda block, error: outcome.append(block))
-        return outcome[0]
+    def producer_ids(self) -> int:
+        """The first of a block."""
+        request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=self.controller.broker_epoch)
+        first: int = self.run(operation_of(request)).producer_id_start
+        return first
 
     def stop(self) -> None:
         outcome: list[BaseException | None] = []
@@ -200,12 +216,11 @@ def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
 
 
 def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
-    seen: list[ProducerIdBlock] = []
+    seen: list[int] = []
     for _ in range(3):
         life = Life(tmp_path)
         seen += [life.producer_ids(), life.producer_ids()]
-    assert [block.first for block in seen] == [number * 1000 for number in range(6)]
-    assert {block.end - block.first for block in seen} == {1000}
+    assert seen == [number * 1000 for number in range(6)]
 
 
 def test_requests_see_each_other_and_refusals_are_answered(tmp_path: Path) -> None:
@@ -219,7 +234,7 @@ def test_requests_see_each_other_and_refusals_are_answered(tmp_path: Path) -> No
     life.stop()
     with pytest.raises(KafkaError) as caught:
         life.create("late")
-    assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert caught.value.code == ErrorCode.NOT_CONTROLLER
 
 
 def test_many_partitions_survive(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def describe(image: MetadataImage, context: ControllerContext, kind: int, name: 
     keys = options.pop("keys", None)
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     request = DescribeConfigsRequest(resources=[resource], **options)
-    (result,) = handle_describe_configs(image, request, context).results
+    (result,) = handle_describe_configs(image, request, context.config).results
     return result
 
 

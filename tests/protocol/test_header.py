@@ -130,6 +130,23 @@ def test_registry_follows_apache_kafka():
         "DescribeCluster": (0, 0, 2),
         "ListConfigResources": (0, 0, 1),
         "DescribeTopicPartitions": (0, 0, 0),
+        "Vote": (0, 0, 2),
+        "BeginQuorumEpoch": (0, 0, 1),
+        "EndQuorumEpoch": (0, 0, 1),
+        "DescribeQuorum": (0, 0, 2),
+        "FetchSnapshot": (0, 0, 1),
+        "AddRaftVoter": (0, 0, 1),
+        "RemoveRaftVoter": (0, 0, 0),
+        "UpdateRaftVoter": (0, 0, 0),
+        "AlterPartition": (2, 2, 3),
+        "BrokerRegistration": (0, 0, 4),
+        "BrokerHeartbeat": (0, 0, 2),
+        "UnregisterBroker": (0, 0, 0),
+        "AllocateProducerIds": (0, 0, 0),
+        "Envelope": (0, 0, 0),
+        "ElectLeaders": (0, 0, 2),
+        "AlterPartitionReassignments": (0, 0, 1),
+        "ListPartitionReassignments": (0, 0, 0),
     }
     assert list(API) == sorted(API)
     assert [key.value for key in ApiKey] == list(API)

@@ -1,4 +1,4 @@
-"""Raft's rules without files."""
+"""Raft's rules without files: the state that survives, the leader's arithmetic, and conversations."""
 
 from __future__ import annotations
 
@@ -6,34 +6,78 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.common.errors import InvariantError
-from ottla.quorum.raft import (
+from ottla.common.errors import ErrorCode, InvariantError
+from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
+from ottla.quorum.raft_leader import LeaderState
+from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
+    NO_NODE,
     ElectionState,
-    LeaderState,
+    LeaderAndEpoch,
+    OffsetAndEpoch,
+    Peer,
+    Persist,
+    ReplicaKey,
+    SendBegin,
+    SendEnd,
+    SendVote,
+    Timeouts,
     Voter,
     decode_election_state,
-    elect_single_voter,
     encode_election_state,
 )
+from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
+from ottla.sim.rng import SimRng
 
-ME = Voter(1, b"D" * 16, ())
-
-
-@pytest.mark.parametrize(
-    ("stored", "log_epoch", "expected"),
-    [(None, -1, 1), (None, 4, 5), (ElectionState(7), 4, 8), (ElectionState(2), 4, 5)],
-)
-def test_epoch_is_above_all_that_were(stored: ElectionState | None, log_epoch: int, expected: int) -> None:
-    state = elect_single_voter(stored, log_epoch, 1, b"D" * 16, [ME])
-    assert state == ElectionState(expected, 1, 1, b"D" * 16)
+from .raft_world import Entry, MemoryLog
 
 
-def test_no_election_among_others_and_without_epochs() -> None:
-    with pytest.raises(InvariantError):
-        elect_single_voter(None, 0, 1, b"D" * 16, [ME, Voter(2, b"E" * 16, ())])
-    with pytest.raises(InvariantError):
-        elect_single_voter(ElectionState(MAX_LEADER_EPOCH), 0, 1, b"D" * 16, [ME])
+def voter(node_id: int) -> Voter:
+    return Voter(node_id, bytes([node_id]) * 16, (("CONTROLLER", "host", node_id),))
+
+
+def replica(node_id: int = 1, voters: int = 3, stored: ElectionState | None = None, epochs: str = "") -> Raft:
+    """Node `node_id` of that many voters, with a log of one entry for each digit of `epochs`, started at time 0."""
+    sets = VoterSets()
+    sets.add(BOOTSTRAP_OFFSET, tuple(voter(index + 1) for index in range(voters)))
+    log = MemoryLog()
+    log.entries = [Entry(int(epoch), index) for index, epoch in enumerate(epochs)]
+    raft = Raft(voter(node_id).key, log, SimRng(1), Timeouts(), sets, 0)
+    raft.start(0.0, stored)
+    return raft
+
+
+def effects(raft: Raft) -> list[object]:
+    taken, raft.effects = raft.effects, []
+    return list(taken)
+
+
+def to_prospective(raft: Raft) -> float:
+    """Let the time pass until it asks for pre-votes; the time."""
+    now = raft.deadline
+    assert now is not None
+    raft.tick(now)
+    assert isinstance(raft.role, Prospective)
+    return now
+
+
+def grant(raft: Raft, now: float, node_id: int, *, granted: bool = True) -> None:
+    """Answer the vote that was asked of `node_id`."""
+    asked = [effect for effect in raft.effects if isinstance(effect, SendVote) and effect.to.voter_id == node_id][-1]
+    peer = Peer(LeaderAndEpoch(NO_NODE, asked.epoch))
+    raft.vote_answered(now, voter(node_id).key, asked, ErrorCode.NONE, peer, granted=granted)
+
+
+def elected(raft: Raft) -> float:
+    now = to_prospective(raft)
+    grant(raft, now, 2)
+    assert isinstance(raft.role, Candidate)
+    grant(raft, now, 2)
+    assert raft.leading is not None
+    return now
+
+
+# -- quorum-state ----------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -57,27 +101,284 @@ def test_version_0_is_read() -> None:
     assert decode_election_state(data) == ElectionState(9, 3, -1)
 
 
+# -- the leader ------------------------------------------------------------------------------------------------------
+
+
+def leader_of(size: int, start: int, high_watermark: int) -> LeaderState:
+    voters = [voter(index + 1) for index in range(size)]
+    return LeaderState(voters[0].key, 5, start, voters, high_watermark, 0.0)
+
+
 def test_high_watermark_needs_a_majority_and_a_record_of_the_epoch() -> None:
-    leader = LeaderState(5, 100, [1, 2, 3], 90)
-    assert not leader.update_end_offset(1, 110)
-    assert not leader.update_end_offset(2, 100)
+    leader = leader_of(3, 100, 90)
+    assert not leader.flushed(110)
+    assert not leader.fetched(voter(2).key, 100, 110, 1.0, 1)
     assert leader.high_watermark == 90
-    assert leader.update_end_offset(2, 101)
+    assert leader.fetched(voter(2).key, 101, 110, 1.0, 1)
     assert leader.high_watermark == 101
-    assert leader.update_end_offset(3, 105)
+    assert leader.fetched(voter(3).key, 105, 110, 1.0, 1)
     assert leader.high_watermark == 105
-    with pytest.raises(InvariantError):
-        leader.update_end_offset(4, 1)
+
+
+def test_observers_and_other_directories_do_not_count() -> None:
+    leader = leader_of(3, 0, 0)
+    leader.flushed(10)
+    assert not leader.fetched(voter(4).key, 10, 10, 1.0, 1)
+    assert not leader.fetched(ReplicaKey(2, b"another directory"), 10, 10, 1.0, 1)
+    assert leader.high_watermark == 0
+    assert [key.node_id for key, _ in leader.observers(1.0)] == [2, 4]
+    assert leader.observers(1000.0) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=60))
 def test_high_watermark_never_goes_back_nor_ahead_of_a_majority(steps: list[tuple[int, int]]) -> None:
-    leader = LeaderState(1, 0, range(5))
+    leader = leader_of(5, 0, 0)
     offsets = [0] * 5
     high_watermark = 0
-    for voter, offset in steps:
-        offsets[voter] = max(offsets[voter], offset)
-        leader.update_end_offset(voter, offsets[voter])
+    for index, offset in steps:
+        offsets[index] = max(offsets[index], offset)
+        if index == 0:
+            leader.flushed(offsets[0])
+        else:
+            leader.fetched(voter(index + 1).key, offsets[index], 50, 1.0, 1)
         assert leader.high_watermark >= high_watermark
         high_watermark = leader.high_watermark
         assert sum(offset >= high_watermark for offset in offsets) >= 3
+
+
+def test_a_leader_without_its_majority_resigns() -> None:
+    raft = replica()
+    now = elected(raft)
+    while raft.leading is not None:
+        deadline = raft.deadline
+        assert deadline is not None
+        raft.tick(deadline)
+        raft.fetch(deadline, 0, voter(2).key, raft.epoch, OffsetAndEpoch(0, 0)) if deadline < now + 10 else None
+        now_at = deadline
+    assert now_at >= now + 10 + 1.5 * Timeouts().fetch_s - 1.0
+    assert isinstance(raft.role, Resigned)
+    ends = [effect for effect in effects(raft) if isinstance(effect, SendEnd)]
+    assert [effect.to.voter_id for effect in ends] == [2, 3]
+    assert [key.node_id for key in ends[0].preferred] == [2, 3]
+
+
+# -- elections -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "epochs", "expected"),
+    [(None, "", 1), (None, "24", 5), (ElectionState(7), "4", 8), (ElectionState(2), "4", 5)],
+)
+def test_an_only_voter_leads_at_once_above_every_epoch_that_was(
+    stored: ElectionState | None, epochs: str, expected: int
+) -> None:
+    raft = replica(voters=1, stored=stored, epochs=epochs)
+    assert raft.leading is not None
+    assert effects(raft)[-1] == Persist(ElectionState(expected, 1, 1, voter(1).directory_id))
+
+
+def test_epochs_end() -> None:
+    with pytest.raises(InvariantError):
+        replica(voters=1, stored=ElectionState(MAX_LEADER_EPOCH))
+
+
+def test_from_pre_vote_to_leader() -> None:
+    raft = replica()
+    now = to_prospective(raft)
+    asked = effects(raft)
+    assert asked == [SendVote(voter(2), 0, True), SendVote(voter(3), 0, True)]
+    raft.vote_answered(now, voter(3).key, asked[1], ErrorCode.NONE, Peer(LeaderAndEpoch(-1, 0)), granted=True)
+    assert effects(raft) == [
+        Persist(ElectionState(1, NO_NODE, 1, voter(1).directory_id)),
+        SendVote(voter(2), 1, False),
+        SendVote(voter(3), 1, False),
+    ]
+    raft.vote_answered(now, voter(3).key, asked[1], ErrorCode.NONE, Peer(LeaderAndEpoch(-1, 0)), granted=True)
+    assert isinstance(raft.role, Candidate), "a pre-vote is no vote"
+    vote = SendVote(voter(2), 1, False)
+    raft.vote_answered(now, voter(2).key, vote, ErrorCode.NONE, Peer(LeaderAndEpoch(-1, 1)), granted=True)
+    assert raft.leader == LeaderAndEpoch(1, 1)
+    assert effects(raft) == [
+        Persist(ElectionState(1, 1, 1, voter(1).directory_id)),
+        SendBegin(voter(2), 1),
+        SendBegin(voter(3), 1),
+    ]
+
+
+def test_a_vote_is_given_once_in_an_epoch_and_remembered() -> None:
+    raft = replica(3)
+    place = OffsetAndEpoch(0, 0)
+    assert raft.vote(0.0, voter(3).key, voter(1).key, 1, place, pre_vote=False) == (ErrorCode.NONE, True)
+    assert effects(raft)[-1] == Persist(ElectionState(1, NO_NODE, 1, voter(1).directory_id))
+    assert raft.vote(0.0, voter(3).key, voter(2).key, 1, place, pre_vote=False) == (ErrorCode.NONE, False)
+    assert raft.vote(0.0, voter(3).key, voter(1).key, 1, place, pre_vote=False) == (ErrorCode.NONE, True)
+    again = replica(3, stored=raft.election)
+    assert again.vote(0.0, voter(3).key, voter(2).key, 1, place, pre_vote=False) == (ErrorCode.NONE, False)
+    reborn = ReplicaKey(1, b"a new directory!")
+    assert again.vote(0.0, voter(3).key, reborn, 1, place, pre_vote=False) == (ErrorCode.NONE, False)
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+@pytest.mark.parametrize(
+    ("place", "granted"),
+    [((2, 1), False), ((1, 2), False), ((2, 2), True), ((3, 2), True), ((1, 3), True)],
+)
+def test_no_vote_for_a_log_that_is_behind(place: tuple[int, int], granted: bool, pre_vote: bool) -> None:
+    raft = replica(3, epochs="12")
+    answer = raft.vote(0.0, voter(3).key, voter(1).key, 5, OffsetAndEpoch(*place), pre_vote=pre_vote)
+    assert answer == (ErrorCode.NONE, granted)
+
+
+def test_a_directory_that_is_lost_votes_no_more() -> None:
+    raft = replica(3)
+    old = ReplicaKey(3, b"the lost directory"[:16])
+    place = OffsetAndEpoch(9, 9)
+    assert raft.vote(0.0, old, voter(1).key, 1, place, pre_vote=False) == (ErrorCode.INVALID_VOTER_KEY, False)
+    assert raft.begin_quorum_epoch(0.0, old, LeaderAndEpoch(1, 1), None) is ErrorCode.INVALID_VOTER_KEY
+    assert effects(raft) == []
+
+
+def test_followers_of_a_living_leader_give_no_pre_vote() -> None:
+    raft = replica(3)
+    raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), None)
+    asked = (voter(3).key, voter(2).key, 1, OffsetAndEpoch(9, 9))
+    assert raft.vote(0.0, *asked, pre_vote=True)[1], "it has not heard from the leader yet"
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
+    assert not raft.vote(0.0, *asked, pre_vote=True)[1]
+    raft.end_quorum_epoch(0.0, LeaderAndEpoch(1, 1), (voter(2).key, voter(3).key))
+    assert raft.vote(0.0, *asked, pre_vote=True)[1], "the leader said good-bye"
+    assert not raft.vote(0.0, *asked, pre_vote=False)[1], "epoch 1 has a leader"
+    assert raft.epoch == 1, "pre-votes change nothing"
+
+
+def test_whoever_was_leader_does_not_lead_that_epoch_again() -> None:
+    raft = replica(stored=ElectionState(4, 1, 1, voter(1).directory_id))
+    assert isinstance(raft.role, Resigned)
+    assert raft.leader == LeaderAndEpoch(NO_NODE, 4)
+    assert [effect.epoch for effect in effects(raft) if isinstance(effect, SendEnd)] == [4, 4]
+    assert raft.fetch(0.0, 0, voter(2).key, 4, OffsetAndEpoch(0, 0)).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    deadline = raft.deadline
+    assert deadline is not None
+    raft.tick(deadline)
+    assert isinstance(raft.role, Unattached)
+    assert raft.epoch == 5
+
+
+def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
+    raft = replica()
+    now = to_prospective(raft)
+    grant(raft, now, 2)
+    role = raft.role
+    assert isinstance(role, Candidate)
+    before = role.deadline
+    grant(raft, now, 2, granted=False)
+    grant(raft, now, 3, granted=False)
+    assert role.deadline < before
+    raft.tick(role.deadline)
+    assert isinstance(raft.role, Prospective)
+    assert raft.epoch == 1
+
+
+def test_a_pre_vote_that_is_refused_leads_back_to_the_leader() -> None:
+    raft = replica()
+    raft.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))
+    now = to_prospective(raft)
+    grant(raft, now, 2, granted=False)
+    grant(raft, now, 3, granted=False)
+    assert isinstance(raft.role, Follower)
+    assert raft.fetch_from(now) == ("host", 2)
+    assert raft.epoch == 1
+
+
+def test_the_first_successor_tries_at_once() -> None:
+    raft = replica(2)
+    raft.begin_quorum_epoch(0.0, voter(2).key, LeaderAndEpoch(1, 1), None)
+    raft.end_quorum_epoch(3.0, LeaderAndEpoch(1, 1), (voter(2).key, voter(3).key))
+    assert raft.deadline == 3.0
+
+
+def test_another_leader_in_the_same_epoch_is_a_lie() -> None:
+    raft = replica(3)
+    raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), None)
+    assert raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(2, 1), None) is ErrorCode.INVALID_REQUEST
+    assert raft.end_quorum_epoch(0.0, LeaderAndEpoch(2, 1), ()) is ErrorCode.INVALID_REQUEST
+    assert raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(2, 0), None) is ErrorCode.FENCED_LEADER_EPOCH
+    assert raft.leader == LeaderAndEpoch(1, 1)
+
+
+# -- Fetch -----------------------------------------------------------------------------------------------------------
+
+
+def test_where_logs_part() -> None:
+    raft = replica(epochs="1123")
+    elected(raft)
+    epoch = raft.epoch
+
+    def ask(offset: int, last_epoch: int) -> object:
+        verdict = raft.fetch(1.0, 0, voter(2).key, epoch, OffsetAndEpoch(offset, last_epoch))
+        assert verdict.error is ErrorCode.NONE
+        return verdict.diverging
+
+    assert ask(0, 0) is None
+    assert ask(2, 1) is None
+    assert ask(4, 1) == OffsetAndEpoch(2, 1)
+    assert ask(4, 2) == OffsetAndEpoch(3, 2)
+    assert ask(4, 3) is None
+    assert ask(9, 3) == OffsetAndEpoch(4, 3)
+
+
+def test_who_is_too_far_behind_gets_a_snapshot() -> None:
+    raft = replica(epochs="1123")
+    elected(raft)
+    log = raft._log
+    assert isinstance(log, MemoryLog)
+    log.compact(3, ())
+    snapshot = OffsetAndEpoch(3, 2)
+    for place in [(0, 0), (2, 1), (3, 1)]:
+        verdict = raft.fetch(1.0, 0, voter(2).key, raft.epoch, OffsetAndEpoch(*place))
+        assert verdict.snapshot == snapshot, place
+    assert raft.fetch(1.0, 0, voter(2).key, raft.epoch, OffsetAndEpoch(3, 2)).snapshot is None
+
+
+def test_epochs_are_fenced() -> None:
+    raft = replica()
+    elected(raft)
+    assert raft.fetch(1.0, 0, voter(2).key, 0, OffsetAndEpoch(0, 0)).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert raft.fetch(1.0, 0, voter(2).key, 2, OffsetAndEpoch(0, 0)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# -- voters ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_truncation_brings_the_voters_before_it_back() -> None:
+    raft = replica(3, epochs="11")
+    raft.voters_appended(0.0, 1, (voter(1), voter(2)))
+    assert not raft.is_voter
+    assert raft.may_stand, "its removal is not committed"
+    raft.truncated(1)
+    assert raft.is_voter
+    raft.leader_says(1)
+    with pytest.raises(InvariantError):
+        raft.truncated(0)
+
+
+def test_one_change_at_a_time_and_not_before_the_epoch_is_sure() -> None:
+    raft = replica(epochs="")
+    assert raft.voter_change_error() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    now = elected(raft)
+    log = raft._log
+    assert isinstance(log, MemoryLog)
+    log.entries.append(Entry(raft.epoch, 0))
+    assert raft.voter_change_error() is ErrorCode.REQUEST_TIMED_OUT
+    raft.flushed(now, 1)
+    raft.fetch(now, 0, voter(3).key, raft.epoch, OffsetAndEpoch(1, raft.epoch))
+    assert raft.high_watermark == 1
+    assert raft.voter_change_error() is ErrorCode.NONE
+    log.entries.append(Entry(raft.epoch, 1))
+    raft.voters_appended(now, 1, (voter(2), voter(3)))
+    assert raft.voter_change_error() is ErrorCode.REQUEST_TIMED_OUT
+    raft.flushed(now, 2)
+    for node_id in (2, 3):
+        assert raft.leading is not None
+        raft.fetch(now, 0, voter(node_id).key, raft.epoch, OffsetAndEpoch(2, raft.epoch))
+    assert isinstance(raft.role, Resigned), "its own removal is committed"

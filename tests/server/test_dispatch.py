@@ -14,9 +14,10 @@ from ottla.protocol.header import decode_response
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.registry import ApiKey
 from ottla.server import context as context_module
 from ottla.server import response_cache
+from ottla.server.apis import BROKER_APIS
 from ottla.server.handlers import metadata
 
 from .harness import Connection, Server, fetch_request, produce_request
@@ -27,10 +28,11 @@ def test_api_versions_lists_what_is_served(client: Connection) -> None:
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         assert response.error_code == 0
         listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        assert listed.keys() == API.keys()
+        assert listed.keys() == {api.key for api in BROKER_APIS}
         assert listed[ApiKey.PRODUCE] == (0, 13)
         assert listed[ApiKey.FETCH] == (4, 18)
     assert [(f.name, f.max_version_level) for f in response.finalized_features] == [
+        ("eligible.leader.replicas.version", 1),
         ("group.version", 1),
         ("metadata.version", 25),
     ]

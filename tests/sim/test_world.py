@@ -12,7 +12,7 @@ from ottla.common.channel import Channel
 from ottla.common.errors import ProtocolError
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
-from ottla.sim.network import Network
+from ottla.sim.network import Listening, Network
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
@@ -147,13 +147,16 @@ class Echo:
         self.closed.append(channel.id)
 
 
+ADDRESS = ("broker-1", 9092)
+
+
 class Wire:
     """A network with an echo behind it."""
 
     def __init__(self, loop: SimLoop, process: Process) -> None:
-        self.network = Network(loop, SimRng(3), Trace(loop), "PLAINTEXT")
+        self.network = Network(loop, SimRng(3), Trace(loop), ADDRESS)
         self.echo = Echo(process)
-        self.network.listen(process, self.echo)
+        self.network.listen(ADDRESS, Listening(process, self.echo, "PLAINTEXT"))
         self.link = self.network.connect("client")
         self.got: list[bytes] = []
         self.link.on_frame = self.got.append
@@ -190,10 +193,22 @@ def test_a_cut_connection_delivers_nothing_more(loop: SimLoop, process: Process)
     assert wire.echo.closed == [wire.link.number]
 
 
+def test_a_blocked_direction_holds_frames_back_in_order(loop: SimLoop, process: Process) -> None:
+    wire = Wire(loop, process)
+    wire.network.block("broker-1", "client")
+    wire.send(b"1", b"2")
+    loop.run_until(10)
+    assert wire.got == []
+    wire.network.unblock_all()
+    wire.send(b"3")
+    loop.run_until(20)
+    assert wire.got == [b"1", b"2", b"3"]
+
+
 def test_a_dead_broker_refuses(loop: SimLoop, process: Process) -> None:
     wire = Wire(loop, process)
     process.kill()
-    wire.network.refuse()
+    wire.network.refuse(process)
     loop.run_until(10)
     assert wire.lost == [True]
     assert wire.network.connect("client") is None

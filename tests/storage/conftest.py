@@ -181,6 +181,9 @@ class CrashDisk:
         if error is not None:
             raise error
 
+    def boot_id(self) -> str:
+        return "boot"
+
     def room(self) -> int:
         used = sum(len(inode.data) for inode in self._names.values() if inode is not None)
         return max(self.capacity - used, 0)

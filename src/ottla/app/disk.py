@@ -271,6 +271,14 @@ class RealDisk:
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
+    def boot_id(self) -> str:
+        """See `Disk.boot_id`."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
     def lock(self, path: str) -> FileLock:
         """Take the lock file; raises BlockingIOError when another holder has it, in this process or another."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

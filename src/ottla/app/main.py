@@ -28,6 +28,7 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
+    "cluster": Mounted("ottla.cli.cluster", "cluster", "Describe the cluster, elect leaders, move replicas."),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
@@ -94,6 +95,7 @@ Examples:
   ottla start
   ottla start --data-dir /var/lib/ottla --port 9092
   ottla start --config server.properties --set log.retention.hours=24
+  ottla start --brokers 3 --data-dir ./ottla-cluster
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
 """
 
@@ -112,13 +114,49 @@ Examples:
 @click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
 @click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
+@click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Run a cluster of N brokers on this machine.")
+@click.option("--stop-with-pipe", type=int, hidden=True, help="Stop at the end of file of this descriptor.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    from ottla.app.start import StartOptions, run_broker
+    from ottla.app.start import StartOptions, run
 
-    sys.exit(run_broker(StartOptions(**options)))
+    sys.exit(run(StartOptions(**options)))
+
+
+FORMAT_EPILOG = """\b
+Examples:
+  ottla format --config server.properties --standalone
+  ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
+  ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow \\
+    --initial-controllers 1@a:9093:JEXY6aqzQY-32P5TStzaFg,2@b:9093:4l9ywY1rQHa3yjT1JlPKyw,...
+"""
+
+
+@cli.command("format", epilog=FORMAT_EPILOG)
+@click.option("--config", type=PATH, metavar="FILE", help="A server.properties file.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_settings,
+    help="A broker setting; wins over the file; may be repeated.",
+)
+@click.option("--data-dir", type=PATH, metavar="DIR", help="The directory to format  [default: ./ottla-data]")
+@click.option("--cluster-id", metavar="ID", help="The cluster's id, the same for all its nodes.")
+@click.option("--standalone", is_flag=True, help="A new cluster, of which this node is the only voter at first.")
+@click.option(
+    "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="The first voters of a new cluster."
+)
+@click.option("--no-initial-controllers", is_flag=True, help="The cluster is there already, or this is a broker only.")
+def format_command(**options: Any) -> None:
+    """Make the data directory of a node of a cluster; a single node needs no formatting."""
+    from ottla.app.format import FormatOptions, run_format
+
+    meta = run_format(FormatOptions(**options))
+    click.echo(f"cluster.id={meta.cluster_id}\nnode.id={meta.node_id}\ndirectory.id={meta.directory_id}")
 
 
 def main() -> None:

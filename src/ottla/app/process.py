@@ -2,7 +2,9 @@
 
 Listeners are bound first, so that a port in use is told at once and port 0 becomes a real port that can be advertised;
 clients that connect already wait in the kernel. The broker loads its data; only then is anything accepted, and the
-ready file written. At the end: stop accepting, serve no new request, let the broker answer what is parked and write its
+ready file written. In a cluster the controller's listener accepts as soon as the metadata log is open, since the others
+need this node's vote, and clients wait until the broker has joined. At the end: let other brokers lead (unless the
+whole cluster stops), stop accepting, serve no new request, let the broker answer what is parked and write its
 clean-shutdown marker, then close the connections. A broken invariant ends the process without the marker.
 """
 
@@ -26,6 +28,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
+from ottla.common.peer import PeerNetwork
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
@@ -61,17 +64,23 @@ class BrokerProcess:
         ready_file: str | None,
         metrics_port: int | None,
         descriptor_limit: int,
+        stop_pipe: int | None = None,
     ) -> None:
-        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open."""
+        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open.
+
+        `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`).
+        """
         self._config = config
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
         self._descriptor_limit = descriptor_limit
+        self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
         self._disk = RealDisk()
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
+        self._hands_over = False
 
     async def run(self) -> int:
         """Start, serve until a signal or a broken invariant, stop; returns the exit code. Raises OperatorError."""
@@ -91,26 +100,37 @@ class BrokerProcess:
             loop,
             pool,
             self._registry,
+            peers=self._peers(loop),
+            on_fatal=_end_of_node,
             hostname=hostname,
             max_open_files=max_open_files,
         )
+        limits = connection_limits(self._config, self._descriptor_limit - max_open_files - RESERVED_DESCRIPTORS)
+        controllers: ConnectionSet | None = None
         try:
-            await broker.start([endpoint for _, endpoint in bound])
+            broker.open([endpoint for _, endpoint in bound])
+            if self._config.clustered:
+                controllers = ConnectionSet(
+                    loop, broker.controller_dispatcher, limits, pool, MetricsRegistry(), self.halt
+                )
+                self._accept(self._of_controller(bound), controllers)
+                await self._join(broker)
+            else:
+                await broker.start()
+                self._watch_for_the_end()
         except OSError as error:
             raise disk_refusal(error, self._config.log_dir) from error
-        limits = connection_limits(self._config, self._descriptor_limit - max_open_files - RESERVED_DESCRIPTORS)
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
-        listeners = [self._listener(each, connections) for each in bound]
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
         if metrics is not None:
             await endpoint.start(metrics.listening)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
         gc.freeze()  # what was loaded stays: the collector need not look at it again and again
-        for listener in listeners:
-            listener.start_accepting()
+        own = self._of_controller(bound)
+        listeners = self._accept([each for each in bound if each not in own], connections)
         self._announce(broker, bound, metrics)
         await self._stop.wait()
+        if self._failure is None and self._hands_over:
+            await broker.hand_over()
         for listener in listeners:
             listener.close()
         if self._failure is not None:
@@ -118,10 +138,48 @@ class BrokerProcess:
         connections.quiesce()
         await broker.stop()
         await connections.close(CLOSE_TIMEOUT_S)
+        if controllers is not None:
+            await controllers.close(CLOSE_TIMEOUT_S)
         endpoint.close()
         pool.close()
         logger.info("stopped")
         return 0
+
+    def _peers(self, loop: asyncio.AbstractEventLoop) -> PeerNetwork | None:
+        if not self._config.clustered:
+            return None
+        from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
+
+        return SocketPeerNetwork(loop, f"broker-{self._config.node_id}")
+
+    async def _join(self, broker: Broker) -> None:
+        """Start a broker of a cluster, which may wait for others; a signal ends that at once."""
+        self._watch_for_the_end()
+        start = asyncio.ensure_future(broker.start())
+        stop = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not start.done():
+            # As safe as a crash: nothing was served yet.
+            _exit_at_once(EXIT_BROKEN if self._failure is not None else 0)
+        await start
+
+    def _watch_for_the_end(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        if self._stop_pipe is not None:
+            loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
+
+    def _of_controller(self, bound: list[Bound]) -> list[Bound]:
+        names = self._config.controller_listener_names
+        return [each for each in bound if each.endpoint.listener_name in names]
+
+    def _accept(self, bound: list[Bound], connections: ConnectionSet) -> list[Listener]:
+        listeners = [self._listener(each, connections) for each in bound]
+        for listener in listeners:
+            listener.start_accepting()
+        return listeners
 
     def halt(self, error: BaseException) -> None:
         """A broken invariant: stop without writing anything more, since what is in memory can't be trusted."""
@@ -185,6 +243,13 @@ class BrokerProcess:
             logger.warning("stopping at once")
             _exit_at_once(EXIT_INTERRUPTED)
         logger.info("%s: stopping", signal.Signals(number).name)
+        self._hands_over = True
+        self._stop.set()
+
+    def _on_stop_pipe(self, descriptor: int) -> None:
+        """The supervisor stops all brokers, or is gone."""
+        asyncio.get_running_loop().remove_reader(descriptor)
+        logger.info("the cluster stops")
         self._stop.set()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -198,8 +263,9 @@ class BrokerProcess:
 def bind_listeners(config: BrokerConfig, backlog: int) -> list[Bound]:
     """Bind every listener of the config. Raises OperatorError, with none left bound."""
     bound: list[Bound] = []
+    endpoints = [*config.listeners, *(config.controller_listeners if config.clustered else ())]
     try:
-        for endpoint in config.listeners:
+        for endpoint in endpoints:
             listening = _bind(endpoint.host, endpoint.port, backlog, "--port or listeners")
             bound.append(Bound(listening, endpoint._replace(port=listening.getsockname()[1])))
     except OperatorError:
@@ -250,6 +316,12 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )
+
+
+def _end_of_node(error: BaseException) -> None:
+    """A node of a cluster that can't follow the metadata ends: others take over, and a supervisor starts it anew."""
+    logger.critical("this node ends, since its metadata log can't be used: %s", error)
+    _exit_at_once(EXIT_BROKEN)
 
 
 def _exit_at_once(code: int) -> None:

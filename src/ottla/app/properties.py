@@ -7,6 +7,8 @@ every path with an accent into another path; `\\uXXXX` means the same in both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.common.errors import OperatorError
 
 MAX_FILE_BYTES = 1 << 20
@@ -46,6 +48,26 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
         except ValueError as error:
             raise OperatorError(f"line {number} of the config file {source} is malformed: {error}") from error
     return settings
+
+
+def format_properties(settings: Mapping[str, str]) -> str:
+    """The inverse of `parse_properties`: one line a setting, in the order of `settings`."""
+    return "".join(f"{_escape(name, key=True)}={_escape(value, key=False)}\n" for name, value in settings.items())
+
+
+def _escape(text: str, *, key: bool) -> str:
+    """Escapes what would end a key, begin a comment, or be taken for the white space before a value."""
+    names = {character: name for name, character in _ESCAPES.items()}
+    special = _WHITE + "=:#!\\" if key else "\\"
+    parts = []
+    for position, character in enumerate(text):
+        if character in names:
+            parts.append("\\" + names[character])
+        elif character in special or (character == " " and position == 0):
+            parts.append("\\" + character)
+        else:
+            parts.append(character)
+    return "".join(parts)
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

@@ -11,10 +11,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ottla.app.clock import SystemRng
+from ottla.app.disk import RealDisk
 from ottla.app.logging import configure_logging
 from ottla.app.process import BrokerProcess
 from ottla.app.properties import load_properties
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 
 logger = logging.getLogger(__name__)
@@ -35,11 +38,47 @@ class StartOptions(NamedTuple):
     metrics_port: int | None
     log_level: str
     log_format: str
+    brokers: int | None = None
+    stop_with_pipe: int | None = None
+
+
+def run(options: StartOptions) -> int:
+    """Run until a signal asks for the end; returns the exit code. Raises OperatorError."""
+    configure_logging(options.log_level, options.log_format)
+    return run_broker(options) if options.brokers is None else run_cluster(options, options.brokers)
+
+
+def run_cluster(options: StartOptions, count: int) -> int:
+    """Several brokers, each a process of its own."""
+    from ottla.app.format import format_cluster
+    from ottla.app.local_cluster import check_base_settings, plan_cluster
+    from ottla.app.supervisor import Supervisor, write_properties
+
+    if options.metrics_port not in (None, 0):
+        raise OperatorError("--metrics-port is one port and --brokers are several: set it to 0 for free ports")
+    base = load_properties(options.config) if options.config is not None else {}
+    base.update(options.settings)
+    check_base_settings(base)
+    data_dir = os.path.abspath(options.data_dir or base.pop("log.dirs", None) or DEFAULT_DATA_DIR)
+    try:
+        plan = plan_cluster(RealDisk(), SystemRng(), data_dir, count, options.port)
+        format_cluster(plan)
+        write_properties(plan, base)
+        format_cluster(plan)
+    except OSError as error:
+        raise disk_refusal(error, data_dir) from error
+    arguments = ["--log-level", options.log_level, "--log-format", options.log_format]
+    if options.metrics_port is not None:
+        arguments += ["--metrics-port", "0"]
+    supervisor = Supervisor(plan, arguments, prepare_ready_file(options.ready_file))
+    try:
+        return asyncio.run(supervisor.run())
+    except KeyboardInterrupt:  # before the supervisor has its own handler
+        return EXIT_INTERRUPTED
 
 
 def run_broker(options: StartOptions) -> int:
-    """Run until a signal asks for the end; returns the exit code. Raises OperatorError."""
-    configure_logging(options.log_level, options.log_format)
+    """One broker in this process."""
     settings = read_settings(options)
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
@@ -47,7 +86,9 @@ def run_broker(options: StartOptions) -> int:
     ready_file = prepare_ready_file(options.ready_file)
     descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()
-    process = BrokerProcess(config, loop_name, ready_file, options.metrics_port, descriptor_limit)
+    process = BrokerProcess(
+        config, loop_name, ready_file, options.metrics_port, descriptor_limit, options.stop_with_pipe
+    )
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, groups, reading
+from ottla.client import admin, cluster_admin, groups, reading
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -32,6 +32,7 @@ from ottla.client.failure import TopicNotFound, response_error
 from ottla.client.model import (
     ISOLATION_LEVELS,
     BrokerInfo,
+    ClusterBroker,
     ClusterInfo,
     CommittedOffset,
     ConfigEntry,
@@ -40,7 +41,9 @@ from ottla.client.model import (
     GroupDescription,
     GroupListing,
     OffsetInfo,
+    OngoingReassignment,
     Position,
+    QuorumInfo,
     ResourceType,
     TopicInfo,
 )
@@ -272,6 +275,43 @@ class Cluster:
             return sizes
 
         return self._retry(attempt)
+
+    # Brokers, elections, moves of replicas
+
+    def brokers(self) -> list[ClusterBroker]:
+        """Every registered broker, fenced ones too, by id."""
+        return self._retry(lambda: cluster_admin.describe_brokers(self._any_connection()))
+
+    def quorum(self) -> QuorumInfo:
+        """Leader, voters and observers of the metadata log."""
+        return self._retry(lambda: cluster_admin.describe_quorum(self._any_connection()))
+
+    def elect_leaders(self, positions: Sequence[Position] | None, *, unclean: bool = False) -> list[Position]:
+        """Give partitions (None: all) to their preferred leaders, or with `unclean` to any live replica.
+
+        Returns those whose leader changed. Raises KafkaError that names each partition without success.
+        """
+        timeout_ms = self._timeout_ms()
+        election = cluster_admin.UNCLEAN if unclean else cluster_admin.PREFERRED
+        elected: list[Position] = []
+        self._change(
+            lambda connection: elected.extend(cluster_admin.elect_leaders(connection, positions, election, timeout_ms))
+        )
+        return elected
+
+    def alter_reassignments(self, targets: Mapping[Position, Sequence[int] | None]) -> None:
+        """Begin moves of replicas, or cancel those whose target is None. Raises KafkaError that names each refusal."""
+        timeout_ms = self._timeout_ms()
+        self._change(lambda connection: cluster_admin.alter_reassignments(connection, targets, timeout_ms))
+
+    def reassignments(self) -> dict[Position, OngoingReassignment]:
+        """Every move of replicas that is under way."""
+        timeout_ms = self._timeout_ms()
+        return self._retry(lambda: cluster_admin.list_reassignments(self._any_connection(), timeout_ms))
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that will not come back."""
+        self._change(lambda connection: cluster_admin.unregister_broker(connection, broker_id))
 
     # Groups
 

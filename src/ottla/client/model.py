@@ -62,6 +62,48 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """One registered broker as DescribeCluster lists it; a fenced one serves nothing at present."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplicaInfo:
+    """A voter or observer of the metadata log; times in milliseconds since the epoch, -1 where unknown."""
+
+    node_id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """The quorum of the metadata log as its leader sees it."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplicaInfo, ...]
+    observers: tuple[QuorumReplicaInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A move of replicas that is under way: all replicas of now, those that come and those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionInfo:
     """One partition; `leader` is -1 while none is known."""
 

@@ -32,6 +32,7 @@ from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, top
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
@@ -43,12 +44,14 @@ class BrokerConfig:
     """The effective settings of one broker; immutable."""
 
     __slots__ = (
+        "_advertised",
         "_dynamic_broker",
         "_dynamic_default",
         "_static",
         "_topic_defaults",
         "_values",
         "advertised_listeners",
+        "controller_listeners",
         "listeners",
         "log_dir",
         "node_id",
@@ -72,8 +75,12 @@ class BrokerConfig:
         self.node_id = _node_id(self._static)
         self._values["node.id"] = self._values["broker.id"] = self.node_id
         self.log_dir = self._one_log_dir()
-        self.listeners = _bound_listeners(self)
-        self.advertised_listeners = _advertised_listeners(self)
+        self.listeners, self.controller_listeners = _bound_listeners(self)
+        self._advertised = _advertised_listeners(self)
+        self.advertised_listeners = tuple(
+            item for item in self._advertised if item.listener_name not in self.controller_listener_names
+        )
+        _check_servers(self.get_list("controller.quorum.bootstrap.servers"))
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -105,10 +112,11 @@ class BrokerConfig:
         config = cls(known)
         _check_roles(config)
         _check_group_timeouts(config)
-        warnings.extend(
-            f"listener {name} is not opened: the only controller is in this process"
-            for name in _controller_listener_names(config)
-        )
+        if not config.clustered:
+            warnings.extend(
+                f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
+                for endpoint in config.controller_listeners
+            )
         return config, warnings
 
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
@@ -162,6 +170,21 @@ class BrokerConfig:
         return tuple(name.upper() for name in self.get_list("controller.listener.names"))
 
     @property
+    def is_controller(self) -> bool:
+        """Whether this node may vote and decide."""
+        return "controller" in (self.get_list("process.roles") or ("controller",))
+
+    @property
+    def clustered(self) -> bool:
+        """Whether another controller than this node's own is named; else the node is broker and only controller."""
+        voters = self.get_list("controller.quorum.voters")
+        if any(item.partition("@")[0].strip() != str(self.node_id) for item in voters):
+            return True
+        own = [(name, item.port) for item in self.controller_listeners for name in (item.host, *_LOOPBACK)]
+        servers = [item.rpartition(":") for item in self.get_list("controller.quorum.bootstrap.servers")]
+        return any((host.strip(), int(port)) not in own for host, _, port in servers)
+
+    @property
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
         """What each topic setting is without an override."""
         return self._topic_defaults
@@ -175,7 +198,7 @@ class BrokerConfig:
 
         Port 0 in `advertised.listeners` is replaced by the bound port, an empty or wildcard host by `hostname`.
         """
-        configured = {endpoint.listener_name: endpoint for endpoint in self.advertised_listeners}
+        configured = {endpoint.listener_name: endpoint for endpoint in self._advertised}
         result = []
         for endpoint in bound:
             told = configured.get(endpoint.listener_name, endpoint)
@@ -385,19 +408,21 @@ def _security_protocols(config: BrokerConfig) -> dict[str, str]:
     return protocols
 
 
-def _bound_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
-    endpoints = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
-    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
+def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """(listeners of the broker, listeners of the controller)."""
+    everything = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
+    endpoints = [item for item in everything if item.listener_name not in config.controller_listener_names]
+    controllers = [item for item in everything if item.listener_name in config.controller_listener_names]
     if not endpoints:
         raise OperatorError("listeners has no listener for clients; add one such as PLAINTEXT://127.0.0.1:9092")
-    for endpoint in endpoints:
+    for endpoint in everything:
         if endpoint.security_protocol != "PLAINTEXT":
             raise OperatorError(
                 f"listeners: {endpoint.listener_name} uses {endpoint.security_protocol}, which is not implemented yet; "
                 "only PLAINTEXT listeners can be opened"
             )
-    _check_distinct_addresses(endpoints)
-    return tuple(endpoints)
+    _check_distinct_addresses(everything)
+    return tuple(endpoints), tuple(controllers)
 
 
 def _check_distinct_addresses(endpoints: Sequence[Endpoint]) -> None:
@@ -415,8 +440,7 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     if not items:
         return ()
     endpoints = parse_endpoints("advertised.listeners", items, _security_protocols(config))
-    endpoints = [item for item in endpoints if item.listener_name not in config.controller_listener_names]
-    bound = {endpoint.listener_name for endpoint in config.listeners}
+    bound = {endpoint.listener_name for endpoint in (*config.listeners, *config.controller_listeners)}
     for endpoint in endpoints:
         if endpoint.host in ("0.0.0.0", "::"):
             raise OperatorError(
@@ -430,23 +454,31 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
-def _controller_listener_names(config: BrokerConfig) -> list[str]:
-    items = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
-    return [item.listener_name for item in items if item.listener_name in config.controller_listener_names]
+def _check_servers(items: Iterable[str]) -> None:
+    for item in items:
+        host, _, port = item.strip().rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise OperatorError(
+                f"controller.quorum.bootstrap.servers holds {item!r}, which is not of the form host:port"
+            )
 
 
 def _check_roles(config: BrokerConfig) -> None:
-    """This version is broker and only controller in one process; anything else must not start as if it were."""
+    """A node is always a broker; a controller as well, or brokers and controllers are told where to find each other."""
     roles = set(config.get_list("process.roles"))
-    if roles and roles != {"broker", "controller"}:
+    if roles and "broker" not in roles:
         raise OperatorError(
-            "process.roles must be broker,controller: this version has no separate controllers; remove it or set both"
+            "process.roles must have broker: this version has no separate controllers; add broker, or remove it"
         )
-    voters = [item.partition("@")[0].strip() for item in config.get_list("controller.quorum.voters")]
-    if voters and voters != [str(config.node_id)]:
+    if not config.clustered and roles and roles != {"broker", "controller"}:
         raise OperatorError(
-            "controller.quorum.voters names other voters than this node, and this version is its own only voter; "
-            "remove it, or name this node alone"
+            "process.roles must be broker,controller where no other controller is named; set both, or name the "
+            "controllers in controller.quorum.bootstrap.servers"
+        )
+    if config.clustered and config.is_controller and not config.controller_listeners:
+        raise OperatorError(
+            "controller.listener.names names no listener that listeners has, so no other controller could reach this "
+            "one; add a listener such as CONTROLLER://127.0.0.1:9093 and set controller.listener.names=CONTROLLER"
         )
     inter_broker = config.get_str("inter.broker.listener.name")
     if inter_broker and inter_broker.upper() not in {endpoint.listener_name for endpoint in config.listeners}:

@@ -27,6 +27,8 @@ from ottla.common.config_def import (
     between,
     key_table,
 )
+from ottla.common.config_keys_quorum import QUORUM_CONFIGS
+from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
 
 DEFAULT_SECURITY_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
@@ -65,7 +67,7 @@ _IDENTITY = [
         "process.roles",
         ConfigType.LIST,
         ("broker", "controller"),
-        "What this process is; at present always both.",
+        "What this process is: broker, or broker and controller.",
         OneOf(("broker", "controller")),
         importance=Importance.HIGH,
     ),
@@ -94,7 +96,7 @@ _IDENTITY = [
         "controller.listener.names",
         ConfigType.LIST,
         (),
-        "Listeners of the controller. They are not opened while the only voter is in this process.",
+        "Listeners of the controller; not opened by a node that is alone. The first is the one that others use.",
     ),
     _fixed("inter.broker.listener.name", ConfigType.STRING, None, "Listener that other brokers use."),
     _fixed(
@@ -108,7 +110,14 @@ _IDENTITY = [
         "controller.quorum.voters",
         ConfigType.LIST,
         (),
-        "Voters as id@host:port; at present none, or this node alone.",
+        "Voters as id@host:port, for a cluster whose voters never change; none where the directories name them.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "controller.quorum.bootstrap.servers",
+        ConfigType.LIST,
+        (),
+        "Controllers as host:port where this node asks who leads the metadata quorum. Not set: this node is alone.",
         importance=Importance.HIGH,
     ),
 ]
@@ -625,8 +634,65 @@ _GROUPS = [
     ),
 ]
 
+_MEMBERSHIP = [
+    _fixed(
+        "broker.session.timeout.ms",
+        ConfigType.INT,
+        9000,
+        "How long the controller waits for a heartbeat of a broker before it takes its leaderships away.",
+        at_least(1),
+    ),
+    _fixed(
+        "broker.heartbeat.interval.ms",
+        ConfigType.INT,
+        2000,
+        "Interval of a broker's heartbeats to the controller.",
+        at_least(1),
+    ),
+    _fixed(
+        "initial.broker.registration.timeout.ms",
+        ConfigType.INT,
+        60_000,
+        "How long a broker that starts tries to register with the controller before it gives up.",
+        at_least(1),
+    ),
+    _fixed(
+        "auto.leader.rebalance.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Give leaderships back to preferred replicas now and then.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "leader.imbalance.check.interval.seconds",
+        ConfigType.LONG,
+        300,
+        "Interval of the checks whether leaderships are to be given back.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "leader.imbalance.per.broker.percentage",
+        ConfigType.INT,
+        10,
+        "Share of its preferred leaderships that a broker may lack before they are given back.",
+        between(0, 100),
+        importance=Importance.HIGH,
+    ),
+]
+
 BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
-    [*_IDENTITY, *_TOPICS, *_LOG_FIXED, *_LOG_DYNAMIC, *_NETWORK, *_GROUPS]
+    [
+        *_IDENTITY,
+        *_TOPICS,
+        *_LOG_FIXED,
+        *_LOG_DYNAMIC,
+        *_NETWORK,
+        *_GROUPS,
+        *_MEMBERSHIP,
+        *QUORUM_CONFIGS,
+        *REPLICATION_CONFIGS,
+    ]
 )
 
 SYNONYM_CHAINS: tuple[tuple[str, ...], ...] = (

@@ -28,16 +28,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "the cluster is this one broker",
-        "auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms "
         "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms "
-        "controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers "
-        "controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms "
-        "controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms "
-        "controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.socket.timeout.ms "
-        "early.start.listeners initial.broker.registration.timeout.ms leader.imbalance.check.interval.seconds "
-        "leader.imbalance.per.broker.percentage replica.fetch.backoff.ms replica.fetch.max.bytes "
-        "replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.lag.time.max.ms "
-        "replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms "
+        "controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
+        "controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms "
+        "early.start.listeners replica.socket.receive.buffer.bytes request.timeout.ms "
         "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
         "unstable.api.versions.enable unstable.feature.versions.enable",
     ),
@@ -158,7 +152,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
         ),
         ("there is no tiered storage yet", "log.local.retention.bytes log.local.retention.ms"),
         ("blocks are reserved as a segment grows", "log.preallocate"),
-        ("a partition has one replica", "unclean.leader.election.enable"),
     )
 )
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""

@@ -113,6 +113,10 @@ class Disk(Protocol):
         """(total bytes, bytes free to this user) of the file system that holds `path`."""
         ...
 
+    def boot_id(self) -> str:
+        """What changes when the machine starts anew, and with it what the page cache held; empty when unknown."""
+        ...
+
     def lock(self, path: str) -> FileLock:
         """Take the lock file at `path`; raises BlockingIOError when another process holds it."""
         ...

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
-from ottla.common.broker_configs import validate_dynamic
+from ottla.common.broker_configs import BrokerConfig, validate_dynamic
 from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
-from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
+from ottla.controller.replication import cleared_elr
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import ConfigResource, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.topic_names import validate_topic_name
@@ -67,7 +68,7 @@ def handle_incremental_alter_configs(
         try:
             if counts[(item.resource_type, item.resource_name)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            resource = _alterable_resource(item.resource_type, item.resource_name, context)
+            resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
             _check_operations(item.configs)
             old = image.configs.get(resource, {})
             new = dict(old)
@@ -96,7 +97,7 @@ def handle_alter_configs(
         try:
             if counts[(item.resource_type, item.resource_name)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            resource = _alterable_resource(item.resource_type, item.resource_name, context)
+            resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
             _check_distinct(config.name for config in item.configs)
             _check_no_nulls([config.name for config in item.configs if config.value is None])
             old = image.configs.get(resource, {})
@@ -110,14 +111,16 @@ def handle_alter_configs(
     return ControllerResult([] if request.validate_only else records, response)
 
 
-def _alterable_resource(resource_type: int, name: str, context: ControllerContext) -> ConfigResource:
+def _alterable_resource(
+    image: MetadataImage, resource_type: int, name: str, context: ControllerContext
+) -> ConfigResource:
     if resource_type == ConfigResourceType.TOPIC:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         validate_topic_name(name)
         return ConfigResource(ConfigResourceType.TOPIC, name)
     if resource_type == ConfigResourceType.BROKER:
-        if name:
+        if name and not (name.isdecimal() and int(name) in image.brokers):
             _check_broker_name(name, context.config.node_id, allow_default=False)
         return ConfigResource(ConfigResourceType.BROKER, name)
     if resource_type == ConfigResourceType.GROUP:
@@ -223,27 +226,31 @@ def _change_records(
     else:
         # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
         validate_dynamic({name: text for name, text in new.items() if old.get(name) != text})
-    return [
+    changed = [name for name in dict.fromkeys(named) if old.get(name) != new.get(name)]
+    records = [
         versioned(
             ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=new.get(name))
         )
-        for name in dict.fromkeys(named)
-        if old.get(name) != new.get(name)
+        for name in changed
     ]
+    if MIN_ISR in changed:
+        only_one = resource.type is ConfigResourceType.TOPIC
+        records += cleared_elr(image, [image.topics[resource.name]] if only_one else list(image.topics.values()))
+    return records
 
 
 # -- describing --------------------------------------------------------------------------------------------------------
 
 
 def handle_describe_configs(
-    image: MetadataImage, request: DescribeConfigsRequest, context: ControllerContext
+    image: MetadataImage, request: DescribeConfigsRequest, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """Describe settings with their sources (KIP-226), types and texts (KIP-569)."""
+    """Describe settings of topics and of the broker whose `config` it is, with their sources (KIP-226, KIP-569)."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            entries = _describe(image, resource, context)
+            entries = _describe(image, resource, config)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         else:
@@ -256,22 +263,22 @@ def handle_describe_configs(
     return response
 
 
-def _describe(image: MetadataImage, resource: DescribeConfigsResource, context: ControllerContext) -> list[ConfigEntry]:
+def _describe(image: MetadataImage, resource: DescribeConfigsResource, config: BrokerConfig) -> list[ConfigEntry]:
     name = resource.resource_name
     if resource.resource_type == ConfigResourceType.TOPIC:
         validate_topic_name(name)
         if name not in image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return context.config.describe_topic(image.topic_configs(name))
+        return config.describe_topic(image.topic_configs(name))
     if resource.resource_type == ConfigResourceType.BROKER:
         if not name:
-            return context.config.describe_cluster_default()
-        _check_broker_name(name, context.config.node_id, allow_default=True)
-        return context.config.describe()
+            return config.describe_cluster_default()
+        _check_broker_name(name, config.node_id, allow_default=True)
+        return config.describe()
     if resource.resource_type == ConfigResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return context.config.describe_group(image.group_configs(name))
+        return config.describe_group(image.group_configs(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -1,10 +1,15 @@
-"""The active controller: runs handlers one after the other against the newest image, and commits what they return.
+"""The controller of this node: while it is active, runs handlers one after the other and commits what they return.
 
 Purpose: the one place where decision (pure handlers) meets the metadata log (`ottla.quorum`). Order is by call: a
 handler sees every change that an earlier one returned, committed or not, and no response leaves before all it was
 decided on is committed.
 
-Left out until there are several controllers: forwarding to the active one, losing leadership with work in flight.
+One node of a cluster is active: the leader of the metadata quorum. It keeps what no record says (heartbeats), begins
+anew with that when it becomes active, and forgets it when it resigns; what was under way then fails with
+NOT_CONTROLLER, and its caller finds out by asking again.
+
+By itself the active controller fences brokers that are silent, gives leaderships back to preferred replicas, elects
+leaders where there is none and could be one, and raises the replication of internal topics.
 """
 
 from __future__ import annotations
@@ -13,17 +18,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Rng
+from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.controller.cluster import raise_leader_epochs, register_broker
+from ottla.controller.elections import balance_leaders
 from ottla.controller.features import bootstrap_records
-from ottla.controller.producer_ids import ProducerIdBlock, handle_allocate_producer_ids
+from ottla.controller.heartbeats import BrokerHeartbeats
+from ottla.controller.reassignments import replicate_internal_topics
+from ottla.controller.registration import SLICE, fence_silent
+from ottla.controller.replication import led_by_anyone
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
-from ottla.quorum.driver import QuorumDriver
+from ottla.metadata.records import ApiMessageAndVersion
+from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
+from ottla.quorum.driver import QuorumConfig, QuorumDriver
+from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
+from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -31,6 +44,10 @@ Done = Callable[[Response | None, BaseException | None], None]
 
 _MAX_RECORDS_PER_BATCH = 10_000
 """Of the start's records, which need no atomicity; bounds the size of a batch."""
+_READ_FIRST_S = 0.02
+"""How long after the end of a session heartbeats that wait in sockets are read, before their sender is fenced."""
+_CAUSES_OF_UPKEEP = (BrokerRegistrationChangeRecord, ConfigRecord)
+"""Records after which a partition may find a leader, or an internal topic more replicas."""
 
 
 def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
@@ -45,24 +62,84 @@ def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
     )
 
 
+def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
+    """The broker's settings `controller.quorum.*`."""
+    servers = [item.rpartition(":") for item in config.get_list("controller.quorum.bootstrap.servers")]
+    voters = [item.rpartition("@")[2].rpartition(":") for item in config.get_list("controller.quorum.voters")]
+    names = config.controller_listener_names
+    return QuorumConfig(
+        cluster_id=cluster_id,
+        bootstrap=tuple((host.strip().strip("[]"), int(port)) for host, _, port in servers or voters),
+        listener_name=names[0] if names else "CONTROLLER",
+        timeouts=Timeouts(
+            election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
+            fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,
+            backoff_max_s=config.get_int("controller.quorum.election.backoff.max.ms") / 1000,
+        ),
+        times=QuorumTimes(
+            request_s=config.get_int("controller.quorum.request.timeout.ms") / 1000,
+            retry_backoff_s=config.get_int("controller.quorum.retry.backoff.ms") / 1000,
+        ),
+    )
+
+
 class Controller:
     """Runs on the loop of the broker in whose process it lives."""
 
-    __slots__ = ("_config", "_directory_id", "_dynamic", "_quorum", "_rng", "_static_config", "broker_epoch")
+    __slots__ = (
+        "_active",
+        "_balance_timer",
+        "_clock",
+        "_cluster_id",
+        "_config",
+        "_directory_id",
+        "_dynamic",
+        "_fencing_timer",
+        "_heartbeats",
+        "_quorum",
+        "_rng",
+        "_scheduler",
+        "_static_config",
+        "_upkeep_due",
+        "broker_epoch",
+    )
 
-    def __init__(self, *, quorum: QuorumDriver, config: BrokerConfig, directory_id: Uuid, rng: Rng) -> None:
+    def __init__(
+        self,
+        *,
+        quorum: QuorumDriver,
+        config: BrokerConfig,
+        cluster_id: str,
+        directory_id: Uuid,
+        clock: Clock,
+        rng: Rng,
+        scheduler: Scheduler,
+    ) -> None:
         """`config` as parsed at the start; dynamic settings are laid over it from the image."""
         self._quorum = quorum
         self._static_config = self._config = config
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self._cluster_id = cluster_id
         self._directory_id = directory_id
+        self._clock = clock
         self._rng = rng
+        self._scheduler = scheduler
+        self._heartbeats = BrokerHeartbeats(config.get_int("broker.session.timeout.ms"))
+        self._active = False
+        self._fencing_timer: TimerHandle | None = None
+        self._balance_timer: TimerHandle | None = None
+        self._upkeep_due = False
         self.broker_epoch = -1
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image, which may not be committed yet: for decisions only."""
+        """The newest image, which may not be committed yet: for decisions only, while this controller is active."""
         return self._quorum.latest
+
+    @property
+    def active(self) -> bool:
+        """Whether this node decides."""
+        return self._active
 
     def start(
         self,
@@ -70,12 +147,13 @@ class Controller:
         done: Callable[[BaseException | None], None],
         open_logs: Callable[[MetadataImage], Mapping[tuple[Uuid, int], int]],
     ) -> None:
-        """Open the metadata log and bring this broker into the cluster as a new incarnation; blocks while reading.
+        """Open the metadata log of a single node and bring its broker in as a new incarnation; blocks while reading.
 
         `endpoints` as advertised. `open_logs` opens what the image names and returns the newest leader epoch of each
         log, by topic id and partition; nothing of this incarnation is in the metadata log yet when it fails. Once
         `done(None)` is called the first image is published, the broker is registered and unfenced, and every partition
-        it leads has a new leader epoch. Raises OperatorError, and KafkaError when the disk refuses.
+        it leads has a new leader epoch. Such a broker needs no heartbeats: it lives as long as its controller does.
+        Raises OperatorError, and KafkaError when the disk refuses.
         """
         new = self._quorum.start(endpoints)
         records = bootstrap_records() if new or not self.image.features else []
@@ -94,7 +172,31 @@ class Controller:
         )
         records += raise_leader_epochs(self.image, node_id, log_epochs)
         starts = range(0, len(records), _MAX_RECORDS_PER_BATCH)
+        self._active = True
         self._quorum.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
+
+    # -- leadership of the quorum ------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
+        """See `LeadershipListener`; a leader that leads on in the same epoch does not come here."""
+        self._active = active
+        self._cancel_timers()
+        if not active:
+            return
+        self._heartbeats.reset(self.image, self._now_ms())
+        if not self.image.features:
+            self.submit(lambda _image, _context: ControllerResult(bootstrap_records(), None), _forgotten)
+        self._arm_fencing()
+        self._arm_balance()
+        self._schedule_upkeep()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._fencing_timer, self._balance_timer):
+            if timer is not None:
+                timer.cancel()
+        self._fencing_timer = self._balance_timer = None
+
+    # -- operations --------------------------------------------------------------------------------------------------
 
     def context(self) -> ControllerContext:
         """What handlers get beside the image."""
@@ -103,14 +205,26 @@ class Controller:
         if dynamic != self._dynamic:
             self._dynamic = dynamic
             self._config = self._static_config.with_dynamic(*dynamic)
-        return ControllerContext(config=self._config, directory_id=self._directory_id, new_topic_id=self._new_uuid)
+        return ControllerContext(
+            config=self._config,
+            directory_id=self._directory_id,
+            new_topic_id=self._new_uuid,
+            cluster_id=self._cluster_id,
+            heartbeats=self._heartbeats,
+            now_ms=self._now_ms(),
+            next_offset=self._quorum.next_offset,
+        )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
         """Run `operation` now, and `done(response, None)` once what it decided is committed and published.
 
-        `done(None, error)` with a KafkaError when the handler refused or the disk did. `done` may be called before this
-        returns.
+        `done(None, error)` with a KafkaError when the handler refused or the disk did, and NOT_CONTROLLER when this
+        controller is not active, or not any more: then nobody knows yet what becomes of the records. `done` may be
+        called before this returns.
         """
+        if not self._active:
+            done(None, KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
+            return
         try:
             result = operation(self._quorum.latest, self.context())
         except KafkaError as error:
@@ -118,29 +232,91 @@ class Controller:
             return
 
         def committed(error: BaseException | None) -> None:
-            if error is None:
-                done(result.response, None)
-            else:
+            if error is not None:
                 done(None, error)
+            elif result.again:
+                self._scheduler.call_soon(self.submit, operation, done)
+            else:
+                done(result.response, None)
 
         self._quorum.submit(result.records, committed)
-
-    def allocate_producer_ids(self, done: Done[ProducerIdBlock]) -> None:
-        """A block of producer ids for the broker in this process, never given out before."""
-        node_id = self._static_config.node_id
-        self.submit(lambda image, _: handle_allocate_producer_ids(image, node_id), done)
+        self._note_causes(result.records)
 
     def stop(self, done: Callable[[BaseException | None], None]) -> None:
-        """Close the metadata log once everything submitted is committed; later submissions fail."""
+        """Leave the quorum and close the metadata log; later submissions fail."""
+        self._active = False
+        self._cancel_timers()
 
-        def drained(error: BaseException | None) -> None:
+        def left(error: BaseException | None) -> None:
             try:
                 self._quorum.close()
             except KafkaError as failure:
                 error = error or failure
             done(error)
 
-        self._quorum.submit([], drained)
+        self._quorum.stop(left)
+
+    # -- by itself ---------------------------------------------------------------------------------------------------
+
+    def _arm_fencing(self) -> None:
+        expiry_ms = self._heartbeats.next_expiry_ms(self.image)
+        delay_ms = self._heartbeats.session_timeout_ms
+        if expiry_ms is not None:
+            delay_ms = min(delay_ms, max(expiry_ms - self._now_ms() + 1, 1))
+        self._fencing_timer = self._scheduler.call_later(delay_ms / 1000, self._session_ended)
+
+    def _session_ended(self) -> None:
+        """Where this process itself stood still, heartbeats wait in its sockets: they come first."""
+        self._fencing_timer = self._scheduler.call_later(_READ_FIRST_S, self._fence_silent)
+
+    def _fence_silent(self) -> None:
+        for broker in self._heartbeats.stale(self.image, self._now_ms()):
+            self._submit_fencing(broker.broker_id)
+        self._arm_fencing()
+
+    def _submit_fencing(self, broker_id: int) -> None:
+        self.submit(lambda image, context: fence_silent(image, broker_id, context), _forgotten)
+
+    def _arm_balance(self) -> None:
+        if self._static_config.get_bool("auto.leader.rebalance.enable"):
+            interval_s = self._static_config.get_int("leader.imbalance.check.interval.seconds")
+            self._balance_timer = self._scheduler.call_later(interval_s, self._balance)
+
+    def _balance(self) -> None:
+        def balance(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            records, complete = balance_leaders(image, context, SLICE)
+            return ControllerResult(records, None, again=not complete)
+
+        self.submit(balance, _forgotten)
+        self._arm_balance()
+
+    def _note_causes(self, records: Sequence[ApiMessageAndVersion]) -> None:
+        if any(isinstance(record.message, _CAUSES_OF_UPKEEP) for record in records):
+            self._schedule_upkeep()
+
+    def _schedule_upkeep(self) -> None:
+        if not self._upkeep_due:
+            self._upkeep_due = True
+            self._scheduler.call_soon(self._upkeep)
+
+    def _upkeep(self) -> None:
+        """Elections that became possible, and replicas of internal topics; once for all changes of a turn."""
+        self._upkeep_due = False
+        if not self._active:
+            return
+
+        def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            records, complete = led_by_anyone(image, context, SLICE)
+            return ControllerResult(records, None, again=not complete)
+
+        def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            return ControllerResult(replicate_internal_topics(image, context), None)
+
+        self.submit(elect, _forgotten)
+        self.submit(replicate, _forgotten)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
 
     def _new_uuid(self) -> Uuid:
         """A random id that is not reserved and does not look like an option on a command line."""
@@ -150,3 +326,7 @@ class Controller:
             if uuid not in RESERVED_UUIDS and uuid[0] >> 2 != 62:
                 return uuid
         raise InvariantError("the source of randomness repeats itself")
+
+
+def _forgotten(_response: object, _error: BaseException | None) -> None:
+    """Nobody waits: what failed is due again, be it at the next controller."""

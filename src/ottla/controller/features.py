@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult
-from ottla.metadata.image import GROUP_VERSION, METADATA_VERSION, MetadataImage
+from ottla.metadata.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    MetadataImage,
+)
 from ottla.metadata.records import (
+    ELIGIBLE_LEADER_REPLICAS_LEVEL,
     GROUP_VERSION_LEVEL,
     METADATA_VERSION_LEVEL,
     SUPPORTED_FEATURES,
@@ -32,6 +38,9 @@ def bootstrap_records() -> list[ApiMessageAndVersion]:
     return [
         versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)),
         versioned(FeatureLevelRecord(name=GROUP_VERSION, feature_level=GROUP_VERSION_LEVEL)),
+        versioned(
+            FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=ELIGIBLE_LEADER_REPLICAS_LEVEL)
+        ),
     ]
 
 

@@ -1,7 +1,8 @@
 """Which brokers get the replicas of new partitions.
 
 Spreads leaders and replicas evenly, starting behind the partitions that are there, with no randomness: the same image
-and request give the same placement. Racks are not considered yet (feature R4 of a later issue).
+and request give the same placement. Where brokers name racks, the replicas of a partition go to as many racks as there
+are, and brokers of different racks follow each other as leaders (KIP-36).
 """
 
 from __future__ import annotations
@@ -9,41 +10,77 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import BrokerImage, MetadataImage
 
 
-def place_replicas(
-    image: MetadataImage, first_partition: int, count: int, replication_factor: int
-) -> list[tuple[int, ...]]:
-    """The replicas of `count` partitions, preferred leader first.
+def place_replicas(image: MetadataImage, first: int, count: int, replication_factor: int) -> list[tuple[int, ...]]:
+    """The replicas of `count` partitions, preferred leader first; `first` shifts where the round begins.
 
-    Raises KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers.
+    Leaders are live brokers; followers as well, as long as there are enough, since nobody knows when a fenced broker
+    comes back. Raises KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers.
     """
-    brokers = [broker.broker_id for broker in image.active_brokers()]
-    if not brokers:
+    live = image.active_brokers()
+    if not live:
         problem = "All brokers are currently fenced."
-    elif replication_factor > len(brokers):
+    elif replication_factor > len(image.brokers):
         problem = (
             f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(brokers)} broker(s) are registered."
+            f"{len(image.brokers)} broker(s) are registered."
         )
     else:
-        return [_rotated(brokers, first_partition + index, replication_factor) for index in range(count)]
+        others = [
+            image.brokers[broker_id] for broker_id in sorted(image.brokers) if not image.brokers[broker_id].active
+        ]
+        ring = _alternating_racks(live)
+        spare = _alternating_racks(others)
+        racks = {broker.broker_id: broker.rack for broker in image.brokers.values()}
+        return [_placed(ring, spare, racks, first + index, replication_factor) for index in range(count)]
     raise KafkaError(
         ErrorCode.INVALID_REPLICATION_FACTOR,
         f"Unable to replicate the partition {replication_factor} time(s): {problem}",
     )
 
 
-def _rotated(brokers: Sequence[int], partition: int, count: int) -> tuple[int, ...]:
-    """Followers shift by one more each time the leaders went round, so that a broker's load spreads over the others."""
-    size = len(brokers)
+def _alternating_racks(brokers: Sequence[BrokerImage]) -> list[int]:
+    """Ids such that neighbours are of different racks as long as there are several."""
+    racks: dict[str | None, list[int]] = {}
+    for broker in brokers:
+        racks.setdefault(broker.rack, []).append(broker.broker_id)
+    ordered = [racks[name] for name in sorted(racks, key=lambda name: name or "")]
+    longest = max((len(ids) for ids in ordered), default=0)
+    return [ids[place] for place in range(longest) for ids in ordered if place < len(ids)]
+
+
+def _placed(
+    ring: Sequence[int], spare: Sequence[int], racks: dict[int, str | None], partition: int, count: int
+) -> tuple[int, ...]:
+    """Leader by turns; followers of unused racks first, then the other live brokers, then those that are not live."""
+    candidates = [*_round(ring, partition), *spare]
+    chosen = [candidates.pop(0)]
+    used = {racks[chosen[0]]}
+    for wanted_new_rack in (True, False):
+        for broker_id in list(candidates):
+            if len(chosen) == count:
+                break
+            if wanted_new_rack and (racks[broker_id] in used or broker_id in spare):
+                continue
+            chosen.append(broker_id)
+            candidates.remove(broker_id)
+            used.add(racks[broker_id])
+    return tuple(chosen)
+
+
+def _round(ring: Sequence[int], partition: int) -> list[int]:
+    """All of the ring, the leader first.
+
+    Followers shift by one more each time the leaders went round, so that a broker's load spreads over the others.
+    """
+    size = len(ring)
     leader = partition % size
     if size == 1:
-        return (brokers[0],)
+        return [ring[0]]
     shift = (partition // size) % (size - 1)
-    followers = [brokers[(leader + 1 + (shift + step) % (size - 1)) % size] for step in range(count - 1)]
-    return (brokers[leader], *followers)
+    return [ring[leader], *(ring[(leader + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1))]
 
 
 def validate_manual_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:

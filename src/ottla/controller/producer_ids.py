@@ -6,33 +6,28 @@ record is committed, and forgets the rest of its block when it ends.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.replication import check_broker_epoch
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import versioned
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.protocol.messages.metadata_records import ProducerIdsRecord
 
 BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 
-class ProducerIdBlock(NamedTuple):
-    """Ids from `first` (inclusive) to `end` (exclusive)."""
-
-    first: int
-    end: int
-
-
-def handle_allocate_producer_ids(image: MetadataImage, broker_id: int) -> ControllerResult[ProducerIdBlock]:
-    """The next block, for a registered broker; raises KafkaError BROKER_ID_NOT_REGISTERED or UNKNOWN_SERVER_ERROR."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
+def handle_allocate_producer_ids(
+    image: MetadataImage, request: AllocateProducerIdsRequest
+) -> ControllerResult[AllocateProducerIdsResponse]:
+    """The next block, for this incarnation of a broker; raises KafkaError STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
     first = image.next_producer_id
     if first > MAX_PRODUCER_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer IDs.")
-    block = ProducerIdBlock(first, first + BLOCK_SIZE)
-    record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch, next_producer_id=block.end)
-    return ControllerResult([versioned(record)], block)
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + BLOCK_SIZE
+    )
+    response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
+    return ControllerResult([versioned(record)], response)

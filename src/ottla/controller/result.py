@@ -13,9 +13,14 @@ from typing import Generic, NamedTuple, TypeVar
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
+from ottla.controller.heartbeats import BrokerHeartbeats
+from ottla.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion
 
 Response = TypeVar("Response")
+
+MIN_ISR = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 MAX_RECORDS_PER_USER_OP = 10_000
 """Records that one request may cause, as in Apache Kafka: bounds batch, memory and time on the loop."""
@@ -29,6 +34,24 @@ class ControllerContext(NamedTuple):
     directory_id: Uuid
     """Of the one data directory (`meta.properties`)."""
     new_topic_id: Callable[[], Uuid]
+    cluster_id: str
+    heartbeats: BrokerHeartbeats
+    now_ms: int
+    """Of the monotonic clock."""
+    next_offset: int
+    """Where the first record of the result will stand."""
+
+    def min_isr(self, image: MetadataImage, topic: str, partition: PartitionImage) -> int:
+        """How many replicas have to be in sync for acks=all; never more than there are."""
+        text = image.topic_configs(topic).get(MIN_ISR)
+        value = self.config.topic_defaults[MIN_ISR] if text is None else text
+        return min(int(str(value)), len(partition.replicas))
+
+    def unclean_election(self, image: MetadataImage, topic: str) -> bool:
+        """Whether the topic prefers to be served over losing nothing."""
+        text = image.topic_configs(topic).get(UNCLEAN_ELECTION)
+        value = self.config.topic_defaults[UNCLEAN_ELECTION] if text is None else text
+        return str(value).strip().lower() == "true"
 
 
 class ControllerResult(NamedTuple, Generic[Response]):
@@ -36,9 +59,16 @@ class ControllerResult(NamedTuple, Generic[Response]):
 
     records: list[ApiMessageAndVersion]
     response: Response
+    again: bool = False
+    """The records are only a slice: once they are committed the operation runs again, this response is nobody's."""
 
 
 def check_record_count(count: int, problem: str = "Unable to perform excessively large batch operation.") -> None:
     """Raises KafkaError POLICY_VIOLATION when a request would cause more than MAX_RECORDS_PER_USER_OP records."""
     if count > MAX_RECORDS_PER_USER_OP:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, problem)
+
+
+def elr_enabled(image: MetadataImage) -> bool:
+    """Whether eligible leader replicas are kept (KIP-966)."""
+    return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0

@@ -14,6 +14,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.topic_configs import validate_topic_configs
 from ottla.controller.placement import place_replicas, validate_manual_assignment
+from ottla.controller.replication import directory_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
@@ -36,10 +37,6 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
-UNASSIGNED_DIRECTORY = ZERO_UUID
-"""The directory of a replica whose broker has not chosen one (KIP-858)."""
-
-
 # -- CreateTopics ------------------------------------------------------------------------------------------------------
 
 
@@ -54,6 +51,7 @@ def handle_create_topics(
     response = CreateTopicsResponse()
     records: list[ApiMessageAndVersion] = []
     counts = Counter(topic.name for topic in request.topics)
+    placed = image.partition_count()
     forms = {collision_form(name): name for name in image.topics}
     for topic in request.topics:
         if counts[topic.name] != 1:
@@ -65,7 +63,7 @@ def handle_create_topics(
         try:
             _check_new_name(image, topic.name, forms)
             check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a refusal does not pay for
-            topic_records, result = _create_topic(image, topic, context)
+            topic_records, result = _create_topic(image, topic, placed, context)
             check_record_count(len(records) + len(topic_records))
         except KafkaError as error:
             response.topics.append(_create_failed(topic.name, error))
@@ -73,6 +71,7 @@ def handle_create_topics(
         # A later topic of the same request may collide with this one.
         forms[collision_form(topic.name)] = topic.name
         records += topic_records
+        placed += result.num_partitions
         response.topics.append(result)
     return ControllerResult([] if request.validate_only else records, response)
 
@@ -95,14 +94,14 @@ def _check_new_name(image: MetadataImage, name: str, forms: Mapping[str, str]) -
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, context: ControllerContext
+    image: MetadataImage, topic: CreatableTopic, placed: int, context: ControllerContext
 ) -> tuple[list[ApiMessageAndVersion], CreatableTopicResult]:
     overrides = _creation_configs(topic.configs)
     validate_topic_configs(overrides, context.config.topic_defaults)
     if topic.assignments:
         placements = _manual_placements(image, topic)
     else:
-        placements = _automatic_placements(image, topic, context)
+        placements = _automatic_placements(image, topic, placed, context)
     topic_id = context.new_topic_id()
     records = [
         versioned(
@@ -145,7 +144,7 @@ def _creation_configs(configs: Iterable[CreatableTopicConfig]) -> dict[str, str]
 
 
 def _automatic_placements(
-    image: MetadataImage, topic: CreatableTopic, context: ControllerContext
+    image: MetadataImage, topic: CreatableTopic, placed: int, context: ControllerContext
 ) -> list[tuple[int, ...]]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
@@ -161,7 +160,7 @@ def _automatic_placements(
     if replication_factor == -1:
         replication_factor = context.config.get_int("default.replication.factor")
     check_record_count(count, "Excessively large number of partitions per request.")
-    return place_replicas(image, 0, count, replication_factor)
+    return place_replicas(image, placed, count, replication_factor)
 
 
 def _manual_placements(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
@@ -206,18 +205,12 @@ def _partition_records(
                 "All brokers specified in the manual partition assignment for "
                 f"partition {index} are fenced or in controlled shutdown.",
             )
-        directories = tuple(_directory(image, broker_id) for broker_id in replicas)
+        directories = tuple(directory_of(image, broker_id) for broker_id in replicas)
         partition = PartitionImage(
             replicas=replicas, isr=isr, leader=isr[0], leader_epoch=0, partition_epoch=0, directories=directories
         )
         records.append(versioned(partition_record(topic_id, index, partition)))
     return records
-
-
-def _directory(image: MetadataImage, broker_id: int) -> Uuid:
-    """A broker with one data directory has no choice; one with several says later which one it took."""
-    log_dirs = image.brokers[broker_id].log_dirs
-    return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
 
 # -- DeleteTopics ------------------------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ class MetadataDelta:
             broker_epoch=record.broker_epoch,
             incarnation_id=bytes(record.incarnation_id),
             endpoints=tuple(
-                Endpoint(item.name, _security_protocol(item.security_protocol), item.host, item.port)
+                Endpoint(item.name, security_protocol_name(item.security_protocol), item.host, item.port)
                 for item in record.end_points
             ),
             features={
@@ -330,7 +330,8 @@ def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
     return old if value is None else tuple(value)
 
 
-def _security_protocol(number: int) -> str:
+def security_protocol_name(number: int) -> str:
+    """The protocol of that number; raises InvariantError for one that is not known."""
     name = _SECURITY_PROTOCOL_NAMES.get(number)
     if name is None:
         raise InvariantError(f"metadata record with unknown security protocol {number}")

@@ -23,6 +23,8 @@ RECOVERED, RECOVERING = 0, 1
 METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 """Level 1: the consumer protocol (KIP-848)."""
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+"""Level 1: replicas that may lead without being in the ISR are remembered (KIP-966)."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

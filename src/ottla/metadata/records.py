@@ -12,10 +12,16 @@ from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.metadata.image import GROUP_VERSION, METADATA_VERSION, VersionRange
+from ottla.metadata.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    VersionRange,
+)
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
+    BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
@@ -26,15 +32,22 @@ FRAME_VERSION = 1
 METADATA_VERSION_LEVEL = 25
 """4.0-IV3."""
 GROUP_VERSION_LEVEL = 1
+ELIGIBLE_LEADER_REPLICAS_LEVEL = 1
 
 SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: VersionRange(0, GROUP_VERSION_LEVEL),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, ELIGIBLE_LEADER_REPLICAS_LEVEL),
 }
 """Features whose behaviour is complete, with the levels that can be finalized."""
 
 _KEYS: Mapping[type, int] = {cls: key for key, cls in METADATA_RECORDS.items()}
-_WRITE_VERSIONS: Mapping[type, int] = {RegisterBrokerRecord: 3, PartitionRecord: 2, PartitionChangeRecord: 2}
+_WRITE_VERSIONS: Mapping[type, int] = {
+    RegisterBrokerRecord: 3,
+    PartitionRecord: 2,
+    PartitionChangeRecord: 2,
+    BrokerRegistrationChangeRecord: 2,
+}
 
 
 class ApiMessageAndVersion(NamedTuple):

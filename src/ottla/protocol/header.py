@@ -72,29 +72,37 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: ob
     return bytes(out)
 
 
+def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:
+    """A whole request frame around an encoded message, size prefix included."""
+    encoded = b"" if client_id is None else client_id.encode()
+    header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
+    tags = b"\0" if API[api_key].request_header_version(version) == 2 else b""
+    size = _SIZE.pack(len(header) + len(encoded) + len(tags) + len(body))
+    return b"".join((size, header, encoded, tags, body))
+
+
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: object) -> bytes:
     """A whole request frame, size prefix included. Raises KafkaError as `write_message` does."""
-    encoded = b"" if client_id is None else client_id.encode()
-    out = bytearray(SIZE_BYTES)
-    out += _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
-    out += encoded
-    if API[api_key].request_header_version(version) == 2:
-        out.append(0)
-    write_message(message, version, out)
-    _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
-    return bytes(out)
+    body = bytearray()
+    write_message(message, version, body)
+    return request_frame(api_key, version, correlation_id, client_id, body)
+
+
+def response_body(api_key: int, version: int, buffer: Buffer, start: int, end: int) -> tuple[int, int]:
+    """(correlation id, position of the message) of the response in `buffer[start:end]`; raises ProtocolError."""
+    position = start + _CORRELATION.size
+    if end < position:
+        raise ProtocolError("a response ends within its header")
+    correlation_id: int = _CORRELATION.unpack_from(buffer, start)[0]
+    if API[api_key].response_header_version(version):
+        position = skip_tags(buffer, position, end)
+    return correlation_id, position
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer) -> tuple[int, Any]:
     """(correlation id, message) of a response frame without its size prefix; raises ProtocolError."""
     end = len(buffer)
-    position = _CORRELATION.size
-    if end < position:
-        raise ProtocolError("a response ends within its header")
-    correlation_id: int = _CORRELATION.unpack_from(buffer, 0)[0]
-    spec = API[api_key]
-    if spec.response_header_version(version):
-        position = skip_tags(buffer, position, end)
+    correlation_id, position = response_body(api_key, version, buffer, 0, end)
     message: Any
-    message, _ = read_message(spec.response, version, buffer, position, end, MAX_RESPONSE_ELEMENTS)
+    message, _ = read_message(API[api_key].response, version, buffer, position, end, MAX_RESPONSE_ELEMENTS)
     return correlation_id, message

@@ -20,7 +20,7 @@ from ottla.protocol.messages.control_records import (
     VotersRecordEndpoint,
     VotersRecordVoter,
 )
-from ottla.quorum.raft import Voter
+from ottla.quorum.raft_types import Voter
 from ottla.record.batch import Record
 from ottla.record.builder import RecordData
 from ottla.record.control import ControlRecordType, control_record_key

@@ -1,89 +1,141 @@
-"""Drives the metadata log: replays it at the start, takes records, publishes images once they are committed.
+"""One replica of the metadata log in this process: files, timers and requests around the rules of Raft.
 
-Owner of two images: `latest` has every record that was appended, the publisher's every record that is committed (on
-disk at a majority of the voters). The controller decides by `latest`, so that two requests in a row don't contradict;
-everybody else sees committed images only. Both are made by the same replay.
+Purpose: carry out what `raft` decides, take records from the active controller, publish images on every node. A quorum
+of one voter is the single node: the same code, whose election ends within `start`.
 
 Invariants:
-- Callers hear of submissions in the order in which they were made, after the image with them was published.
+- What the rules want to be durable is durable before anything that follows from it leaves this process: `quorum-state`
+  before an answer or a request, the leader's own log before it counts itself, a follower's before its next Fetch.
 - Nothing is appended in an epoch before `quorum-state` names it durably.
-- A failed sync ends the driver: what is on disk is unknown, so every later submission fails and `on_failure` is told.
-  So does a listener that raises, since then the broker's parts disagree about the cluster.
+- A failed sync ends the driver: what is on disk is unknown, so every later submission fails, `on_failure` is told, and
+  this replica neither leads nor votes any more. So does a listener that raises, since then the broker's parts disagree
+  about the cluster.
 - Batches are synced together while one sync runs (`storage.flush`): the queue of waiting submissions is as long as the
   requests that wait for them, each of which holds back its connection.
+
+`quorum-state` is written on the loop: elections are rare, and until it is written there is no state to go on from.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
-from ottla.common.disk import Disk
+from ottla.common.disk import Buffer, Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import Uuid
-from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
+from ottla.common.peer import PeerNetwork
+from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, decode_record, encode_record
-from ottla.metadata.snapshot import image_records
-from ottla.quorum.control import leader_change, read_voters, voter_records
+from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, encode_record
+from ottla.quorum.control import leader_change, voter_records
+from ottla.quorum.fetcher import Fetcher, QuorumTimes
 from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig, open_metadata_log
-from ottla.quorum.raft import LeaderState, Voter, elect_single_voter
-from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
-from ottla.record.batch import BatchView
+from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_leader import LeaderState
+from ottla.quorum.raft_types import (
+    NO_NODE,
+    Address,
+    LeaderAndEpoch,
+    Persist,
+    ReplicaKey,
+    Timeouts,
+    Voter,
+)
+from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
+from ottla.quorum.replay import Replay, SubmitDone, batch_content
+from ottla.quorum.sender import EffectSender, address_of
+from ottla.quorum.service import QuorumService
+from ottla.quorum.snapshot_file import Snapshot, SnapshotBuilder, SnapshotId
+from ottla.quorum.snapshots import SnapshotTaker
+from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData
-from ottla.record.control import ControlRecordType, control_record_type
+
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
-_SNAPSHOT_STEP = 200
-"""Records of a snapshot that are encoded before the loop gets its turn: well under a millisecond each few dozen."""
 
 _SNAPSHOT_AT_START_BYTES = 1024 * 1024
 """Each start adds a record for each partition: with many of them, a few starts would make the next ones slow."""
+_STOP_S = 1.0
+"""How long a leader that stops waits for the others to hear of it."""
+_SHORTEST_TIMER_S = 0.001
 
-SubmitDone = Callable[[BaseException | None], None]
+
+class QuorumConfig(NamedTuple):
+    """Which cluster this is, and the settings `controller.quorum.*`."""
+
+    cluster_id: str = ""
+    bootstrap: tuple[Address, ...] = ()
+    """Where somebody may know the leader."""
+    listener_name: str = "CONTROLLER"
+    security_protocol: str = "PLAINTEXT"
+    timeouts: Timeouts = Timeouts()
+    times: QuorumTimes = QuorumTimes()
 
 
-class _Pending(NamedTuple):
-    """A submission that waits for the high watermark to reach `end_offset`; no image where it had no records."""
+class LeadershipListener(Protocol):
+    """Who follows the leadership of the quorum."""
 
-    end_offset: int
-    published: tuple[MetadataImage, MetadataChanges] | None
-    done: SubmitDone
+    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
+        """There is another leader, or none is known (`NO_NODE`).
+
+        With `active` it is this node, `latest` holds all that is committed, and `submit` takes records.
+        """
+        ...
+
+
+class _Parts(NamedTuple):
+    """What there is from `start` on."""
+
+    log: MetadataLog
+    raft: Raft
+    snapshots: SnapshotTaker
+    sender: EffectSender | None
+    fetcher: Fetcher | None
 
 
 class QuorumDriver:
     """The metadata quorum as this process sees it. All methods belong to the loop."""
 
     __slots__ = (
-        "_bytes_since_snapshot",
+        "_acting",
+        "_again",
+        "_caught_up",
         "_clock",
         "_config",
         "_data_dir",
         "_directory_id",
         "_disk",
-        "_draining",
+        "_endpoints",
         "_failure",
-        "_last_timestamp_ms",
-        "_leader",
-        "_log",
+        "_heard",
+        "_known",
+        "_led_epoch",
+        "_listeners",
+        "_networks",
         "_node_id",
         "_on_failure",
-        "_pending",
+        "_opened",
+        "_parts",
         "_pool",
         "_publisher",
+        "_quorum",
+        "_replay",
         "_rng",
         "_scheduler",
-        "_snapshot_running",
-        "_snapshot_timer",
-        "_voters",
-        "latest",
+        "_starting",
+        "_stopping",
+        "_timer",
+        "_timer_at",
+        "active",
+        "service",
     )
 
     def __init__(
@@ -100,7 +152,10 @@ class QuorumDriver:
         config: MetadataLogConfig,
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
+        peers: PeerNetwork | None = None,
+        quorum: QuorumConfig | None = None,
     ) -> None:
+        """Without `peers` this node is its own only voter, and the first image is published by `submit_start`."""
         self._disk = disk
         self._clock = clock
         self._rng = rng
@@ -112,38 +167,71 @@ class QuorumDriver:
         self._config = config
         self._publisher = publisher
         self._on_failure = on_failure
-        self._log: MetadataLog | None = None
-        self._leader: LeaderState | None = None
-        self._voters: tuple[Voter, ...] = ()
-        self._pending: deque[_Pending] = deque()
-        self._draining = False
+        self._quorum = quorum or QuorumConfig()
+        # A Fetch may wait for half a second, and no vote may wait behind it.
+        self._networks = None if peers is None else (QuorumNetwork(peers), QuorumNetwork(peers))
+        self._opened: MetadataLog | None = None
+        self._parts: _Parts | None = None
+        self._replay = Replay(publisher)
+        self._endpoints: tuple[tuple[str, str, int], ...] = ()
         self._failure: KafkaError | None = None
-        self._bytes_since_snapshot = 0
-        self._last_timestamp_ms = 0
-        self._snapshot_running = False
-        self._snapshot_timer: TimerHandle | None = None
-        self.latest = EMPTY_IMAGE
+        self._listeners: list[LeadershipListener] = []
+        self._known = (LeaderAndEpoch(NO_NODE, 0), False)
+        self._led_epoch = -1
+        self._heard = False
+        self._caught_up: list[tuple[int, SubmitDone]] = []
+        self._acting = False
+        self._again = False
+        self._starting = False
+        self._stopping = False
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0.0
+        self.active = False
+        self.service = QuorumService(self)
+
+    # -- facts -----------------------------------------------------------------------------------------------------
 
     @property
     def log(self) -> MetadataLog:
         """The open log; raises InvariantError before `start`."""
-        if self._log is None:
-            raise InvariantError("the metadata log is not open yet")
-        return self._log
+        if self._opened is None:
+            raise InvariantError("the metadata log is not open")
+        return self._opened
+
+    @property
+    def raft(self) -> Raft:
+        """The rules; raises InvariantError before `start`."""
+        return self._started.raft
+
+    @property
+    def _started(self) -> _Parts:
+        if self._parts is None:
+            raise InvariantError("the quorum was not started")
+        return self._parts
+
+    @property
+    def latest(self) -> MetadataImage:
+        """The image with records that are not committed yet; means something only while this node is active."""
+        return self._replay.latest
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """Who leads the quorum, as far as this node knows."""
+        return self.raft.leader
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch in which this node leads the quorum."""
-        return self._state.epoch
+        """The newest epoch that this node knows of; its own while it leads."""
+        return self.raft.epoch
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed."""
-        return self._state.high_watermark
+        """The end of what is known to be committed."""
+        return self.raft.high_watermark
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        return self._voters
+        return self.raft.voters
 
     @property
     def next_offset(self) -> int:
@@ -151,66 +239,153 @@ class QuorumDriver:
         return self.log.end_offset
 
     @property
-    def _state(self) -> LeaderState:
-        if self._leader is None:
-            raise InvariantError("the quorum has no leader yet")
-        return self._leader
+    def failure(self) -> KafkaError | None:
+        """Why this replica takes no more part; None while it does."""
+        return self._failure
+
+    @property
+    def cluster_id(self) -> str:
+        return self._quorum.cluster_id
+
+    def leader_endpoint(self) -> Endpoint | None:
+        """Where the active controller listens; None when it is not known."""
+        address = self.raft.leader_address
+        if address is None:
+            return None
+        return Endpoint(self._quorum.listener_name, self._quorum.security_protocol, *address)
+
+    # -- for the service ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The loop's time in seconds."""
+        return self._clock.monotonic()
+
+    def now_ms(self) -> int:
+        """Wall time, for people."""
+        return self._clock.time_ms()
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        return self._scheduler.call_later(delay_s, callback)
+
+    def in_pool(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        self._pool.submit(work, done)
 
     # -- start -----------------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Open the log, replay it, become leader of a new epoch; blocks, before anything else runs.
+        """Open the log and replay it; blocks, before anything else runs. Then take part in the quorum.
 
-        `endpoints` are where this voter can be reached. Whether the cluster is new: then the caller submits its first
-        records. Raises OperatorError for damaged or foreign files, for finalized features that this version doesn't
-        have (before anything is written), and for a disk that refuses.
+        `endpoints` are where this voter can be reached by other controllers, the one that they use first. An only voter
+        leads a new epoch when this returns. Whether the log was empty: then the controller submits the first records
+        of a cluster. Raises OperatorError for damaged or foreign files, for finalized features that this version
+        doesn't have (before anything is written), and for a disk that refuses.
         """
+        self._endpoints = tuple((item.listener_name, item.host, item.port) for item in endpoints)
+        self._starting = True
         try:
-            self._log = open_metadata_log(self._disk, self._clock, self._rng, self._data_dir, self._config)
-            new = self.log.end_offset == 0 and not self.log.snapshots()
-            self._replay()
-            self._refuse_unknown_levels()
-            self._become_leader(endpoints)
+            log = self._opened = open_metadata_log(self._disk, self._clock, self._rng, self._data_dir, self._config)
+            new = log.end_offset == 0
+            raft = self._read(log)
+            raft.start(self._clock.monotonic(), log.read_election_state())
+            self.act()
         except OSError as error:
             raise disk_refusal(error, self._data_dir) from error
         except KafkaError as error:
-            path = self._log.directory if self._log else self._data_dir
+            path = self._opened.directory if self._opened else self._data_dir
             raise OperatorError(f"the metadata log in {path} can't be used: {error}") from error
         except (ProtocolError, InvariantError) as error:
             raise OperatorError(
                 f"the metadata log in {self.log.directory} holds what this version can't apply: {error}; "
                 "start the version that wrote it, or restore the directory from a copy"
             ) from error
-        self._schedule_snapshot()
+        self._starting = False
+        self._started.snapshots.start()
         return new
 
-    def _replay(self) -> None:
-        """Everything in the log is committed: this node is the only voter, and its log is all there is."""
-        image, offset = EMPTY_IMAGE, 0
-        snapshots = self.log.snapshots()
-        if snapshots:
-            snapshot = self.log.read_snapshot(snapshots[-1])
-            delta = MetadataDelta(image)
-            for record in snapshot.records:
-                delta.replay(record.message)
-            offset = snapshots[-1].end_offset
-            image, _ = delta.apply(offset - 1, snapshots[-1].epoch)
-            self._voters = snapshot.voters
-        delta = MetadataDelta(image)
-        last_offset, epoch = image.offset, image.epoch
-        for batch in self.log.batches(offset):
-            self._replay_batch(batch, delta)
-            last_offset, epoch = batch.last_offset, batch.partition_leader_epoch
-            self._bytes_since_snapshot += batch.size_bytes
-            self._last_timestamp_ms = max(self._last_timestamp_ms, batch.max_timestamp)
-        self.latest, _ = delta.apply(last_offset, epoch)
+    def _read(self, log: MetadataLog) -> Raft:
+        """Replay what is there, and make the parts that work on it."""
+        snapshots = SnapshotTaker(
+            log, self._config, self._snapshot_source, clock=self._clock, scheduler=self._scheduler, pool=self._pool
+        )
+        voters = VoterSets()
+        committed_end = self._read_snapshot(log, voters)
+        for batch in log.batches(committed_end):
+            messages, sets = batch_content(batch)
+            self._replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
+            for offset, voter_set in sets:
+                voters.add(offset, voter_set)
+            snapshots.appended(batch.size_bytes, batch.max_timestamp)
+        local = ReplicaKey(self._node_id, self._directory_id)
+        if self._networks is None:
+            self._require_alone(log, local, voters)
+        if [voter.key for voter in voters.latest] == [local]:
+            committed_end = log.end_offset  # its log is all there is
+        self._replay.advance(committed_end, leading=False)
+        self._refuse_unknown_levels()
+        if not voters.latest and self._networks is None:
+            voters.add(BOOTSTRAP_OFFSET, (self._own_voter(),))
+            if log.end_offset == 0:
+                self._write_bootstrap_snapshot(log)
+        raft = Raft(local, log, self._rng, self._quorum.timeouts, voters, committed_end)
+        self._parts = self._make_parts(log, raft, snapshots)
+        return raft
 
-    def _replay_batch(self, batch: BatchView, delta: MetadataDelta) -> None:
-        for record in batch.records():
-            if not batch.is_control:
-                delta.replay(decode_record(record.value or b"").message)
-            elif control_record_type(record) is ControlRecordType.KRAFT_VOTERS:
-                self._voters = read_voters(record)
+    def _read_snapshot(self, log: MetadataLog, voters: VoterSets) -> int:
+        """Load the newest snapshot, if there is one; where it ends."""
+        found = log.snapshots()
+        if not found:
+            return 0
+        newest = found[-1]
+        snapshot = log.read_snapshot(newest)
+        voters.reset(newest.end_offset - 1, snapshot.voters)
+        self._replay.load(_image_of(newest, snapshot), newest.end_offset)
+        return newest.end_offset
+
+    def _make_parts(self, log: MetadataLog, raft: Raft, snapshots: SnapshotTaker) -> _Parts:
+        if self._networks is None:
+            return _Parts(log, raft, snapshots, None, None)
+        for_votes, for_fetches = self._networks
+        quorum = self._quorum
+        sender = EffectSender(
+            raft,
+            log,
+            for_votes,
+            self.act,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            cluster_id=quorum.cluster_id,
+            times=quorum.times,
+            endpoints=self._endpoints,
+        )
+        fetcher = Fetcher(
+            self,
+            raft,
+            log,
+            for_fetches,
+            clock=self._clock,
+            rng=self._rng,
+            scheduler=self._scheduler,
+            pool=self._pool,
+            cluster_id=quorum.cluster_id,
+            times=quorum.times,
+            bootstrap=self._bootstrap_addresses,
+        )
+        return _Parts(log, raft, snapshots, sender, fetcher)
+
+    def _bootstrap_addresses(self) -> list[Address]:
+        """Other voters and the configured servers."""
+        own = {(host, port) for _, host, port in self._endpoints}
+        voters = [address_of(voter) for voter in self.raft.voters if voter.voter_id != self._node_id]
+        known = [*(address for address in voters if address is not None), *self._quorum.bootstrap]
+        return [address for address in dict.fromkeys(known) if address not in own]
+
+    def _require_alone(self, log: MetadataLog, local: ReplicaKey, voters: VoterSets) -> None:
+        if {voter.key for voter in voters.latest} - {local}:
+            raise OperatorError(
+                f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
+                "configuration names none; set controller.quorum.bootstrap.servers, or start with the node.id and "
+                "meta.properties that the directory was made with"
+            )
 
     def _refuse_unknown_levels(self) -> None:
         """Records of another level would be read wrongly, or written so that the other broker can't read them."""
@@ -225,46 +400,211 @@ class QuorumDriver:
                     "another directory"
                 )
 
-    def _become_leader(self, endpoints: Sequence[Endpoint]) -> None:
-        log = self.log
-        voter = Voter(
-            self._node_id,
-            self._directory_id,
-            tuple((endpoint.listener_name, endpoint.host, endpoint.port) for endpoint in endpoints),
-        )
-        known = {(item.voter_id, item.directory_id) for item in self._voters}
-        if known - {(self._node_id, self._directory_id)}:
-            raise OperatorError(
-                f"the metadata log in {log.directory} names other voters than this node and data directory, and this "
-                "version is its own only voter; start it with the node.id and meta.properties it was made with"
-            )
-        election = elect_single_voter(
-            log.read_election_state(),
-            max(log.last_epoch, self.latest.epoch),
-            self._node_id,
-            self._directory_id,
-            [voter],
-        )
-        if not self._voters and log.end_offset == 0:
-            self._write_bootstrap_snapshot(voter)
-        log.write_election_state(election)
-        log.begin_epoch(election.leader_epoch)
-        now = self._clock.time_ms()
-        records = [leader_change(self._node_id, [self._node_id], now)]
-        if self._voters != (voter,):
-            records += voter_records([voter], now)
-            self._voters = (voter,)
-        self._leader = LeaderState(election.leader_epoch, log.end_offset, [self._node_id], log.end_offset)
-        self._append(records, is_control=True)
-        log.flush()
-        self._state.update_end_offset(self._node_id, log.flushed_offset)
-        self.latest, _ = MetadataDelta(self.latest).apply(log.end_offset - 1, election.leader_epoch)
+    def _own_voter(self) -> Voter:
+        return Voter(self._node_id, self._directory_id, self._endpoints)
 
-    def _write_bootstrap_snapshot(self, voter: Voter) -> None:
+    def _write_bootstrap_snapshot(self, log: MetadataLog) -> None:
         """What formatting a directory leaves (KIP-853): the voters, before the first epoch."""
         now = self._clock.time_ms()
-        data = SnapshotBuilder(0, now, now, [voter]).finish()
-        self.log.write_snapshot(SnapshotId(0, 0), data)
+        snapshot = SnapshotId(0, 0)
+        log.write_snapshot(snapshot, SnapshotBuilder(0, now, now, [self._own_voter()]).finish())
+        log.add_snapshot(snapshot)
+
+    # -- after every event -----------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        """Carry out what the rules decided, publish what became committed, go on fetching; once for nested calls."""
+        if self._acting:
+            self._again = True
+            return
+        if self._parts is None or self._failure is not None:
+            return
+        self._acting = True
+        try:
+            self._again = True
+            while self._again and self._failure is None:
+                self._again = False
+                self._step(self._parts)
+        except (OSError, KafkaError) as error:
+            if self._starting:
+                raise
+            self._fail(error)
+        finally:
+            self._acting = False
+
+    def _step(self, parts: _Parts) -> None:
+        self.carry_out()
+        self._advance(parts.raft)
+        self._follow_role(parts.raft)
+        self._advance(parts.raft)
+        self._notify(parts.raft)
+        self.service.poll()
+        if parts.fetcher is not None and not self._stopping:
+            parts.fetcher.poll()
+        if parts.sender is not None and not self._stopping:
+            parts.sender.update_own_voter()
+        if parts.raft.effects:
+            self._again = True
+        self._arm_timer(parts.raft)
+        if not self._starting:
+            parts.snapshots.take_if_large()
+
+    def carry_out_now(self) -> None:
+        """The same for an answer that waits for it; a disk that refuses ends this replica."""
+        try:
+            self.carry_out()
+        except OSError as error:
+            self._fail(error)
+
+    def carry_out(self) -> None:
+        """Write and send what the rules ask for, in order. Raises OSError."""
+        parts = self._started
+        while parts.raft.effects:
+            effects, parts.raft.effects = parts.raft.effects, []
+            for index, effect in enumerate(effects):
+                if isinstance(effect, Persist):
+                    # The next state replaces this one, and nothing leaves in between.
+                    if not isinstance(effects[index + 1] if index + 1 < len(effects) else None, Persist):
+                        parts.log.write_election_state(effect.election)
+                elif parts.sender is not None:
+                    parts.sender.send(effect)
+
+    def _advance(self, raft: Raft) -> None:
+        try:
+            self._replay.advance(raft.high_watermark, leading=self._led_epoch >= 0)
+            if self._heard:
+                self._heard = False
+                self._replay.end_quiet()
+        except (KafkaError, OSError):
+            raise
+        except Exception as error:
+            # Some parts of the broker follow this image and some don't: no further change may build on it.
+            self._fail(error)
+            raise
+        if self._caught_up and not self._replay.quiet:
+            reached = [done for offset, done in self._caught_up if offset <= self._replay.committed_end]
+            self._caught_up = [item for item in self._caught_up if item[0] > self._replay.committed_end]
+            for done in reached:
+                done(None)
+
+    def _follow_role(self, raft: Raft) -> None:
+        leading = raft.leading
+        if self._led_epoch >= 0 and (leading is None or leading.epoch != self._led_epoch):
+            self._led_epoch = -1
+            self.active = False
+            _LOGGER.info("node %d leads the metadata quorum no more", self._node_id)
+            self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller any more"))
+        if leading is None:
+            return
+        if self._led_epoch != leading.epoch:
+            self._begin_leading(leading, raft)
+        elif leading.committed and not self.active:
+            self.active = True
+            if self._networks is not None:
+                _LOGGER.info("node %d leads the metadata quorum in epoch %d", self._node_id, leading.epoch)
+                self._heard = True
+
+    def _begin_leading(self, leading: LeaderState, raft: Raft) -> None:
+        """Append the first batch of the epoch."""
+        log = self.log
+        self._led_epoch = leading.epoch
+        self._again = True
+        self._replay.lead(log.end_offset, leading.epoch)
+        now = self._clock.time_ms()
+        records = [leader_change(self._node_id, [voter.voter_id for voter in raft.voters], now)]
+        voters = tuple(self._own_voter() if voter.key == raft.local else voter for voter in raft.voters)
+        if raft.voter_sets.latest_offset == BOOTSTRAP_OFFSET or voters != raft.voters:
+            records += voter_records(voters, now)
+        try:
+            self._append(records, is_control=True)
+        except KafkaError:
+            if self._starting or log.failed:
+                raise
+            raft.resign(self._clock.monotonic())  # a full disk, mostly: another one shall lead
+            return
+        if len(records) > 1:
+            raft.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
+        self._replay.begun(log.end_offset, leading.epoch)
+        if self._starting:
+            log.flush()
+            raft.flushed(self._clock.monotonic(), log.flushed_offset)
+        else:
+            log.request_flush(self._pool, self._flushed)
+
+    def _notify(self, raft: Raft) -> None:
+        known = (raft.leader, self.active)
+        if known != self._known:
+            self._known = known
+            for listener in list(self._listeners):
+                listener.on_leader_change(*known)
+
+    def _arm_timer(self, raft: Raft) -> None:
+        deadline = raft.deadline
+        if deadline is None or self._stopping:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        delay = max(deadline - self._clock.monotonic(), _SHORTEST_TIMER_S)
+        self._timer = self._scheduler.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._failure is None and not self._stopping:
+            self.raft.tick(self._clock.monotonic())
+            self.act()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None:
+            return
+        self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {error}")
+        _LOGGER.error("the metadata log in %s failed: %s", self.log.directory, error)
+        self._withdraw()
+        self._replay.fail(self._failure)
+        self._on_failure(error)
+
+    def _withdraw(self) -> None:
+        """Take no more part: others shall lead, and nothing is asked, answered or snapshotted from now on."""
+        parts = self._started
+        self.active = False
+        self._led_epoch = -1
+        parts.snapshots.stop()
+        if parts.fetcher is not None:
+            parts.fetcher.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        parts.raft.resign(self._clock.monotonic())
+        for effect in parts.raft.effects:
+            if parts.sender is not None and not isinstance(effect, Persist):
+                parts.sender.send(effect)
+        parts.raft.effects.clear()
+        self.service.close()
+        waiting, self._caught_up = self._caught_up, []
+        for _, done in waiting:
+            done(self._failure)
+        self._notify(parts.raft)
+
+    # -- what others follow ----------------------------------------------------------------------------------------
+
+    def listen(self, listener: LeadershipListener) -> None:
+        """Tell `listener` of every change of leadership from now on, and at once of what is known now."""
+        self._listeners.append(listener)
+        if self._known[0].leader_id != NO_NODE:
+            listener.on_leader_change(*self._known)
+
+    def caught_up_to(self, offset: int, done: SubmitDone) -> None:
+        """Call `done(None)` once everything before `offset` is committed and the image with it published here.
+
+        `done(error)` when this replica ends first. May be called before this returns.
+        """
+        if self._failure is not None:
+            done(self._failure)
+        elif offset <= self._replay.committed_end and not self._replay.quiet:
+            done(None)
+        else:
+            self._caught_up.append((offset, done))
 
     # -- submitting ------------------------------------------------------------------------------------------------
 
@@ -272,23 +612,27 @@ class QuorumDriver:
         """Append the records as one batch and call `done(None)` once they are committed and published.
 
         Without records `done` is called once everything submitted before is committed. An error is a KafkaError for
-        the client; then the records were not appended, or the driver failed and nobody knows. Records must fit
-        `latest`: InvariantError otherwise, with nothing changed. `done` may be called before this returns.
+        the client: NOT_CONTROLLER when this node is not active, and nothing was appended, or when it ceased to be
+        before the commit, and nobody knows; or the disk's. Records must fit `latest`: InvariantError otherwise, with
+        nothing changed. `done` may be called before this returns.
         """
         if self._failure is not None:
             done(self._failure)
             return
-        published = None
+        if not self.active:
+            error = KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+            done(error if records else None)
+            return
         if records:
             try:
-                published = self._append_records(records)
+                self._append_records(records)
             except KafkaError as error:
                 done(error)
                 return
-        self._enqueue(published, done)
+        self._await_commit(done)
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
-        """Submit the records of a start; the first image that is published is the one with all of them.
+        """Submit the records of a single node's start; the first image published is the one with all of them.
 
         Its changes name everything there is. Raises KafkaError when the disk refuses.
         """
@@ -297,152 +641,159 @@ class QuorumDriver:
 
         def started(error: BaseException | None) -> None:
             done(error)
-            if self._bytes_since_snapshot >= _SNAPSHOT_AT_START_BYTES:
-                self.take_snapshot()
+            snapshots = self._started.snapshots
+            if snapshots.bytes_since >= _SNAPSHOT_AT_START_BYTES:
+                snapshots.take()
 
-        self._enqueue((self.latest, all_changes(self.latest)), started)
+        self._replay.await_commit(self.log.end_offset, self.leader_epoch, started)
+        self._replay.publish_at_once()
+        self.log.request_flush(self._pool, self._flushed)
+        self.act()
 
-    def _append_records(self, records: Sequence[ApiMessageAndVersion]) -> tuple[MetadataImage, MetadataChanges]:
+    def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
+        """Change the set of voters; `done` as in `submit`. The caller has checked that it may be changed now."""
+        self._append(voter_records(voters, self._clock.time_ms())[1:], is_control=True)
+        self.raft.voters_appended(self._clock.monotonic(), self.log.end_offset - 1, voters)
+        self._await_commit(done)
+
+    def _append_records(self, records: Sequence[ApiMessageAndVersion]) -> None:
+        messages = [record.message for record in records]
         delta = MetadataDelta(self.latest)
-        for record in records:
-            delta.replay(record.message)
+        for message in messages:
+            delta.replay(message)
         now = self._clock.time_ms()
         self._append([RecordData(now, None, encode_record(record)) for record in records], is_control=False)
         image, changes = delta.apply(self.log.end_offset - 1, self.leader_epoch)
-        self.latest = image
-        return image, changes
+        self._replay.submitted(self.log.end_offset, self.leader_epoch, messages, image, changes)
 
-    def _enqueue(self, published: tuple[MetadataImage, MetadataChanges] | None, done: SubmitDone) -> None:
-        self._pending.append(_Pending(self.log.end_offset, published, done))
-        if published is None:
-            self._drain()
-        else:
-            self.log.request_flush(self._pool, self._flushed)
+    def _await_commit(self, done: SubmitDone) -> None:
+        log = self.log
+        self._replay.await_commit(log.end_offset, self.leader_epoch, done)
+        if log.flushed_offset < log.end_offset:
+            log.request_flush(self._pool, self._flushed)
+        self.act()
 
     def _append(self, data: Sequence[RecordData], *, is_control: bool) -> None:
-        self._bytes_since_snapshot += self.log.append(data, self.leader_epoch, is_control=is_control)
-        self._last_timestamp_ms = max(self._last_timestamp_ms, data[-1].timestamp_ms)
+        size = self.log.append(data, self._led_epoch, is_control=is_control)
+        self._started.snapshots.appended(size, data[-1].timestamp_ms)
 
     def _flushed(self, error: BaseException | None) -> None:
         if error is not None:
             self._fail(error)
-            return
-        self._state.update_end_offset(self._node_id, self.log.flushed_offset)
-        self._drain()
+        elif self._opened is not None:
+            self.raft.flushed(self._clock.monotonic(), self._opened.flushed_offset)
+            self.act()
 
-    def _drain(self) -> None:
-        """Publish and answer what is committed, one after the other also when an answer submits again."""
-        if self._draining:
-            return
-        self._draining = True
-        try:
-            while self._pending and self._pending[0].end_offset <= self.high_watermark:
-                pending = self._pending.popleft()
-                if pending.published is not None:
-                    try:
-                        self._publisher.publish(*pending.published)
-                    except Exception as error:
-                        # Some parts of the broker follow this image and some don't: no further change may build on it.
-                        self._pending.appendleft(pending)
-                        self._fail(error)
-                        raise
-                pending.done(None)
-        finally:
-            self._draining = False
-        self._maybe_snapshot_by_size()
+    # -- as the fetcher's owner ------------------------------------------------------------------------------------
 
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is not None:
+    def replicated(self, data: Buffer) -> None:
+        """See `FetcherOwner`."""
+        log, raft, snapshots = self.log, self.raft, self._started.snapshots
+        for batch in iter_batches(data):
+            epoch = batch.partition_leader_epoch
+            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.epoch:
+                raise ProtocolError(
+                    f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
+                    f"{log.end_offset} of epoch {log.last_epoch}"
+                )
+            messages, sets = batch_content(batch)
+            log.append_replicated(batch.to_bytes())
+            self._replay.appended(batch.next_offset, epoch, messages)
+            for offset, voters in sets:
+                raft.voters_appended(self._clock.monotonic(), offset, voters)
+            snapshots.appended(batch.size_bytes, batch.max_timestamp)
+
+    def cut(self, end_offset: int) -> None:
+        """See `FetcherOwner`."""
+        log = self.log
+        _LOGGER.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
+        log.truncate_to(end_offset)
+        self.raft.truncated(log.end_offset)
+        self._replay.truncated(log.end_offset)
+
+    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """See `FetcherOwner`."""
+        raft = self.raft
+        if raft.leading is not None or snapshot.end_offset <= raft.high_watermark:
             return
-        self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {error}")
-        _LOGGER.error("the metadata log in %s failed: %s", self.log.directory, error)
-        waiting = list(self._pending)
-        self._pending.clear()
-        for pending in waiting:
-            pending.done(self._failure)
-        self._on_failure(error)
+        image = _image_of(snapshot, content)
+        self.log.start_from(snapshot)
+        raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
+        raft.leader_says(snapshot.end_offset)
+        self._replay.load(image, snapshot.end_offset)
+
+    def leader_told(self, high_watermark: int) -> None:
+        """See `FetcherOwner`."""
+        raft = self.raft
+        raft.leader_says(high_watermark)
+        if self._replay.quiet and 0 <= high_watermark <= self.log.end_offset:
+            self._heard = True
+
+    def failed(self, error: BaseException) -> None:
+        """See `FetcherOwner`."""
+        self._fail(error)
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
-    def _schedule_snapshot(self) -> None:
-        interval_ms = self._config.snapshot_interval_ms
-        if interval_ms > 0:
-            self._snapshot_timer = self._scheduler.call_later(interval_ms / 1000, self._snapshot_due)
-
-    def _snapshot_due(self) -> None:
-        if self._bytes_since_snapshot:
-            self.take_snapshot()
-        self._schedule_snapshot()
-
-    def _maybe_snapshot_by_size(self) -> None:
-        if self._bytes_since_snapshot >= self._config.snapshot_bytes:
-            self.take_snapshot()
-
     def take_snapshot(self) -> bool:
-        """Begin a snapshot of the committed image, unless one is under way; whether it began.
+        """Begin a snapshot of the committed image, unless one is under way; whether it began."""
+        return self._started.snapshots.take()
 
-        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured.
-        """
+    def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
-        if self._snapshot_running or self._failure is not None or image.offset < 0:
-            return False
-        self._snapshot_running = True
-        covered_bytes, self._bytes_since_snapshot = self._bytes_since_snapshot, 0
-        builder = SnapshotBuilder(image.epoch, self._last_timestamp_ms, self._clock.time_ms(), self._voters)
-        self._snapshot_step(SnapshotId(image.offset + 1, image.epoch), builder, image_records(image), covered_bytes)
-        return True
-
-    def _snapshot_step(
-        self,
-        snapshot: SnapshotId,
-        builder: SnapshotBuilder,
-        records: Iterator[ApiMessageAndVersion],
-        covered_bytes: int,
-    ) -> None:
-        if self._failure is not None:
-            return
-        piece = list(islice(records, _SNAPSHOT_STEP))
-        builder.add(piece)
-        if len(piece) == _SNAPSHOT_STEP:
-            self._scheduler.call_soon(self._snapshot_step, snapshot, builder, records, covered_bytes)
-            return
-        data = builder.finish()
-        log = self.log
-
-        def written(_: None, error: BaseException | None) -> None:
-            self._snapshot_written(snapshot, covered_bytes, error)
-
-        self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
-
-    def _snapshot_written(self, snapshot: SnapshotId, covered_bytes: int, error: BaseException | None) -> None:
-        """A snapshot that failed costs nothing but a longer log: it is tried again after as much as was due before."""
-        self._snapshot_running = False
-        if self._failure is not None or self._log is None:
-            return
-        try:
-            if error is not None:
-                raise error
-            self._log.roll(self._config.snapshot_bytes)
-            self._log.clean(self._config)
-        except (OSError, KafkaError) as failure:
-            _LOGGER.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
-        else:
-            _LOGGER.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)
+        return image, self.raft.voter_sets.before(image.offset + 1) or self.raft.voters
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
+    def resign(self) -> None:
+        """Lead no longer, if this node does and others vote; they are told who is best fit."""
+        if len(self.raft.voters) > 1:
+            self.raft.resign(self._clock.monotonic())
+            self.act()
+
+    def stop(self, done: SubmitDone) -> None:
+        """Take no more part, and let the others know; `done` when they had their time and nothing is being written.
+
+        Then `close` may be called. A leader resigns, so that the others need not find out.
+        """
+        if self._parts is None or self._failure is not None:
+            done(None)
+            return
+        self._stopping = True
+        self.resign()
+        parts = self._parts
+        parts.snapshots.stop()
+        if parts.fetcher is not None:
+            parts.fetcher.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wait_for_others(done, self._clock.monotonic() + _STOP_S)
+
+    def _wait_for_others(self, done: SubmitDone, deadline: float) -> None:
+        if self._networks is not None and not self._networks[0].idle and self._clock.monotonic() < deadline:
+            self._scheduler.call_later(0.01, self._wait_for_others, done, deadline)
+        else:
+            self.log.request_flush(self._pool, done)
+
     def close(self) -> None:
-        """Flush and close; blocks. Not while a flush is under way, so call it when a submission was answered.
+        """Flush and close; blocks. Not while a flush is under way: after `stop`, or when a submission was answered.
 
         Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError when the disk refuses.
         """
-        if self._snapshot_timer is not None:
-            self._snapshot_timer.cancel()
-        log, self._log = self._log, None
         self._failure = self._failure or KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping")
-        waiting = list(self._pending)
-        self._pending.clear()
-        for pending in waiting:
-            pending.done(self._failure)
+        if self._parts is not None and self._opened is not None:
+            self._withdraw()
+        log, self._opened = self._opened, None
+        for network in self._networks or ():
+            network.close()
+        self._replay.fail(self._failure)
         if log is not None:
             log.close()
+
+
+def _image_of(snapshot: SnapshotId, content: Snapshot) -> MetadataImage:
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for record in content.records:
+        delta.replay(record.message)
+    image, _ = delta.apply(snapshot.end_offset - 1, snapshot.epoch)
+    return image

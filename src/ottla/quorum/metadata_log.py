@@ -19,7 +19,12 @@ from ottla.common.disk import Disk
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import METADATA_TOPIC_ID
 from ottla.common.logs import RATE_LIMITED
-from ottla.quorum.raft import ElectionState, decode_election_state, encode_election_state
+from ottla.quorum.raft_types import (
+    ElectionState,
+    OffsetAndEpoch,
+    decode_election_state,
+    encode_election_state,
+)
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
@@ -76,15 +81,21 @@ class _Events:
 
 
 class MetadataLog:
-    """The open metadata log. Made by `open_metadata_log`."""
+    """The open metadata log. Made by `open_metadata_log`. Implements `RaftLog`."""
 
-    __slots__ = ("_clock", "_disk", "_log", "directory")
+    __slots__ = ("_clock", "_disk", "_log", "_snapshots", "directory")
 
-    def __init__(self, disk: Disk, clock: Clock, directory: str, log: Log) -> None:
+    def __init__(self, disk: Disk, clock: Clock, directory: str, log: Log, snapshots: list[SnapshotId]) -> None:
         self._disk = disk
         self._clock = clock
         self._log = log
+        self._snapshots = snapshots
         self.directory = directory
+
+    @property
+    def failed(self) -> bool:
+        """Whether the log takes no more, since file and memory may disagree."""
+        return self._log.failed
 
     @property
     def start_offset(self) -> int:
@@ -102,8 +113,29 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch, -1 when there is none."""
-        return self._log.leader_epoch
+        """Of the last batch, or of the newest snapshot where none follows it; 0 when there is neither."""
+        if self._log.leader_epoch >= 0:
+            return self._log.leader_epoch
+        return self._snapshots[-1].epoch if self._snapshots else 0
+
+    def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """See `RaftLog`."""
+        entries = self._log.epochs.entries()
+        found = OffsetAndEpoch(self.start_offset, self._snapshots[0].epoch if self._snapshots else 0)
+        for index, (known, _) in enumerate(entries):
+            if known > epoch:
+                break
+            end = entries[index + 1][1] if index + 1 < len(entries) else self.end_offset
+            found = OffsetAndEpoch(end, known)
+        return found
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        return OffsetAndEpoch(*self._snapshots[0]) if self._snapshots else None
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return OffsetAndEpoch(*self._snapshots[-1]) if self._snapshots else None
 
     @property
     def size_bytes(self) -> int:
@@ -115,9 +147,13 @@ class MetadataLog:
         self._log.append_as_leader(batch, 0, len(batch), epoch, client=False)
         return len(batch)
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Note in `leader-epoch-checkpoint` where `epoch` starts."""
-        self._log.assign_leader_epoch(epoch)
+    def append_replicated(self, batch: bytes) -> None:
+        """Append one batch of the leader as it is. Raises KafkaError when the disk refuses or the batch is damaged."""
+        self._log.append_as_follower(bytearray(batch), 0, len(batch))
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on, durably. Raises KafkaError."""
+        self._log.truncate_to(offset)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
         """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync."""
@@ -127,16 +163,23 @@ class MetadataLog:
         """The same at once, blocking; raises KafkaError."""
         self._log.flush()
 
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, the start of one and below the end; the first comes whatever its size.
+
+        Raises OSError, KafkaError.
+        """
+        result = self._log.read(offset, max_bytes, max_offset=self._log.log_end_offset)
+        if result.records is None:
+            raise InvariantError(f"{self.directory} has nothing at offset {offset}, before its end")
+        try:
+            return result.records.read_all()
+        finally:
+            result.records.release()
+
     def batches(self, offset: int) -> Iterator[BatchView]:
         """All batches from `offset` on, which is the start of one; at start-up only. Raises OSError, KafkaError."""
         while offset < self._log.log_end_offset:
-            result = self._log.read(offset, _READ_BYTES, max_offset=self._log.log_end_offset)
-            if result.records is None:
-                raise InvariantError(f"{self.directory} has nothing at offset {offset}, before its end")
-            try:
-                data = result.records.read_all()
-            finally:
-                result.records.release()
+            data = self.read(offset, _READ_BYTES)
             next_offset = offset
             for batch in iter_batches(data):
                 # A read begins with the batch that holds the offset, so it may repeat one.
@@ -150,12 +193,18 @@ class MetadataLog:
     # -- snapshots and retention -----------------------------------------------------------------------------------
 
     def snapshots(self) -> list[SnapshotId]:
-        """All there are, oldest first."""
-        return list_snapshots(self._disk, self.directory)
+        """All that count, oldest first."""
+        return list(self._snapshots)
+
+    def has_snapshot(self, snapshot: SnapshotId) -> bool:
+        return snapshot in self._snapshots
+
+    def snapshot_path(self, snapshot: SnapshotId) -> str:
+        return f"{self.directory}/{snapshot.file_name}"
 
     def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
         """Raises OperatorError when the file is damaged."""
-        path = f"{self.directory}/{snapshot.file_name}"
+        path = self.snapshot_path(snapshot)
         try:
             return read_snapshot(self._disk.read_bytes(path))
         except (OSError, ProtocolError) as error:
@@ -164,8 +213,28 @@ class MetadataLog:
             ) from error
 
     def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Write the file as a whole; blocks. Raises OSError."""
-        self._disk.write_atomic(f"{self.directory}/{snapshot.file_name}", data)
+        """Write the file as a whole; blocks, for the pool. It counts from `add_snapshot` on. Raises OSError."""
+        self._disk.write_atomic(self.snapshot_path(snapshot), data)
+
+    def read_snapshot_piece(self, snapshot: SnapshotId, position: int, length: int) -> tuple[int, bytes]:
+        """The size of the file and up to `length` bytes from `position` on; blocks, for the pool. Raises OSError."""
+        file = self._disk.open(self.snapshot_path(snapshot), read_only=True)
+        try:
+            return file.size(), file.read(length, max(position, 0))
+        finally:
+            file.close()
+
+    def add_snapshot(self, snapshot: SnapshotId) -> None:
+        """The file is there."""
+        if snapshot not in self._snapshots:
+            self._snapshots = sorted([*self._snapshots, snapshot])
+
+    def start_from(self, snapshot: SnapshotId) -> None:
+        """A snapshot of the leader, whose file is there, replaces the whole log. Raises OSError, KafkaError."""
+        self._log.truncate_fully_and_start_at(snapshot.end_offset)
+        for old in self._snapshots:
+            self._disk.unlink(self.snapshot_path(old))
+        self._snapshots = [snapshot]
 
     def roll(self, min_bytes: int) -> None:
         """Begin a new segment when the active one holds `min_bytes`, so that retention can drop it. Raises OSError."""
@@ -174,11 +243,11 @@ class MetadataLog:
 
     def clean(self, config: MetadataLogConfig) -> None:
         """Delete what is before the newest snapshot, as far as size and age say. Raises OSError, KafkaError."""
-        snapshots = self.snapshots()
+        snapshots = self._snapshots
         now = self._clock.time_ms()
         while len(snapshots) > 1:
-            oldest = f"{self.directory}/{snapshots[0].file_name}"
-            total = self.size_bytes + sum(self._disk.size(f"{self.directory}/{item.file_name}") for item in snapshots)
+            oldest = self.snapshot_path(snapshots[0])
+            total = self.size_bytes + sum(self._disk.size(self.snapshot_path(item)) for item in snapshots)
             too_large = 0 <= config.retention_bytes < total
             too_old = 0 <= config.retention_ms < now - self._disk.mtime_ms(oldest)
             if not too_large and not too_old:
@@ -254,4 +323,4 @@ def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config:
         )
     if log.log_end_offset < end_of_snapshot:
         log.truncate_fully_and_start_at(end_of_snapshot)
-    return MetadataLog(disk, clock, directory, log)
+    return MetadataLog(disk, clock, directory, log, snapshots)

@@ -1,119 +1,559 @@
-"""Raft's rules as pure state (KIP-595): who leads in which epoch, and up to where the log is committed.
+"""Raft's rules as pure state (KIP-595, 853, 996): who leads in which epoch, who votes for whom, what is committed.
+
+Purpose: events in (requests, responses, time), answers and effects out. The driver keeps the files, the timers and the
+connections; it carries out `effects` in their order, and before it sends the answer of the call that caused them.
+
+A replica is unattached (knows no leader), follower, prospective (asks whether it would be elected, which changes
+nothing), candidate, leader, or resigned. A replica that is no voter is an observer: it follows, and is never a
+candidate; but it gives its vote when it is asked, since its own set of voters may be old.
 
 Invariants:
-- A leader epoch is led once: it is above every epoch that was stored or stands in the log, and it is stored durably
-  before anything is appended in it.
-- The high watermark is an offset that a majority of the voters has on disk, never goes back, and does not move on
-  records of older epochs alone (Raft, section 5.4.2).
+- A leader epoch has one leader: an epoch never goes back, a vote is durable before it is given, is given once in an
+  epoch, and only to a log that is not behind; a directory that is not the one that was asked gives none.
+- A replica that was leader or candidate in an epoch never becomes either in that epoch again after a restart.
+- The high watermark is the leader's word (`raft_leader`), bounded by the own log.
 
-Left out until there are several voters: votes, fetches between voters, resignation. Nothing here assumes one voter but
-`elect_single_voter`.
+Left out: static voters of kraft.version 0, which have no directory ids.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from ottla.common.clock import Rng
+from ottla.common.errors import ErrorCode, InvariantError
+from ottla.common.ids import ZERO_UUID
+from ottla.quorum.raft_leader import LeaderState
+from ottla.quorum.raft_types import (
+    MAX_LEADER_EPOCH,
+    NO_NODE,
+    Address,
+    Effect,
+    ElectionState,
+    FetchVerdict,
+    LeaderAndEpoch,
+    OffsetAndEpoch,
+    Peer,
+    Persist,
+    RaftLog,
+    ReplicaKey,
+    SendBegin,
+    SendEnd,
+    SendVote,
+    Timeouts,
+    Voter,
+)
+from ottla.quorum.raft_voters import VoterSets
 
-from ottla.common.errors import InvariantError
-from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
-
-NO_NODE = -1
-_DATA_VERSION = 1
-MAX_LEADER_EPOCH = 2**31 - 1
-
-
-class Voter(NamedTuple):
-    """A member of the quorum; endpoints as (listener name, host, port)."""
-
-    voter_id: int
-    directory_id: Uuid
-    endpoints: tuple[tuple[str, str, int], ...]
-
-
-class ElectionState(NamedTuple):
-    """What a voter must not forget: the content of `quorum-state`."""
-
-    leader_epoch: int
-    leader_id: int = NO_NODE
-    voted_id: int = NO_NODE
-    voted_directory_id: Uuid = ZERO_UUID
-
-
-def encode_election_state(state: ElectionState) -> bytes:
-    """The file's JSON, in the field order of Apache Kafka (version 1, KIP-853)."""
-    fields = {
-        "leaderId": state.leader_id,
-        "leaderEpoch": state.leader_epoch,
-        "votedId": state.voted_id,
-        "votedDirectoryId": uuid_to_string(state.voted_directory_id),
-        "data_version": _DATA_VERSION,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+_RANDOM_STEPS = 1000
 
 
-def decode_election_state(data: bytes) -> ElectionState:
-    """Inverse of `encode_election_state`, reads version 0 too; raises ValueError for anything else."""
-    fields = json.loads(data)
-    if not isinstance(fields, dict):
-        raise ValueError("it is no JSON object")
-    version = fields.get("data_version")
-    if version not in (0, _DATA_VERSION):
-        raise ValueError(f"it has data_version {version}")
-    directory = fields.get("votedDirectoryId")
-    state = ElectionState(
-        _number(fields, "leaderEpoch"),
-        _number(fields, "leaderId"),
-        _number(fields, "votedId"),
-        uuid_from_string(directory) if isinstance(directory, str) else ZERO_UUID,
+class Unattached:
+    """Knows no leader; a voter waits until `deadline` before it tries to become one."""
+
+    __slots__ = ("deadline",)
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+
+
+class Follower:
+    """Fetches from the leader; after `deadline` without an answer a voter doubts that it lives."""
+
+    __slots__ = ("address", "deadline", "has_fetched", "leader_resigned")
+
+    def __init__(self, address: Address | None, deadline: float) -> None:
+        self.address = address
+        self.deadline = deadline
+        self.has_fetched = False
+        self.leader_resigned = False
+
+
+class _Election:
+    """Votes in one epoch."""
+
+    __slots__ = ("deadline", "granted", "rejected")
+
+    def __init__(self, local: ReplicaKey, deadline: float) -> None:
+        self.deadline = deadline
+        self.granted = {local}
+        self.rejected: set[ReplicaKey] = set()
+
+
+class Prospective(_Election):
+    """Asks for pre-votes; `lost` is the state in which it followed the leader of this epoch, if there was one."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, local: ReplicaKey, deadline: float, lost: Follower | None) -> None:
+        super().__init__(local, deadline)
+        self.lost = lost
+
+
+class Candidate(_Election):
+    """Asks for votes."""
+
+    __slots__ = ()
+
+
+class Resigned:
+    """Was leader of this epoch and gives others the time until `deadline` to elect one."""
+
+    __slots__ = ("deadline",)
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+
+
+Role = Unattached | Follower | Prospective | Candidate | LeaderState | Resigned
+
+
+class Raft:
+    """The state of one replica of the metadata log. `now` is always the loop's time in seconds."""
+
+    __slots__ = (
+        "_begin_at",
+        "_log",
+        "_rng",
+        "_timeouts",
+        "effects",
+        "election",
+        "high_watermark",
+        "local",
+        "role",
+        "voter_sets",
     )
-    if not 0 <= state.leader_epoch <= MAX_LEADER_EPOCH:
-        raise ValueError(f"leaderEpoch is {state.leader_epoch}")
-    return state
 
-
-def _number(fields: Mapping[str, object], name: str) -> int:
-    value = fields.get(name)
-    if type(value) is not int:
-        raise ValueError(f"{name} is missing or no number")
-    return value
-
-
-def elect_single_voter(
-    stored: ElectionState | None, log_epoch: int, node_id: int, directory_id: Uuid, voters: Sequence[Voter]
-) -> ElectionState:
-    """The state of the only voter after its election, which needs no other's vote.
-
-    Raises InvariantError when it is not the only voter or has run out of epochs.
-    """
-    if [(voter.voter_id, voter.directory_id) for voter in voters] != [(node_id, directory_id)]:
-        raise InvariantError(f"node {node_id} elects itself among {len(voters)} voters")
-    epoch = max(stored.leader_epoch if stored else 0, log_epoch) + 1
-    if epoch > MAX_LEADER_EPOCH:
-        raise InvariantError("there is no leader epoch left")
-    return ElectionState(epoch, node_id, node_id, directory_id)
-
-
-class LeaderState:
-    """The leader's view of how far the voters are, in one epoch."""
-
-    __slots__ = ("_end_offsets", "epoch", "epoch_start_offset", "high_watermark")
-
-    def __init__(self, epoch: int, epoch_start_offset: int, voter_ids: Sequence[int], high_watermark: int = 0) -> None:
-        self.epoch = epoch
-        self.epoch_start_offset = epoch_start_offset
+    def __init__(
+        self, local: ReplicaKey, log: RaftLog, rng: Rng, timeouts: Timeouts, voter_sets: VoterSets, high_watermark: int
+    ) -> None:
+        """`high_watermark` is what is known to be committed: the end of the newest snapshot."""
+        self.local = local
+        self._log = log
+        self._rng = rng
+        self._timeouts = timeouts
+        self.voter_sets = voter_sets
         self.high_watermark = high_watermark
-        self._end_offsets = dict.fromkeys(voter_ids, 0)
+        self.election = ElectionState(0)
+        self.role: Role = Unattached(0.0)
+        self.effects: list[Effect] = []
+        self._begin_at = 0.0
 
-    def update_end_offset(self, voter_id: int, end_offset: int) -> bool:
-        """`voter_id` has everything before `end_offset` on disk; whether the high watermark moved."""
-        if voter_id not in self._end_offsets:
-            raise InvariantError(f"node {voter_id} is no voter")
-        self._end_offsets[voter_id] = end_offset
-        ranked = sorted(self._end_offsets.values(), reverse=True)
-        committed = ranked[len(ranked) // 2]
-        if committed <= self.epoch_start_offset or committed <= self.high_watermark:
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        return self.election.leader_epoch
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """As told to others: a leader that resigned is none."""
+        if isinstance(self.role, Follower | Prospective | LeaderState):
+            return LeaderAndEpoch(self.election.leader_id, self.election.leader_epoch)
+        return LeaderAndEpoch(NO_NODE, self.election.leader_epoch)
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Of the newest record, committed or not."""
+        return self.voter_sets.latest
+
+    @property
+    def is_voter(self) -> bool:
+        return any(voter.key == self.local for voter in self.voters)
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether it may become a candidate: also one that a record removes that is not committed yet.
+
+        Such a record may stand in no other log, and then nobody but this replica has the log to be elected with.
+        """
+        sets = self.voter_sets.in_force(self.high_watermark)
+        return any(voter.key == self.local for voters in sets for voter in voters)
+
+    @property
+    def leading(self) -> LeaderState | None:
+        """The state of the epoch that this replica leads; None when it does not."""
+        return self.role if isinstance(self.role, LeaderState) else None
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, unless another event comes first."""
+        role = self.role
+        if isinstance(role, LeaderState):
+            quorum = role.quorum_deadline(self._timeouts.fetch_s)
+            if quorum is None:
+                return None
+            return min(quorum, self._begin_at)
+        if isinstance(role, Resigned) or self.may_stand:
+            return role.deadline
+        return None
+
+    def fetch_from(self, now: float) -> Address | None:
+        """Where the leader is reached; None when a follower doesn't know, or an observer heard nothing for long."""
+        role = self.role
+        if not isinstance(role, Follower) or (now >= role.deadline and not self.may_stand):
+            return None
+        return role.address or self._address_of(self.election.leader_id)
+
+    @property
+    def leader_address(self) -> Address | None:
+        """Of the leader that is known."""
+        leader_id = self.leader.leader_id
+        told = self.role.address if isinstance(self.role, Follower) else None
+        return told or self._address_of(leader_id)
+
+    def _address_of(self, node_id: int) -> Address | None:
+        for voter in self.voters:
+            if voter.voter_id == node_id and voter.endpoints:
+                _, host, port = voter.endpoints[0]
+                return host, port
+        return None
+
+    # -- start and time --------------------------------------------------------------------------------------------
+
+    def start(self, now: float, stored: ElectionState | None) -> None:
+        """Take up the state that the last life left; a voter that is alone elects itself at once."""
+        stored = stored or ElectionState(0)
+        if self._log.last_epoch > stored.leader_epoch:
+            stored = ElectionState(self._log.last_epoch)
+        self.election = stored
+        if self._is_alone():
+            self._become_prospective(now)
+        elif stored.leader_id == self.local.node_id and self.may_stand:
+            # It must not lead this epoch again, and the others need not find out by themselves.
+            self._become_resigned(now, tuple(voter.key for voter in self.voters if voter.key != self.local))
+        elif stored.leader_id not in (NO_NODE, self.local.node_id):
+            self.role = Follower(None, now + self._timeouts.fetch_s)
+        else:
+            # Sooner than after an election: if somebody leads, the pre-vote disturbs nobody.
+            self.role = Unattached(now + self._random_election_s() - self._timeouts.election_s)
+
+    def tick(self, now: float) -> None:
+        """Time has passed; does nothing before `deadline`."""
+        role = self.role
+        if isinstance(role, LeaderState):
+            self._tick_leader(role, now)
+        elif isinstance(role, Resigned):
+            if now >= role.deadline and self.may_stand:
+                self._become_unattached(now, self._next_epoch())
+            elif now >= role.deadline:
+                # An observer whose epoch is ahead of the voters' would find no leader any more.
+                self.role = Unattached(now)
+        elif now >= role.deadline and self.may_stand:
+            if not isinstance(role, Prospective):
+                self._become_prospective(now)
+            else:
+                self._give_up_pre_vote(now, role)
+
+    def _tick_leader(self, leader: LeaderState, now: float) -> None:
+        quorum = leader.quorum_deadline(self._timeouts.fetch_s)
+        if quorum is not None and now >= quorum:
+            self.resign(now)
+        elif now >= self._begin_at:
+            interval = self._timeouts.fetch_s / 2
+            self._begin_at = now + interval
+            silent = set(leader.silent_voters(now, interval))
+            self.effects += [SendBegin(voter, self.epoch) for voter in self.voters if voter.key in silent]
+
+    def resign(self, now: float) -> None:
+        """Lead no longer, and tell the others who is best fit; does nothing on a replica that leads nothing."""
+        leader = self.leading
+        if leader is not None:
+            self._become_resigned(now, leader.successors())
+
+    # -- changes of role -------------------------------------------------------------------------------------------
+
+    def _is_alone(self) -> bool:
+        return [voter.key for voter in self.voters] == [self.local]
+
+    def _next_epoch(self) -> int:
+        if self.epoch >= MAX_LEADER_EPOCH:
+            raise InvariantError("there is no leader epoch left")
+        return self.epoch + 1
+
+    def _random_election_s(self) -> float:
+        return self._timeouts.election_s * (1 + self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS)
+
+    def _random_backoff_s(self) -> float:
+        return self._timeouts.backoff_max_s * self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS
+
+    def _enter(self, role: Role, election: ElectionState) -> None:
+        if election.leader_epoch < self.election.leader_epoch:
+            raise InvariantError(f"leader epoch {self.election.leader_epoch} would go back to {election.leader_epoch}")
+        if election != self.election:
+            self.election = election
+            self.effects.append(Persist(election))
+        self.role = role
+
+    def _become_unattached(self, now: float, epoch: int) -> None:
+        self._enter(Unattached(now + self._random_election_s()), ElectionState(epoch))
+
+    def _become_follower(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> None:
+        voted_id, directory_id = NO_NODE, ZERO_UUID
+        if leader.epoch == self.epoch:
+            voted_id, directory_id = self.election.voted_id, self.election.voted_directory_id
+        election = ElectionState(leader.epoch, leader.leader_id, voted_id, directory_id)
+        self._enter(Follower(address, now + self._timeouts.fetch_s), election)
+
+    def _become_resigned(self, now: float, preferred: tuple[ReplicaKey, ...]) -> None:
+        self.role = Resigned(now + self._random_election_s())
+        self.effects += [SendEnd(voter, self.epoch, preferred) for voter in self.voters if voter.key != self.local]
+
+    def _become_prospective(self, now: float) -> None:
+        lost = self.role if isinstance(self.role, Follower) else None
+        role = Prospective(self.local, now + self._random_election_s(), lost)
+        self.role = role
+        self._ask(pre_vote=True)
+        self._count(now, role)
+
+    def _become_candidate(self, now: float) -> None:
+        role = Candidate(self.local, now + self._random_election_s())
+        self._enter(role, ElectionState(self._next_epoch(), NO_NODE, self.local.node_id, self.local.directory_id))
+        self._ask(pre_vote=False)
+        self._count(now, role)
+
+    def _become_leader(self, now: float) -> None:
+        log = self._log
+        state = LeaderState(self.local, self.epoch, log.end_offset, self.voters, self.high_watermark, now)
+        self._enter(state, self.election._replace(leader_id=self.local.node_id))
+        self._begin_at = now + self._timeouts.fetch_s / 2
+        self.effects += [SendBegin(voter, self.epoch) for voter in self.voters if voter.key != self.local]
+
+    def _ask(self, *, pre_vote: bool) -> None:
+        self.effects += [SendVote(voter, self.epoch, pre_vote) for voter in self.voters if voter.key != self.local]
+
+    def _count(self, now: float, role: Prospective | Candidate) -> None:
+        """Whether the election is decided."""
+        keys = {voter.key for voter in self.voters}
+        majority = len(keys) // 2 + 1
+        if len(role.granted & keys) >= majority:
+            if isinstance(role, Prospective):
+                self._become_candidate(now)
+            else:
+                self._become_leader(now)
+        elif len(keys - role.rejected) < majority:
+            if isinstance(role, Prospective):
+                self._give_up_pre_vote(now, role)
+            else:
+                # Two candidates split the votes; whoever draws the shorter time tries first.
+                role.deadline = min(role.deadline, now + self._random_backoff_s())
+
+    def _give_up_pre_vote(self, now: float, role: Prospective) -> None:
+        if role.lost is None:
+            self.role = Unattached(now + self._random_election_s())
+        elif role.lost.leader_resigned:
+            # It will not lead this epoch again; whoever refused may not have heard of that yet.
+            self.role = Unattached(now + self._random_backoff_s())
+        else:
+            self.role = Follower(role.lost.address, now + self._timeouts.fetch_s)
+
+    def _learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
+        """Somebody says who leads; whether that changed the own role."""
+        if leader.epoch < self.epoch:
             return False
-        self.high_watermark = committed
+        if leader.epoch == self.epoch:
+            if leader.leader_id == NO_NODE or self.election.leader_id != NO_NODE:
+                return False
+            if leader.leader_id == self.local.node_id:
+                return False
+        elif leader.leader_id in (NO_NODE, self.local.node_id):
+            self._become_unattached(now, leader.epoch)
+            return True
+        self._become_follower(now, leader, address)
         return True
+
+    # -- requests of others ----------------------------------------------------------------------------------------
+
+    def _is_addressed(self, asked: ReplicaKey) -> bool:
+        """A request names whom it is for, so that a node with a new directory doesn't answer for its old self."""
+        same_node = asked.node_id in (NO_NODE, self.local.node_id)
+        return same_node and asked.directory_id in (ZERO_UUID, self.local.directory_id)
+
+    def vote(
+        self,
+        now: float,
+        asked: ReplicaKey,
+        candidate: ReplicaKey,
+        epoch: int,
+        last: OffsetAndEpoch,
+        *,
+        pre_vote: bool,
+    ) -> tuple[ErrorCode, bool]:
+        """A Vote request of `candidate`, whose log ends at `last`; (error, whether the vote is given)."""
+        if not self._is_addressed(asked):
+            return ErrorCode.INVALID_VOTER_KEY, False
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, False
+        if epoch > self.epoch:
+            self._become_unattached(now, epoch)
+        own = (self._log.last_epoch, self._log.end_offset)
+        if (last.epoch, last.end_offset) < own:
+            return ErrorCode.NONE, False
+        if pre_vote:
+            role = self.role
+            return ErrorCode.NONE, not (
+                isinstance(role, LeaderState) or (isinstance(role, Follower) and role.has_fetched)
+            )
+        granted = self._may_vote_for(candidate)
+        if granted:
+            election = ElectionState(self.epoch, NO_NODE, candidate.node_id, candidate.directory_id)
+            self._enter(Unattached(now + self._random_election_s()), election)
+        return ErrorCode.NONE, granted
+
+    def _may_vote_for(self, candidate: ReplicaKey) -> bool:
+        election = self.election
+        if election.leader_id != NO_NODE or not isinstance(self.role, Unattached | Prospective):
+            return False
+        voted = ReplicaKey(election.voted_id, election.voted_directory_id)
+        return voted.node_id == NO_NODE or voted == candidate
+
+    def begin_quorum_epoch(
+        self, now: float, asked: ReplicaKey, leader: LeaderAndEpoch, address: Address | None
+    ) -> ErrorCode:
+        """A new leader introduces itself."""
+        if not self._is_addressed(asked):
+            return ErrorCode.INVALID_VOTER_KEY
+        error = self._check_leader(leader)
+        if error is ErrorCode.NONE and not self._learn(now, leader, address):
+            role = self.role
+            if isinstance(role, Follower) and address is not None:
+                role.address = address
+        return error
+
+    def end_quorum_epoch(self, now: float, leader: LeaderAndEpoch, preferred: tuple[ReplicaKey, ...]) -> ErrorCode:
+        """The leader resigns; whoever stands first in `preferred` tries at once, the others a while later."""
+        error = self._check_leader(leader)
+        if error is not ErrorCode.NONE:
+            return error
+        self._learn(now, leader, None)
+        role = self.role
+        if isinstance(role, Follower):
+            # Nobody is disturbed by an election now, so pre-votes are given.
+            role.has_fetched = False
+            role.leader_resigned = True
+            place = preferred.index(self.local) if self.local in preferred else len(preferred)
+            role.deadline = now + self._timeouts.backoff_max_s * place / max(len(preferred), 1)
+        return ErrorCode.NONE
+
+    def _check_leader(self, leader: LeaderAndEpoch) -> ErrorCode:
+        if leader.epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        known = self.election.leader_id
+        if leader.leader_id in (NO_NODE, self.local.node_id):
+            return ErrorCode.INVALID_REQUEST
+        if leader.epoch == self.epoch and known not in (NO_NODE, leader.leader_id):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    def check_fetch_epoch(self, epoch: int) -> ErrorCode:
+        """Whether this replica leads `epoch` and may serve those who follow it."""
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if self.leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def fetch(self, now: float, now_ms: int, replica: ReplicaKey, epoch: int, place: OffsetAndEpoch) -> FetchVerdict:
+        """A Fetch of `replica`, whose log ends at `place` and is on disk."""
+        error = self.check_fetch_epoch(epoch)
+        leader = self.leading
+        if error is not ErrorCode.NONE or leader is None:
+            return FetchVerdict(error)
+        if place.end_offset < 0 or place.epoch < 0:
+            return FetchVerdict(ErrorCode.INVALID_REQUEST)
+        verdict = self._place(place)
+        if replica.node_id == NO_NODE:
+            return verdict
+        if verdict.diverging or verdict.snapshot:
+            leader.heard_of(replica, now)
+        elif leader.fetched(replica, place.end_offset, self._log.end_offset, now, now_ms):
+            self._advanced(now, leader)
+        return verdict
+
+    def _place(self, place: OffsetAndEpoch) -> FetchVerdict:
+        """Where a follower's log stands to the own one."""
+        log = self._log
+        start, earliest = log.start_offset, log.earliest_snapshot
+        if place == OffsetAndEpoch(0, 0) and start == 0:
+            return FetchVerdict()
+        if earliest is not None and (
+            place.end_offset < start
+            or (place.end_offset == start and place.epoch != earliest.epoch)
+            or place.epoch < earliest.epoch
+        ):
+            return FetchVerdict(snapshot=log.latest_snapshot)
+        end = log.end_offset_of_epoch(place.epoch)
+        if end.epoch != place.epoch or end.end_offset < place.end_offset:
+            return FetchVerdict(diverging=end)
+        return FetchVerdict()
+
+    # -- answers of others -----------------------------------------------------------------------------------------
+
+    def vote_answered(
+        self, now: float, voter: ReplicaKey, asked: SendVote, error: ErrorCode, peer: Peer, *, granted: bool
+    ) -> None:
+        """A voter answered a Vote; an answer to an election that is over counts for nothing."""
+        if self._learn(now, *peer) or asked.epoch != self.epoch:
+            return
+        role = self.role
+        if not isinstance(role, Prospective if asked.pre_vote else Candidate) or not isinstance(role, _Election):
+            return
+        if error is ErrorCode.NONE and granted:
+            role.granted.add(voter)
+        else:
+            role.rejected.add(voter)
+        self._count(now, role)
+
+    def answered(self, now: float, peer: Peer) -> None:
+        """An answer to BeginQuorumEpoch, EndQuorumEpoch or a request that failed: it may tell of a newer epoch."""
+        self._learn(now, *peer)
+
+    def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
+        """An answer to Fetch or FetchSnapshot; whether it comes from the leader that this replica follows."""
+        if self._learn(now, *peer):
+            return False
+        role = self.role
+        if error is not ErrorCode.NONE or asked_epoch != self.epoch or not isinstance(role, Follower):
+            return False
+        if peer.leader.leader_id not in (NO_NODE, self.election.leader_id):
+            return False
+        role.has_fetched = True
+        role.deadline = now + self._timeouts.fetch_s
+        return True
+
+    # -- the own log -----------------------------------------------------------------------------------------------
+
+    def leader_says(self, high_watermark: int) -> None:
+        """The leader's high watermark, after what it sent was appended."""
+        self.high_watermark = max(self.high_watermark, min(high_watermark, self._log.end_offset))
+
+    def flushed(self, now: float, end_offset: int) -> None:
+        """Everything before `end_offset` is on disk here."""
+        leader = self.leading
+        if leader is not None and leader.flushed(end_offset):
+            self._advanced(now, leader)
+
+    def voters_appended(self, now: float, offset: int, voters: tuple[Voter, ...]) -> None:
+        """A record at `offset` names other voters: they count from now on."""
+        self.voter_sets.add(offset, voters)
+        leader = self.leading
+        if leader is not None and leader.set_voters(voters, now):
+            self._advanced(now, leader)
+
+    def truncated(self, end_offset: int) -> None:
+        """The log was cut; raises InvariantError when that took something that was committed."""
+        if end_offset < self.high_watermark:
+            raise InvariantError(f"the metadata log was cut at {end_offset}, below what is committed")
+        self.voter_sets.truncate_to(end_offset)
+
+    def _advanced(self, now: float, leader: LeaderState) -> None:
+        self.high_watermark = leader.high_watermark
+        if not self.is_voter and self.high_watermark > self.voter_sets.latest_offset:
+            self.resign(now)  # its own removal is committed
+
+    def voter_change_error(self) -> ErrorCode:
+        """Whether the voters may be changed: one change at a time, and not before the epoch's first commit."""
+        leader = self.leading
+        if leader is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not leader.committed or self.high_watermark <= self.voter_sets.latest_offset:
+            return ErrorCode.REQUEST_TIMED_OUT
+        return ErrorCode.NONE

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.common.errors import KafkaError, ProtocolError
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
 from ottla.quorum.control import read_voters, snapshot_footer, snapshot_header, voter_records
-from ottla.quorum.raft import Voter
+from ottla.quorum.raft_types import Voter
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import ControlRecordType, control_record_type

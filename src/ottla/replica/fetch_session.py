@@ -59,6 +59,8 @@ class RequestedPartition(Protocol):
     @property
     def last_fetched_epoch(self) -> int: ...
     @property
+    def log_start_offset(self) -> int: ...
+    @property
     def partition_max_bytes(self) -> int: ...
 
 
@@ -79,6 +81,7 @@ class SessionPartition:
         "fetch_offset",
         "index",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "seen_bytes",
         "sent_high_watermark",
@@ -91,6 +94,7 @@ class SessionPartition:
         self.index = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.current_leader_epoch = NO_EPOCH
         self.seen_bytes = 0
         """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
         self._session: FetchSession | None = None
@@ -138,13 +142,22 @@ class SessionPartition:
         self.fetch_offset = requested.fetch_offset
         # Kafka takes any negative epoch for none; other requests are stricter.
         epoch = requested.current_leader_epoch
-        self.current_leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
+        leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
+        if leader_epoch != self.current_leader_epoch:
+            # A follower passes over an answer to what it asked in an earlier epoch.
+            self.tell_again()
+            self.current_leader_epoch = leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
+        self.log_start_offset = requested.log_start_offset
         self.max_bytes = requested.partition_max_bytes
 
     def moved(self, high_watermark: int, log_start_offset: int) -> bool:
         """Whether one of the offsets differs from what was told last."""
         return high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset
+
+    def tell_again(self) -> None:
+        """What was told is not what the other side holds: it is news next time."""
+        self.sent_high_watermark = -1
 
     def accept(self, error_code: int, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
         """Note what is being answered; True when it is news for an incremental response.

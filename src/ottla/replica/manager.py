@@ -8,6 +8,9 @@ Opening a log makes files, so a step of the metadata that brings many partitions
 loop, in the order of the metadata and with what the newest image says. Until its turn a partition answers
 NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`.
 
+A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
+whose replica moved away is removed.
+
 Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
 """
 
@@ -16,16 +19,24 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from ottla.common.clock import BlockingPool, Clock, Scheduler
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replica.fetch_session import TopicKey
-from ottla.replica.partition import HighWatermarkListener, Partition, PartitionState
+from ottla.replica.fetcher import FetcherContext, FetcherSettings
+from ottla.replica.fetchers import ReplicaFetchers
+from ottla.replica.isr_changes import IsrChanges
+from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH, IsrChange
+from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
+from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
+from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
 from ottla.storage.append_rules import PRODUCER_CODEC
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
@@ -35,8 +46,34 @@ logger = logging.getLogger(__name__)
 OPENING_SLICE_S = 0.005
 """How long one turn of the loop may open logs, but for the last of them."""
 
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_THROTTLED = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
+
 TopicProperties = Callable[[Mapping[str, str]], Mapping[str, str]]
 """A topic's overrides to its effective settings (`BrokerConfig.topic_properties`)."""
+
+
+class ReplicationSettings(NamedTuple):
+    """The broker's settings of replication, defaults as in Kafka."""
+
+    max_lag_s: float = 30.0
+    listener_name: str = "PLAINTEXT"
+    """Where brokers reach one another (`inter.broker.listener.name`)."""
+    fetcher: FetcherSettings = FetcherSettings()
+    selector: ReplicaSelector | None = None
+    """`replica.selector.class`; None lets consumers read from leaders only."""
+
+
+class _Alone:
+    """The other nodes of a cluster that has none."""
+
+    def connect(self, host: str, port: int) -> PeerConnection:
+        raise InvariantError(f"a broker without peers was to connect to {host}:{port}")
+
+    def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+        raise InvariantError(f"a broker without a controller was to send it {type(message).__name__}")
 
 
 class ReplicaManager:
@@ -44,7 +81,10 @@ class ReplicaManager:
 
     __slots__ = (
         "_clock",
+        "_fetchers",
         "_image",
+        "_isr_changes",
+        "_leader_context",
         "_listeners",
         "_logs",
         "_node_id",
@@ -56,11 +96,15 @@ class ReplicaManager:
         "_pool",
         "_purgatory",
         "_scheduler",
+        "_settings",
+        "_shrinking",
         "_stopped",
         "_topic_properties",
         "_topics",
         "_unopened",
+        "follower_quota",
         "inspected_topics",
+        "leader_quota",
     )
 
     def __init__(
@@ -73,7 +117,14 @@ class ReplicaManager:
         *,
         clock: Clock,
         scheduler: Scheduler,
+        peers: PeerNetwork | None = None,
+        controller: ControllerRequests | None = None,
+        broker_epoch: Callable[[], int] = lambda: UNKNOWN_BROKER_EPOCH,
+        settings: ReplicationSettings | None = None,
     ) -> None:
+        """Without `peers` and `controller` the cluster is this broker."""
+        settings = settings or ReplicationSettings()
+        alone = _Alone()
         self._node_id = node_id
         self._logs = logs
         self._purgatory = purgatory
@@ -96,6 +147,27 @@ class ReplicaManager:
         """Who waits until every partition below a number was opened."""
         self._opening_config: tuple[MetadataImage, Uuid, LogConfig] | None = None
         self._stopped = False
+        self._settings = settings
+        self._shrinking: TimerHandle | None = None
+        self.leader_quota = ReplicationQuota()
+        self.follower_quota = ReplicationQuota()
+        self._isr_changes = IsrChanges(node_id, controller or alone, broker_epoch, scheduler)
+        self._leader_context = LeaderContext(
+            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose
+        )
+        self._fetchers = ReplicaFetchers(
+            FetcherContext(
+                node_id=node_id,
+                peers=peers or alone,
+                scheduler=scheduler,
+                monotonic=clock.monotonic,
+                broker_epoch=broker_epoch,
+                quota=self.follower_quota,
+                throttled=lambda partition: self._throttled(partition, FOLLOWER_THROTTLED, node_id),
+                settings=settings.fetcher,
+            ),
+            self._address_of,
+        )
         self.inspected_topics: dict[TopicKey, None] = {}
         """Topics, by name and by id, whose settings may make an append decompress or compress."""
 
@@ -139,30 +211,113 @@ class ReplicaManager:
         for partition in self._topics.get(topic, {}).values():
             partition.high_watermark_listener = listener
 
+    # --- the cluster around this broker ----------------------------------------------------------------------------
+
+    def broker_epoch(self, broker_id: int) -> int | None:
+        """The incarnation of a broker as the metadata has it."""
+        broker = self._image.brokers.get(broker_id)
+        return None if broker is None else broker.broker_epoch
+
+    def _eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """No broker that is fenced, shuts down or is another incarnation joins an ISR (KIP-841, KIP-903)."""
+        broker = self._image.brokers.get(broker_id)
+        return broker is not None and broker.active and broker.broker_epoch == broker_epoch
+
+    def _alive(self, broker_id: int) -> bool:
+        broker = self._image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _propose(self, partition: Partition, change: IsrChange) -> None:
+        self._isr_changes.propose(partition, change)
+
+    def throttled_as_leader(self, partition: Partition, replica_id: int) -> bool:
+        """Whether what is sent to a follower is to count, and to be held back, as throttled replication (KIP-73)."""
+        return self.leader_quota.limited and self._throttled(partition, LEADER_THROTTLED, replica_id)
+
+    def _throttled(self, partition: Partition, setting: str, replica_id: int) -> bool:
+        text = self._image.topic_configs(partition.topic).get(setting)
+        return text is not None and names_replica(text, partition.index, replica_id)
+
+    def _follow_rates(self, image: MetadataImage) -> None:
+        own, default = image.broker_configs(self._node_id), image.default_broker_configs()
+        for quota, name in ((self.leader_quota, LEADER_RATE), (self.follower_quota, FOLLOWER_RATE)):
+            quota.bytes_per_s = int(own.get(name) or default.get(name) or UNLIMITED)
+
+    def preferred_read_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int:
+        """The replica that a consumer in `rack` had better read from (KIP-392); -1 for this one."""
+        selector, leadership = self._settings.selector, partition.leadership
+        if selector is None or leadership is None or not rack:
+            return NO_REPLICA
+        brokers = self._image.brokers
+        candidates = [
+            Candidate(follower.replica_id, broker.rack, follower.log_end_offset, follower.last_caught_up_s)
+            for follower in leadership.followers.values()
+            if (broker := brokers.get(follower.replica_id)) is not None
+            and not broker.fenced
+            and follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+            and follower.log_start_offset >= 0
+        ]
+        own = brokers.get(self._node_id)
+        return selector(rack, None if own is None else own.rack, candidates)
+
+    def _shrink_isrs(self) -> None:
+        """Twice in `replica.lag.time.max.ms`, as long as there is a partition with other replicas."""
+        self._shrinking = None
+        if self._stopped:
+            return
+        replicated = False
+        for partition in self.partitions():
+            if partition.leadership is not None:
+                replicated = True
+                partition.maybe_shrink_isr()
+        if replicated:
+            self._watch_isrs()
+
+    def _watch_isrs(self) -> None:
+        if self._shrinking is None and not self._stopped:
+            self._shrinking = self._scheduler.call_later(self._settings.max_lag_s / 2, self._shrink_isrs)
+
+    def _place(self, partition: Partition) -> None:
+        """The partition's state is new: lead it, or fetch it from who does."""
+        self._fetchers.follow(partition)
+        if partition.leadership is not None:
+            self._watch_isrs()
+
     # --- metadata --------------------------------------------------------------------------------------------------
 
     def set_strays_aside(self, image: MetadataImage) -> None:
-        """Rename logs of topics that the cluster does not have: a deletion that a crash cut short, or foreign data.
+        """Rename logs that are not this broker's to keep: of topics that the cluster does not have (a deletion that a
+        crash cut short, or foreign data), and replicas that moved to other brokers while this one was down.
 
         They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
         """
         for log in self._logs.logs():
             topic = image.topic(log.topic)
-            known = topic is not None and log.partition in topic.partitions
-            if known and log.topic_id in (None, topic.topic_id if topic is not None else None):
+            partition = None if topic is None else topic.partitions.get(log.partition)
+            if topic is None or partition is None or log.topic_id not in (None, topic.topic_id):
+                reason = "belongs to no topic of this cluster"
+            elif self._node_id not in partition.replicas:
+                reason = "has its replicas on other brokers now"
+            else:
                 continue
             try:
                 directory = self._logs.set_aside(log.topic, log.partition)
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
-            logger.warning("%s belongs to no topic of this cluster; its data is kept in %s", log.name, directory)
+            logger.warning("%s %s; its data is kept in %s", log.name, reason, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Follow one step of the metadata, the first of which names everything there is.
 
         New partitions may come up only after this returned: see `when_opened`.
         """
+        brokers_changed = image.brokers is not self._image.brokers
         self._image = image
         for topic in changes.deleted_topics:
             self._remove(topic)
@@ -171,6 +326,10 @@ class ReplicaManager:
         for resource in changes.changed_configs:
             if resource.type == resource.type.TOPIC:
                 self._reconfigure(image, resource.name)
+            else:
+                self._follow_rates(image)
+        if brokers_changed:
+            self._fetchers.addresses_changed()
         self._open_waiting()
 
     def when_opened(self, done: Callable[[], None]) -> None:
@@ -183,6 +342,10 @@ class ReplicaManager:
     def stop(self) -> None:
         """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed."""
         self._stopped = True
+        self._fetchers.close()
+        self._isr_changes.stop()
+        if self._shrinking is not None:
+            self._shrinking.cancel()
         self._opening.clear()
         self._release_waiters()
 
@@ -213,11 +376,15 @@ class ReplicaManager:
 
     def _update(self, topic: TopicImage, index: int) -> None:
         state = topic.partitions[index]
-        if self._node_id not in state.replicas:
-            return
         partition = self._topics.get(topic.topic_id, {}).get(index)
-        if partition is not None:
+        if self._node_id not in state.replicas:
+            self._opening.pop((topic.topic_id, index), None)
+            self._unopened.pop((topic.topic_id, index), None)
+            if partition is not None:
+                self._remove_partition(self._topics[topic.topic_id], partition)
+        elif partition is not None:
             partition.update_state(_partition_state(state))
+            self._place(partition)
         elif not self._stopped and (topic.topic_id, index) not in self._opening:
             self._opening[topic.topic_id, index] = self._opening_number
             self._opening_number += 1
@@ -261,6 +428,7 @@ class ReplicaManager:
             self._topics[topic.name] = self._topics[topic.topic_id] = partitions
         partitions[index] = partition
         partition.update_state(_partition_state(topic.partitions[index]))
+        self._place(partition)
 
     def _create(self, topic: TopicImage, index: int) -> Partition | None:
         config = self._config_to_open(topic)
@@ -280,7 +448,15 @@ class ReplicaManager:
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         partition = Partition(
-            topic.name, index, topic.topic_id, log, self._node_id, self._purgatory, self._pool, high_watermark
+            topic.name,
+            index,
+            topic.topic_id,
+            log,
+            self._node_id,
+            self._purgatory,
+            self._pool,
+            high_watermark,
+            self._leader_context,
         )
         partition.high_watermark_listener = self._listeners.get(topic.name)
         return partition
@@ -314,12 +490,18 @@ class ReplicaManager:
             del self._topics[topic.name]
             self.inspected_topics.pop(topic.name, None)
         self.inspected_topics.pop(topic.topic_id, None)
-        for partition in partitions.values():
-            partition.stop()
-            try:
-                self._logs.delete_log(topic.name, partition.index)
-            except KafkaError as error:
-                logger.error("%s", error)
+        for partition in list(partitions.values()):
+            self._remove_partition(partitions, partition)
+
+    def _remove_partition(self, partitions: dict[int, Partition], partition: Partition) -> None:
+        """The topic is gone, or another broker has this replica now."""
+        del partitions[partition.index]
+        self._fetchers.forget((partition.topic_id, partition.index))
+        partition.stop()
+        try:
+            self._logs.delete_log(partition.topic, partition.index)
+        except KafkaError as error:
+            logger.error("%s", error)
 
 
 def _partition_state(image: PartitionImage) -> PartitionState:

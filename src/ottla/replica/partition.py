@@ -1,12 +1,13 @@
-"""One partition as its leader sees it: epochs, in-sync replicas, high watermark, append and read.
+"""One partition on this broker, as leader or follower: epochs, in-sync replicas, high watermark, append and read.
 
-The partition owns its replication state; the log below knows nothing of it. The high watermark is the smallest log end
-of the in-sync replicas, here computed for the local replica alone, and it never passes what the flush policy still
-owes: when an append reached `flush.messages`, consumers and acknowledgements wait for the fsync, which runs in the
-pool.
+The partition owns its replication state; the log below knows nothing of it. Where this broker leads, the high watermark
+is the smallest log end of the in-sync replicas (`replica.leadership`; a partition with one replica needs none of that),
+and it never passes what the flush policy still owes: when an append reached `flush.messages`, consumers and
+acknowledgements wait for the fsync, which runs in the pool. Where it follows, the leader tells it.
 
-Invariants: the high watermark never goes back while this broker leads; `leader_epoch` only rises; an append happens
-only while this broker leads. Left out: what requests look like (server), file handling (storage).
+Invariants: the high watermark never goes back but with a truncation; `leader_epoch` only rises; a client's append
+happens only while this broker leads, a follower's only while it follows in the epoch it fetched in. Left out: what
+requests look like (server), file handling (storage), fetching from a leader (`replica.fetcher`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.record.batch import BATCH_HEADER, HEADER_SIZE
+from ottla.replica.leadership import Eligible, IsrChange, Leadership
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import AppendResult, Log, ReadResult
 from ottla.storage.off_loop import Known
@@ -42,6 +45,18 @@ class PartitionState(NamedTuple):
     isr: tuple[int, ...]
 
 
+class LeaderContext(NamedTuple):
+    """What a leader needs of the broker around it."""
+
+    monotonic: Callable[[], float]
+    max_lag_s: float
+    eligible: Eligible
+    alive: Callable[[int], bool]
+    """Whether a broker is registered and not fenced."""
+    propose: Callable[[Partition, IsrChange], None]
+    """Asks the controller for another ISR; `isr_committed` or `isr_not_attempted` follow, or a new state."""
+
+
 class EpochEnd(NamedTuple):
     """The largest epoch not above the one asked for and where it ends; both -1 when unknown."""
 
@@ -55,16 +70,20 @@ class Partition:
     __slots__ = (
         "_alone_in_sync",
         "_flush_owed",
+        "_leader_context",
         "_pool",
         "_purgatory",
         "appended_bytes",
         "fetch_watch",
+        "follower_watch",
         "high_watermark",
         "high_watermark_listener",
         "index",
         "is_internal",
         "is_leader",
         "leader_epoch_start_offset",
+        "leader_since",
+        "leadership",
         "log",
         "node_id",
         "offline",
@@ -84,6 +103,7 @@ class Partition:
         purgatory: Purgatory,
         pool: BlockingPool,
         high_watermark: int,
+        leader_context: LeaderContext,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -95,10 +115,17 @@ class Partition:
         self.is_leader = False
         self.offline = False
         self.leader_epoch_start_offset = 0
+        self.leader_since = NO_EPOCH
+        """The epoch since which this broker leads without a break: what it appended since then is in its log."""
+        self.leadership: Leadership | None = None
+        """What is known of the other replicas; None where this broker doesn't lead or there are none."""
         self.high_watermark = log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.high_watermark_listener: HighWatermarkListener | None = None
         """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
+        """Consumers, which may read up to the high watermark."""
+        self.follower_watch = Watch()
+        """Followers, which read what was just appended."""
         log.start_listener = self._log_start_moved
         self.produce_watch = Watch()
         self.appended_bytes = 0
@@ -106,6 +133,7 @@ class Partition:
         self._flush_owed = 0
         self._purgatory = purgatory
         self._pool = pool
+        self._leader_context = leader_context
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.index})"
@@ -118,23 +146,118 @@ class Partition:
         return self.state.leader_epoch
 
     def update_state(self, state: PartitionState) -> None:
-        """Take over what the metadata log says; ignores what is older than what is known."""
-        if state.leader_epoch < self.state.leader_epoch:
-            raise InvariantError(f"{self}: leader epoch went from {self.state.leader_epoch} to {state.leader_epoch}")
-        new_epoch = state.leader_epoch != self.state.leader_epoch
+        """Take over what the metadata log says; ignores what is older than what is known.
+
+        The controller's answer to a change of the ISR may come before the metadata that says the same.
+        """
+        known = self.state
+        if state.leader_epoch < known.leader_epoch:
+            raise InvariantError(f"{self}: leader epoch went from {known.leader_epoch} to {state.leader_epoch}")
+        if state.partition_epoch < known.partition_epoch:
+            return
+        new_epoch = state.leader_epoch != known.leader_epoch
+        led = self.is_leader
         self.state = state
         self.is_leader = state.leader_id == self.node_id
-        self._alone_in_sync = self.is_leader and state.isr == (self.node_id,)
         if new_epoch:
             if self.is_leader:
-                self.log.assign_leader_epoch(state.leader_epoch)
-                self.leader_epoch_start_offset = self.log.log_end_offset
-                if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
-                    # A kill came before the fsync that is due; until that is made up for, nobody may rely on this.
-                    self._request_flush(self.log.log_end_offset)
-            self._purgatory.touch(self.fetch_watch, force=True)
-            self._purgatory.touch(self.produce_watch, force=True)
+                if not led or state.leader_epoch != known.leader_epoch + 1:
+                    # Another may have led between the two epochs and never have been heard of.
+                    self.leader_since = state.leader_epoch
+                self._begin_epoch(state.leader_epoch)
+            self._answer_all()
+        self._follow_replicas(state, new_epoch)
         self._maybe_advance_high_watermark()
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        self.log.assign_leader_epoch(leader_epoch)
+        self.leader_epoch_start_offset = self.log.log_end_offset
+        if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+            # A kill came before the fsync that is due; until that is made up for, nobody may rely on this.
+            self._request_flush(self.log.log_end_offset)
+
+    def _follow_replicas(self, state: PartitionState, new_epoch: bool) -> None:
+        """Bring the view of the other replicas in line with who leads and who they are."""
+        if not self.is_leader or state.replicas == (self.node_id,):
+            self.leadership = None
+        else:
+            context = self._leader_context
+            if new_epoch or self.leadership is None:
+                self.leadership = Leadership(
+                    self.node_id,
+                    state.leader_epoch,
+                    self.leader_epoch_start_offset,
+                    max_lag_s=context.max_lag_s,
+                    eligible=context.eligible,
+                )
+            self.leadership.committed(state.partition_epoch, state.replicas, state.isr, context.monotonic())
+            self._purgatory.touch(self.produce_watch)
+        self._alone_in_sync = self.is_leader and self.leadership is None
+
+    def isr_committed(self, change: IsrChange, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> None:
+        """The controller's answer to `change`, unless the metadata was faster."""
+        state, leadership = self.state, self.leadership
+        if leadership is None or leader_epoch != state.leader_epoch or partition_epoch < state.partition_epoch:
+            return
+        leadership.not_attempted(change)
+        self.state = state._replace(partition_epoch=partition_epoch, isr=isr)
+        leadership.committed(partition_epoch, state.replicas, isr, self._leader_context.monotonic())
+        self._isr_changed()
+
+    def isr_not_attempted(self, change: IsrChange) -> None:
+        """The controller refused `change` for now: the committed ISR stands."""
+        if self.proposal_stands(change) and self.leadership is not None:
+            self.leadership.not_attempted(change)
+            self._isr_changed()
+
+    def _isr_changed(self) -> None:
+        self._maybe_advance_high_watermark()
+        self._purgatory.touch(self.produce_watch)
+
+    def proposal_stands(self, change: IsrChange) -> bool:
+        """Whether `change` is still what this leader wants of the controller."""
+        leadership = self.leadership
+        return (
+            leadership is not None
+            and leadership.leader_epoch == change.leader_epoch
+            and leadership.partition_epoch == change.partition_epoch
+            and leadership.proposed is not None
+        )
+
+    def maybe_shrink_isr(self) -> None:
+        """Propose an ISR without those who fell behind for too long; called now and then."""
+        leadership = self.leadership
+        if leadership is None or self.offline:
+            return
+        change = leadership.shrinking(self.log.log_end_offset, self._leader_context.monotonic())
+        if change is not None:
+            self._leader_context.propose(self, change)
+        # Who was about to join and did not come needs no waiting for any more.
+        self._maybe_advance_high_watermark()
+
+    def check_follower(self, current_leader_epoch: int, replica_id: int) -> None:
+        """Raise KafkaError unless this broker leads, in that epoch, a partition that has the replica."""
+        self.check_leader(current_leader_epoch)
+        leadership = self.leadership
+        if leadership is None or replica_id not in leadership.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} has no replica")
+
+    def follower_fetched(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int, now_s: float
+    ) -> None:
+        """A follower that `check_follower` let in holds everything below `fetch_offset`, and asked for the rest."""
+        leadership = self.leadership
+        if leadership is None:
+            raise InvariantError(f"{self} has no followers")
+        end = self.log.log_end_offset
+        if log_start_offset != leadership.followers[replica_id].log_start_offset:
+            self._purgatory.touch(self.produce_watch)
+        moved = leadership.fetched(replica_id, fetch_offset, log_start_offset, end, now_s, broker_epoch)
+        change = leadership.expansion(replica_id, self.high_watermark)
+        if change is not None:
+            self._leader_context.propose(self, change)
+        if moved:
+            self._maybe_advance_high_watermark()
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise KafkaError unless this broker leads in the epoch that the client believes in (KIP-320)."""
@@ -148,12 +271,27 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def _answer_all(self) -> None:
+        """Whoever waits here is answered with what there is."""
+        for watch in (self.fetch_watch, self.follower_watch, self.produce_watch):
+            self._purgatory.touch(watch, force=True)
+
+    def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Raise KafkaError unless a consumer may read here, from the leader or from a follower of it (KIP-392)."""
+        if self.is_leader or self.offline:
+            self.check_leader(current_leader_epoch)
+        elif self.state.leader_id == NO_LEADER or self.node_id not in self.state.replicas:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif current_leader_epoch != NO_EPOCH and current_leader_epoch != self.state.leader_epoch:
+            older = current_leader_epoch < self.state.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
     def stop(self) -> None:
         """The partition is deleted or moves away: whoever waits is answered."""
         self.is_leader = False
+        self.leadership = None
         self._alone_in_sync = False
-        self._purgatory.touch(self.fetch_watch, force=True)
-        self._purgatory.touch(self.produce_watch, force=True)
+        self._answer_all()
 
     @property
     def enough_in_sync(self) -> bool:
@@ -161,6 +299,14 @@ class Partition:
         state = self.state
         in_sync = len(state.isr)
         return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(state.replicas) > 0
+
+    @property
+    def enough_after_append(self) -> bool:
+        """The same for what was appended and replicated: a member whose leaving is not committed yet counts."""
+        leadership = self.leadership
+        if leadership is None:
+            return self.enough_in_sync
+        return len(leadership.maximal_isr) >= leadership.min_isr(self.log.config.min_insync_replicas)
 
     # --- append ----------------------------------------------------------------------------------------------------
 
@@ -191,7 +337,9 @@ class Partition:
                 self.high_watermark = log.high_watermark = log.log_end_offset
                 if self.high_watermark_listener is not None:
                     self.high_watermark_listener(self.index, self.high_watermark)
-            watch = self.fetch_watch
+            elif self.leadership is not None:
+                self._maybe_advance_high_watermark()
+            watch = self.fetch_watch if self.leadership is None else self.follower_watch
             if watch.waiters or watch.subscribers is not None:
                 self._purgatory.touch(watch)
         return result
@@ -219,20 +367,70 @@ class Partition:
     def mark_offline(self) -> None:
         """The disk failed under this replica: everything is answered KAFKA_STORAGE_ERROR from now on."""
         self.offline = True
-        self._purgatory.touch(self.fetch_watch, force=True)
-        self._purgatory.touch(self.produce_watch, force=True)
+        self._answer_all()
 
     def _maybe_advance_high_watermark(self) -> None:
-        if not self._alone_in_sync:
+        if not self.is_leader:
             return
-        flush_owed = self.log.recovery_point < self._flush_owed
-        end = self.log.recovery_point if flush_owed else self.log.log_end_offset
+        log = self.log
+        end = log.recovery_point if log.recovery_point < self._flush_owed else log.log_end_offset
+        leadership = self.leadership
+        if leadership is not None:
+            now_s = self._leader_context.monotonic()
+            end = leadership.committed_end(end, log.log_end_offset, log.config.min_insync_replicas, now_s)
         if end > self.high_watermark:
-            self.high_watermark = self.log.high_watermark = end
+            self.high_watermark = log.high_watermark = end
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, end)
+
+    # --- as a follower ---------------------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: bytearray) -> AppendResult:
+        """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR."""
+        log = self.log
+        if log.log_start_offset == log.log_end_offset and len(records) >= HEADER_SIZE:
+            header = BATCH_HEADER.unpack_from(records)
+            if header[0] < log.log_end_offset <= header[0] + header[6]:
+                # The leader's log begins within this batch, which can only be kept whole.
+                log.truncate_fully_and_start_at(header[0])
+        self.appended_bytes += len(records)
+        return log.append_as_follower(records, 0, len(records))
+
+    def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over what the leader says of its log, as far as this one reaches."""
+        log = self.log
+        known = min(high_watermark, log.log_end_offset)
+        if known > self.high_watermark:
+            self.high_watermark = log.high_watermark = known
+            self._purgatory.touch(self.fetch_watch)
+        if log.log_start_offset < log_start_offset <= log.log_end_offset:
+            log.maybe_increment_log_start_offset(log_start_offset)
+            self.high_watermark = log.high_watermark = max(self.high_watermark, log_start_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_to(offset)
+        end = self.log.log_end_offset
+        self.high_watermark = self.log.high_watermark = min(self.high_watermark, end)
+        self._flush_owed = min(self._flush_owed, end)
+
+    def start_anew_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = self.log.high_watermark = offset
+        self._flush_owed = min(self._flush_owed, offset)
+
+    def when_durable(self, done: Callable[[BaseException | None], None]) -> None:
+        """Call `done` once everything appended so far is durable; a failure takes this replica offline first."""
+
+        def flushed(error: BaseException | None) -> None:
+            if error is not None:
+                self.mark_offline()
+            done(error)
+
+        self.log.request_flush(self._pool, flushed)
 
     # --- read ------------------------------------------------------------------------------------------------------
 
@@ -250,14 +448,18 @@ class Partition:
     ) -> ReadResult:
         """Stored batches from `offset` on, up to the high watermark or the last stable offset.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does. Leadership was checked before by
-        `check_leader`.
+        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower that
+        has not got so far yet. Leadership was checked before by `check_leader` or `check_readable`.
         """
+        if offset > self.log.log_end_offset and not self.is_leader:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = self.read_end(isolation_level)
         return self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""
+        if fetch_offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         found = self.epoch_end_offset(last_fetched_epoch)
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_EPOCH:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the epoch of the last fetched record is not known here")
@@ -271,6 +473,12 @@ class Partition:
             return EpochEnd(leader_epoch, self.log.log_end_offset)
         epoch, end_offset = self.log.epoch_end_offset(leader_epoch)
         return EpochEnd(epoch, end_offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the longest log of the live replicas begins; -1 while one of them was not heard of."""
+        own = self.log.log_start_offset
+        return own if self.leadership is None else self.leadership.lowest_log_start(own, self._leader_context.alive)
 
     def delete_records(self, offset: int) -> int:
         """Raise the log start to `offset` (-1: the high watermark); returns the new low watermark.

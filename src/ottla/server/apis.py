@@ -1,9 +1,11 @@
-"""The table of what this broker serves: one row an API, in the order of their keys."""
+"""The table of what a broker serves: one row an API, in the order of their keys."""
 
 from __future__ import annotations
 
 from ottla.server.dispatch import DeclaredApi, HotApi
+from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
+from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.api_versions import API_VERSIONS
 from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
@@ -16,7 +18,9 @@ from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
+from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from ottla.server.handlers.elect_leaders import ELECT_LEADERS
 from ottla.server.handlers.fetch import FETCH
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
 from ottla.server.handlers.heartbeat import HEARTBEAT
@@ -27,13 +31,16 @@ from ottla.server.handlers.leave_group import LEAVE_GROUP
 from ottla.server.handlers.list_config_resources import LIST_CONFIG_RESOURCES
 from ottla.server.handlers.list_groups import LIST_GROUPS
 from ottla.server.handlers.list_offsets import LIST_OFFSETS
+from ottla.server.handlers.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.metadata import METADATA
 from ottla.server.handlers.offset_commit import OFFSET_COMMIT
 from ottla.server.handlers.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.produce import PRODUCE
+from ottla.server.handlers.remove_raft_voter import REMOVE_RAFT_VOTER
 from ottla.server.handlers.sync_group import SYNC_GROUP
+from ottla.server.handlers.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.update_features import UPDATE_FEATURES
 
 BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
@@ -61,13 +68,20 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
+    ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
+    DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
+    UNREGISTER_BROKER,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
+    ADD_RAFT_VOTER,
+    REMOVE_RAFT_VOTER,
 )
 """What a broker listener serves."""

@@ -1,8 +1,12 @@
-"""One broker: its parts, wired and in order of start and stop.
+"""One node: broker, and controller where it is one; its parts, wired and in order of start and stop.
 
-Start: lock the data directory, replay the metadata log, open the logs, register as a new incarnation and wait until
-that is committed; only then is there a dispatcher. Stop: refuse new requests, answer what is parked, make everything
-durable, write checkpoints and the clean-shutdown marker.
+Start of a single node: lock the data directory, replay the metadata log, open the logs, register as a new incarnation
+and wait until that is committed; only then is there a dispatcher. Start in a cluster: lock, replay, open the logs by
+what was replayed; from then on the controller's listener may be served (`open`). Then register with the active
+controller, wait for the metadata of that, bring up the partitions, and be unfenced.
+
+Stop: in a cluster hand the leaderships over first. Refuse new requests, answer what is parked, make everything durable,
+write checkpoints and the clean-shutdown marker; last of all leave the quorum.
 
 Everything real (loop, clock, disk, pool, sockets) comes in as arguments, so a simulator runs the same class. Left out:
 listeners and signals (`ottla.app.start`).
@@ -11,7 +15,8 @@ listeners and signals (`ottla.app.start`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler
@@ -20,12 +25,14 @@ from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
-from ottla.controller.driver import Controller, metadata_log_config
-from ottla.metadata.delta import MetadataChanges
+from ottla.common.peer import PeerNetwork
+from ottla.controller.driver import Controller, metadata_log_config, quorum_config
+from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
+from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
@@ -34,27 +41,35 @@ from ottla.server.background import PeriodicSteps
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
+from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
 from ottla.server.group_coordination import GroupCoordination
 from ottla.server.group_gauges import register_group_gauges
 from ottla.server.in_flight import InFlight
+from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 from ottla.server.producer_id_source import ProducerIdSource
+from ottla.server.replication_settings import replication_settings
 from ottla.server.statistics import BrokerStatistics
+from ottla.server.topic_arrivals import TopicArrivals
 from ottla.storage.flush import request_closing_flush
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
+from ottla.storage.meta_properties import random_id
+from ottla.storage.names import META_PROPERTIES
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
 PURGE_INTERVAL_MS = 15_000
 REOPEN_INTERVAL_MS = 5_000
+NO_BROKER_EPOCH = -1
+"""A single node is trusted with its logs after whatever end: nobody has more."""
 CLOSING_FLUSHES = 64
 """Logs that a stop flushes at once."""
 
 
 class Broker:
-    """A node that is broker and, in this version, its own controller."""
+    """A node of a cluster, or a cluster of one."""
 
     def __init__(
         self,
@@ -68,11 +83,16 @@ class Broker:
         *,
         hostname: str = "localhost",
         max_open_files: int = DEFAULT_OPEN_FILES,
+        peers: PeerNetwork | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
-        `max_open_files` bounds the descriptors of segments and indexes.
+        `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
+        one needs none.
         """
+        self._peers = peers if config.clustered else None
+        self._on_fatal = on_fatal if config.clustered else None
         self._static_config = config
         self._disk = disk
         self._clock = clock
@@ -93,13 +113,23 @@ class Broker:
             max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
         )
-        self._controller: Controller | None = None
+        self._parts: _Parts | None = None
         self._context: BrokerContext | None = None
         self._groups: GroupCoordination | None = None
+        self._lifecycle: BrokerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
+        self._controller_dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
         self._recovery_points_running = False
         self.advertised_listeners: list[Endpoint] = []
+        """Of the broker, for clients and for other brokers."""
+
+    @property
+    def controller_dispatcher(self) -> RequestDispatcher:
+        """Where listeners of the controller hand their frames; there after `open`."""
+        if self._controller_dispatcher is None:
+            raise InvariantError("the node was not opened")
+        return self._controller_dispatcher
 
     @property
     def dispatcher(self) -> RequestDispatcher:
@@ -122,36 +152,96 @@ class Broker:
 
     # --- start -----------------------------------------------------------------------------------------------------
 
-    async def start(self, listeners: list[Endpoint]) -> None:
-        """Bring the broker up; `listeners` as they were bound, with real ports.
+    def open(self, listeners: Sequence[Endpoint]) -> None:
+        """Open the data directory and, in a cluster, take part in the metadata quorum; blocks while reading.
+
+        `listeners` as they were bound, with real ports, the controller's among them. From now on a listener of the
+        controller may be served, and has to be before `start` can succeed. Raises OperatorError.
+        """
+        config = self._static_config
+        controllers = config.controller_listener_names
+        bound = [endpoint for endpoint in listeners if endpoint.listener_name not in controllers]
+        self.advertised_listeners = config.advertise(bound, self._hostname)
+        self._refuse_unformatted(config)
+        self._logs.open(node_id=config.node_id)
+        parts = self._parts = self._make_parts(config)
+        if config.clustered:
+            own = [endpoint for endpoint in listeners if endpoint.listener_name in controllers]
+            parts.quorum.start(config.advertise(own, self._hostname))
+            image = parts.quorum.latest
+            self._open_logs(image)
+            context = self._context = self._make_context(parts, _with_dynamic(config, image))
+            from ottla.server.controller_apis import CONTROLLER_APIS  # here, since a single node needs none of it
+
+            self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
+            parts.quorum.listen(_Leadership(parts))
+
+    def _refuse_unformatted(self, config: BrokerConfig) -> None:
+        """A node of a cluster can't make up the cluster's id."""
+        if config.clustered and not self._disk.exists(f"{config.log_dir}/{META_PROPERTIES}"):
+            raise OperatorError(
+                f"the data directory {config.log_dir} is not formatted; format it with the cluster's id by "
+                "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
+            )
+
+    async def start(self, listeners: Sequence[Endpoint] = ()) -> None:
+        """Bring the broker up; after `open`, or with its argument instead.
 
         Raises OperatorError for what the operator can mend; the process is expected to end then, and its lock with it.
         """
-        config = self._static_config
-        self.advertised_listeners = config.advertise(listeners, self._hostname)
-        self._logs.open(node_id=config.node_id)
-        controller = self._controller = self._make_controller()
+        if listeners:
+            self.open(listeners)
+        if self._parts is None:
+            raise InvariantError("the node was not opened")
+        if self._static_config.clustered:
+            context = await self._join(self._parts)
+        else:
+            context = await self._start_alone(self._parts)
+        self._dispatcher = RequestDispatcher(context, BROKER_APIS)
+        register_gauges(self._registry, context, self._logs)
+        if self._groups is not None:
+            register_group_gauges(self._registry, self._groups.runtime, self._clock)
+        self._start_steps(self._static_config)
+
+    async def _start_alone(self, parts: _Parts) -> BrokerContext:
+        """The metadata log of one voter, with registration and new leader epochs in its first image."""
+        config, controller = self._static_config, parts.controller
         registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             controller.start(self.advertised_listeners, _resolving(registered), self._open_logs)
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
-        context = self._context = self._make_context(controller, _with_dynamic(config, image))
+        context = self._context = self._make_context(parts, _with_dynamic(config, image))
         context.replicas.set_strays_aside(image)
         self._publisher.register(self._image_published)
         try:
             await registered
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        context.replicas.when_opened(lambda: _resolving(opened)(None))
-        await opened
-        self._dispatcher = RequestDispatcher(context, BROKER_APIS)
-        register_gauges(self._registry, context, self._logs)
-        if self._groups is not None:
-            register_group_gauges(self._registry, self._groups.runtime, self._clock)
-        self._start_steps(config)
+        await _opened(context)
+        return context
+
+    async def _join(self, parts: _Parts) -> BrokerContext:
+        """Into the cluster: registered, caught up, with every partition at work, unfenced."""
+        context, loop = self.context, asyncio.get_running_loop()
+        lifecycle = self._lifecycle = self._make_lifecycle(parts)
+        caught_up: asyncio.Future[None] = loop.create_future()
+        lifecycle.start(_resolving(caught_up))
+        await caught_up
+        self._logs.note_running(lifecycle.broker_epoch)
+        image = self._publisher.image
+        config = _with_dynamic(self._static_config, image)
+        context.use_config(config)
+        context.replicas.use_topic_properties(config.topic_properties)
+        context.replicas.set_strays_aside(image)
+        self._publisher.register(self._image_published)
+        self._image_published(image, all_changes(image))
+        await _opened(context)
+        unfenced: asyncio.Future[None] = loop.create_future()
+        lifecycle.serve(_resolving(unfenced))
+        await unfenced
+        return context
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
@@ -163,8 +253,7 @@ class Broker:
             (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
         }
 
-    def _make_controller(self) -> Controller:
-        config = self._static_config
+    def _make_parts(self, config: BrokerConfig) -> _Parts:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
         quorum = QuorumDriver(
             disk=self._disk,
@@ -177,13 +266,60 @@ class Broker:
             directory_id=directory_id,
             config=metadata_log_config(config),
             publisher=self._publisher,
-            on_failure=lambda error: self._failures.complain(
-                "metadata log", f"no change is possible any more: {error}"
-            ),
+            on_failure=self._metadata_log_failed,
+            peers=self._peers,
+            quorum=quorum_config(config, self.cluster_id),
         )
-        return Controller(quorum=quorum, config=config, directory_id=directory_id, rng=self._rng)
+        controller = Controller(
+            quorum=quorum,
+            config=config,
+            cluster_id=self.cluster_id,
+            directory_id=directory_id,
+            clock=self._clock,
+            rng=self._rng,
+            scheduler=self._scheduler,
+        )
+        channel = ControllerChannel(
+            controller, quorum.leader_endpoint, self._peers, clock=self._clock, scheduler=self._scheduler
+        )
+        return _Parts(quorum, controller, channel)
 
-    def _make_context(self, controller: Controller, config: BrokerConfig) -> BrokerContext:
+    def _make_lifecycle(self, parts: _Parts) -> BrokerLifecycle:
+        config = self._static_config
+        meta = self._logs.meta_properties
+        identity = BrokerIdentity(
+            node_id=config.node_id,
+            cluster_id=meta.cluster_id,
+            incarnation_id=uuid_from_string(random_id(self._rng)),
+            directory_id=uuid_from_string(meta.directory_id),
+            endpoints=self.advertised_listeners,
+            rack=config.rack,
+            previous_broker_epoch=self._logs.last_broker_epoch,
+        )
+        return BrokerLifecycle(
+            identity,
+            parts.channel,
+            self._publisher,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
+            session_timeout_ms=config.get_int("broker.session.timeout.ms"),
+            registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
+        )
+
+    def _metadata_log_failed(self, error: BaseException) -> None:
+        """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
+        self._failures.complain("metadata log", f"no change is possible any more: {error}")
+        if self._on_fatal is not None:
+            self._scheduler.call_soon(self._on_fatal, error)
+
+    def broker_epoch(self) -> int:
+        """Of the registration that holds; -1 before."""
+        if self._lifecycle is not None:
+            return self._lifecycle.broker_epoch
+        return -1 if self._parts is None else self._parts.controller.broker_epoch
+
+    def _make_context(self, parts: _Parts, config: BrokerConfig) -> BrokerContext:
         purgatory = Purgatory(self._scheduler, self._failures)
         replicas = ReplicaManager(
             config.node_id,
@@ -193,6 +329,10 @@ class Broker:
             config.topic_properties,
             clock=self._clock,
             scheduler=self._scheduler,
+            peers=self._peers,
+            controller=None if self._peers is None else parts.channel,
+            broker_epoch=self.broker_epoch,
+            settings=replication_settings(config),
         )
         in_flight = InFlight()
         groups = self._groups = GroupCoordination(
@@ -214,13 +354,16 @@ class Broker:
             rng=self._rng,
             pool=self._pool,
             publisher=self._publisher,
-            controller=controller,
+            quorum=parts.quorum,
+            controller=parts.controller,
+            controller_channel=parts.channel,
+            topic_arrivals=TopicArrivals(replicas, self._scheduler),
             replicas=replicas,
             purgatory=purgatory,
             sessions=FetchSessionCache(
                 config.get_int("max.incremental.fetch.session.cache.slots"), self._rng, purgatory
             ),
-            producer_ids=ProducerIdSource(controller.allocate_producer_ids),
+            producer_ids=ProducerIdSource(parts.channel, config.node_id, self.broker_epoch),
             statistics=BrokerStatistics(self._registry),
             failures=self._failures,
             in_flight=in_flight,
@@ -239,6 +382,7 @@ class Broker:
         if groups is not None:
             # A coordinator reads its log, which may be opened only some turns later; images stay in order.
             context.replicas.when_opened(lambda: groups.follow(image, changes))
+        context.topic_arrivals.follow(image)
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:
                 context.statistics.forget_topic(topic.name)
@@ -299,28 +443,44 @@ class Broker:
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
+    async def hand_over(self) -> None:
+        """Before `stop`, while everything is served: let other brokers lead what this one leads."""
+        if self._lifecycle is not None:
+            handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._lifecycle.shut_down(_resolving(handed_over))
+            await handed_over
+
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
         self._steps.stop()
+        if self._lifecycle is not None:
+            self._lifecycle.end()
         if self._dispatcher is not None:
             self._dispatcher.stop()
         if self._groups is not None:
             self._groups.stop()
         if self._context is not None:
             self._context.replicas.stop()
+            self._context.topic_arrivals.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.
             await self._context.in_flight.drained()
         await self._flush_all()
         if self._context is not None:
             self._context.purgatory.expire_all()
-        if self._controller is not None:
-            stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._controller.stop(_resolving(stopped))
-            try:
-                await stopped
-            except KafkaError as error:
-                self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
-        self._logs.shutdown()
+        if self._parts is not None:
+            await self._leave_quorum(self._parts)
+        self._logs.shutdown(NO_BROKER_EPOCH if self._lifecycle is None else self._lifecycle.broker_epoch)
+
+    async def _leave_quorum(self, parts: _Parts) -> None:
+        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        parts.channel.close()
+        parts.controller.stop(_resolving(stopped))
+        try:
+            await stopped
+        except KafkaError as error:
+            self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
+        if self._controller_dispatcher is not None:
+            self._controller_dispatcher.stop()
 
     async def _flush_all(self) -> None:
         """Wait until no flush is under way and everything is durable; a failed one is the log manager's to report.
@@ -340,6 +500,34 @@ class Broker:
         ready: asyncio.Future[None] = loop.create_future()
         request_closing_flush(log, self._pool, _resolving(ready))
         await ready
+
+
+class _Parts(NamedTuple):
+    """What decides, and the way to it."""
+
+    quorum: QuorumDriver
+    controller: Controller
+    channel: ControllerChannel
+
+
+class _Leadership:
+    """Hands a change of the quorum's leader to the parts that follow it. Implements `LeadershipListener`."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
+
+    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
+        self._parts.controller.on_leader_change(leader, active)
+        self._parts.channel.leader_changed()
+
+
+async def _opened(context: BrokerContext) -> None:
+    """Until every partition of the images so far is open."""
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    context.replicas.when_opened(lambda: _resolving(opened)(None))
+    await opened
 
 
 def _with_dynamic(config: BrokerConfig, image: MetadataImage) -> BrokerConfig:

@@ -14,14 +14,17 @@ from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
+from ottla.quorum.driver import QuorumDriver
 from ottla.replica.fetch_session import FetchSessionCache, TopicKey
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
+from ottla.server.forwarding import ControllerChannel
 from ottla.server.in_flight import InFlight
 from ottla.server.pool_share import PoolShare
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.statistics import BrokerStatistics
+from ottla.server.topic_arrivals import TopicArrivals
 
 UNKNOWN_PARTITIONS_PER_REQUEST = 1000
 """A request may name so many partitions more than there are, for clients that know of topics deleted since."""
@@ -55,6 +58,7 @@ class BrokerContext:
         "compute_pool",
         "config",
         "controller",
+        "controller_channel",
         "disk",
         "failures",
         "fetch_max_bytes",
@@ -65,10 +69,12 @@ class BrokerContext:
         "producer_ids",
         "publisher",
         "purgatory",
+        "quorum",
         "replicas",
         "rng",
         "sessions",
         "statistics",
+        "topic_arrivals",
     )
 
     def __init__(
@@ -81,7 +87,10 @@ class BrokerContext:
         rng: Rng,
         pool: BlockingPool,
         publisher: MetadataPublisher,
+        quorum: QuorumDriver,
         controller: Controller,
+        controller_channel: ControllerChannel,
+        topic_arrivals: TopicArrivals,
         replicas: ReplicaManager,
         purgatory: Purgatory,
         sessions: FetchSessionCache,
@@ -99,7 +108,10 @@ class BrokerContext:
         self.pool = pool
         self.compute_pool = PoolShare(pool)
         self.publisher = publisher
+        self.quorum = quorum
         self.controller = controller
+        self.controller_channel = controller_channel
+        self.topic_arrivals = topic_arrivals
         self.replicas = replicas
         self.purgatory = purgatory
         self.sessions = sessions
@@ -167,8 +179,10 @@ class BrokerContext:
         return frozenset(broker.broker_id for broker in self.publisher.image.brokers.values() if not broker.fenced)
 
     def controller_id(self) -> int:
-        """The broker that admin clients are sent to: any live one serves; here it is this one."""
-        return self.node_id
+        """The broker that admin clients are sent to: any live one serves; the active controller needs no detour."""
+        leader_id = self.quorum.leader.leader_id
+        leader = self.publisher.image.brokers.get(leader_id)
+        return self.node_id if leader is None or leader.fenced else leader_id
 
     def current_leader(self, topic: TopicKey, index: int) -> tuple[int, int] | None:
         """(leader id, leader epoch) as the metadata has it, for answers to a client that asked the wrong broker."""

@@ -27,6 +27,7 @@ from ottla.server.response_cache import Basis, Key, ResponseCache
 from ottla.server.statistics import ApiStatistics
 
 _KEY_AND_VERSION = struct.Struct(">hh")
+_SIZE = struct.Struct(">i")
 _KEY_VERSION_CORRELATION = struct.Struct(">hhi")
 
 Serve = Callable[[BrokerContext, Request, bytearray, int, int], "list[Part] | None"]
@@ -45,20 +46,22 @@ class DeclaredApi(NamedTuple):
     """An API whose messages are declared: the handler gets the request message and returns the response message.
 
     `handle` returns None when it parked the request. `error_response` makes the response for a request that failed as a
-    whole; None when the response has no place for it, then the connection closes. With a `basis`, responses without an
+    whole; None when the response has no place for it, then the connection closes. `forwarded`: the active controller
+    serves it, wherever that is; a broker that is not it hands the request on. With a `basis`, responses without an
     error are remembered (`response_cache`).
     """
 
     key: ApiKey
     handle: Handle
     error_response: ErrorResponse
+    forwarded: bool = False
     basis: Basis | None = None
 
 
 class _Entry:
     """One row of the table, with its counters."""
 
-    __slots__ = ("cache", "declared", "highest", "lowest", "name", "serve", "spec", "statistics")
+    __slots__ = ("cache", "declared", "forwarded", "highest", "lowest", "name", "serve", "spec", "statistics")
 
     def __init__(self, api: HotApi | DeclaredApi, statistics: ApiStatistics) -> None:
         self.spec = API[api.key]
@@ -68,16 +71,21 @@ class _Entry:
         self.statistics = statistics
         self.serve = api.serve if isinstance(api, HotApi) else None
         self.declared = api if isinstance(api, DeclaredApi) else None
+        self.forwarded = self.declared is not None and self.declared.forwarded
         self.cache = ResponseCache()
 
 
 class RequestDispatcher:
     """Implements `ottla.common.channel.Dispatcher` for one broker."""
 
-    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped")
+    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_serves_controller", "_stopped")
 
-    def __init__(self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi]) -> None:
+    def __init__(
+        self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi], *, serves_controller: bool = False
+    ) -> None:
+        """`serves_controller`: this is a controller's listener, where nothing is forwarded any further."""
         self._context = context
+        self._serves_controller = serves_controller
         self._monotonic = context.clock.monotonic
         self._entries: dict[int, _Entry] = {}
         for api in apis:
@@ -106,7 +114,7 @@ class RequestDispatcher:
             if entry.serve is not None:
                 parts = entry.serve(self._context, request, buffer, header.body_start, end)
             else:
-                parts = self._serve_declared(entry, request, buffer, header.body_start, end)
+                parts = self._serve_declared(entry, request, buffer, start, header.body_start, end)
         except ProtocolError:
             self._context.statistics.protocol_errors.value += 1
             raise
@@ -133,6 +141,13 @@ class RequestDispatcher:
     def stopped(self) -> bool:
         """Nothing long may begin any more."""
         return self._stopped
+
+    def may_be_forwarded(self, data: bytearray) -> bool:
+        """Whether the request in `data` is one that brokers hand on to the controller."""
+        if len(data) < _KEY_VERSION_CORRELATION.size:
+            return False
+        entry = self._entries.get(_KEY_AND_VERSION.unpack_from(data)[0])
+        return entry is not None and entry.forwarded
 
     def apis(self) -> list[ApiSpec]:
         """Everything that is served, by key."""
@@ -177,7 +192,7 @@ class RequestDispatcher:
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def _serve_declared(
-        self, entry: _Entry, request: Request, buffer: bytearray, body_start: int, end: int
+        self, entry: _Entry, request: Request, buffer: bytearray, start: int, body_start: int, end: int
     ) -> list[Part] | None:
         api = entry.declared
         if api is None:
@@ -192,6 +207,9 @@ class RequestDispatcher:
         limit = self._context.element_limit()
         message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         request.fail = lambda code, text: api.error_response(message, code, text)
+        if entry.forwarded and not self._serves_controller and not self._context.controller_channel.local:
+            self._forward(request, bytes(buffer[start:end]))
+            return None
         parked = False
 
         def build() -> object:
@@ -206,6 +224,17 @@ class RequestDispatcher:
         if cached is not None and not request.failed:
             entry.cache.add(cached, parts[0])
         return list(parts)
+
+    def _forward(self, request: Request, data: bytes) -> None:
+        """Hand a request on to the active controller; its answer goes to the client as it is."""
+
+        def answered(response: bytes | None, error: BaseException | None) -> None:
+            if response is None:
+                self.answer_parked(request, lambda: _raise(error))
+            elif not request.channel.closed:
+                self.finish_parked(request, [_SIZE.pack(len(response)), response])
+
+        self._context.controller_channel.forward(data, request.channel.client_host, answered)
 
     def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[bytes]:
         """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""
@@ -240,3 +269,7 @@ class RequestDispatcher:
             api_keys=[ApiVersion(api_key=api_key, min_version=entry.lowest, max_version=entry.highest)],
         )
         return [encode_response(api_key, 0, correlation_id, response)]
+
+
+def _raise(error: BaseException | None) -> object:
+    raise error or InvariantError("a forwarded request has no outcome")

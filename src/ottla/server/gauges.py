@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.metadata.image import NO_LEADER
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.context import BrokerContext
 from ottla.storage.log_manager import LogManager
@@ -33,19 +34,7 @@ def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: Log
         "Replicas on this broker whose disk failed.",
         read=lambda: sum(partition.offline or partition.log.failed for partition in replicas.partitions()),
     )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_activecontrollercount",
-        "1 where the active controller is.",
-        read=lambda: 1,
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_globaltopiccount", "Topics.", read=lambda: len(context.image.topics)
-    )
-    registry.gauge(
-        "kafka_controller_kafkacontroller_globalpartitioncount",
-        "Partitions of all topics.",
-        read=lambda: float(context.image.partition_count()),
-    )
+    _register_controller_gauges(registry, context)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait: fetches for records, produces for acknowledgement.",
@@ -75,3 +64,39 @@ def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: Log
     registry.gauge(
         "ottla_server_defects", "Unexpected errors that were contained.", read=lambda: context.failures.count
     )
+
+
+def _register_controller_gauges(registry: MetricsRegistry, context: BrokerContext) -> None:
+    registry.gauge(
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "1 where the active controller is.",
+        read=lambda: int(context.controller.active),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_activebrokercount",
+        "Brokers that are not fenced, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * sum(not item.fenced for item in context.image.brokers.values()),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_fencedbrokercount",
+        "Brokers that are registered and fenced, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * sum(item.fenced for item in context.image.brokers.values()),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "Partitions without a leader, as the active controller sees them.",
+        read=lambda: int(context.controller.active) * _offline_partitions(context),
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_globaltopiccount", "Topics.", read=lambda: len(context.image.topics)
+    )
+    registry.gauge(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "Partitions of all topics.",
+        read=lambda: float(context.image.partition_count()),
+    )
+
+
+def _offline_partitions(context: BrokerContext) -> int:
+    topics = context.image.topics.values()
+    return sum(partition.leader == NO_LEADER for topic in topics for partition in topic.partitions.values())

@@ -6,12 +6,11 @@ that is set is enforced, so that nobody gets fewer replicas than asked for (arch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.controller.result import ControllerContext, ControllerResult
-from ottla.controller.topics import handle_create_topics
+from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.protocol.messages.create_topics import (
@@ -23,7 +22,11 @@ from ottla.protocol.messages.create_topics import (
 from ottla.server.context import BrokerContext
 
 BROKER_DEFAULT = -1
-MAX_DEFAULT_REPLICAS = 3
+CREATION_TIMEOUT_S = 5.0
+"""Later requests of the client wait behind this one, so it is not long; the client asks again."""
+
+Problems = dict[str, KafkaError]
+"""Why a topic could not be made, by name."""
 
 
 def topic_to_create(name: str, image: MetadataImage, config: BrokerConfig) -> CreatableTopic:
@@ -49,20 +52,27 @@ def _replication_factor(setting: str, image: MetadataImage, config: BrokerConfig
     return max(1, min(MAX_DEFAULT_REPLICAS, len(image.active_brokers())))
 
 
-def create_internal_topic(context: BrokerContext, name: str, done: Callable[[KafkaError | None], None]) -> None:
-    """Make the topic unless it is there, then `done(None)`, or `done(why not)`; possibly before this returns."""
-
-    def create(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateTopicsResponse]:
-        topics = [] if name in image.topics else [topic_to_create(name, image, controller.config)]
-        return handle_create_topics(image, CreateTopicsRequest(topics=topics), controller)
+def create_topics(context: BrokerContext, names: Sequence[str], done: Callable[[Problems], None]) -> None:
+    """Make the topics that are not there, wait until this broker knows them, then `done` with what failed and why."""
+    image = context.image
+    topics = [topic_to_create(name, image, context.config) for name in names]
 
     def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
-        if isinstance(error, KafkaError):
-            done(error)
-        elif error is not None or response is None:
-            raise InvariantError(f"the creation of {name} has no outcome") from error
+        problems: Problems = {}
+        if response is None:
+            problems = dict.fromkeys(names, _told(error))
         else:
-            failed = [topic for topic in response.topics if topic.error_code]
-            done(KafkaError(ErrorCode(failed[0].error_code), failed[0].error_message or "") if failed else None)
+            for topic in response.topics:
+                # Somebody else was faster: it is there.
+                if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    problems[topic.name] = KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+        there = [name for name in names if name not in problems]
+        context.topic_arrivals.wait(context.image, there, lambda: done(problems))
 
-    context.controller.submit(create, created)
+    context.controller_channel.send_until(CreateTopicsRequest(topics=topics), created, CREATION_TIMEOUT_S)
+
+
+def _told(error: BaseException | None) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    raise InvariantError("the creation of topics has no outcome") from error

@@ -10,24 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ottla.controller.producer_ids import ProducerIdBlock
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.peer import ControllerDone
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 Receiver = Callable[["int | None", "BaseException | None"], None]
 
+TIMEOUT_S = 5.0
 
-class BlockRequest(Protocol):
-    """Asks the controller for a block; the answer comes once it is committed."""
 
-    def __call__(self, done: Callable[[ProducerIdBlock | None, BaseException | None], None]) -> None: ...
+class _Controller(Protocol):
+    """The part of `ControllerChannel` that is needed here."""
+
+    def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None: ...
 
 
 class ProducerIdSource:
     """Hands out producer ids for one broker."""
 
-    __slots__ = ("_end", "_next", "_request_block", "_requested", "_waiting")
+    __slots__ = ("_broker_epoch", "_controller", "_end", "_next", "_node_id", "_requested", "_waiting")
 
-    def __init__(self, request_block: BlockRequest) -> None:
-        self._request_block = request_block
+    def __init__(self, controller: _Controller, node_id: int, broker_epoch: Callable[[], int]) -> None:
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
         self._next = 0
         self._end = 0
         self._requested = False
@@ -42,15 +48,19 @@ class ProducerIdSource:
         self._waiting.append(receiver)
         if not self._requested:
             self._requested = True
-            self._request_block(self._block_came)
+            request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
+            self._controller.send_until(request, self._block_came, TIMEOUT_S)
 
-    def _block_came(self, block: ProducerIdBlock | None, error: BaseException | None) -> None:
+    def _block_came(self, block: AllocateProducerIdsResponse | None, error: BaseException | None) -> None:
         self._requested = False
         waiting, self._waiting = self._waiting, []
         if block is None:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
+                # What a client tries again.
+                error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
             for receiver in waiting:
                 receiver(None, error)
             return
-        self._next, self._end = block.first, block.end
+        self._next, self._end = block.producer_id_start, block.producer_id_start + block.producer_id_len
         for receiver in waiting:
             self.next_id(receiver)

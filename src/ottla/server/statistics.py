@@ -83,8 +83,10 @@ class BrokerStatistics:
         )
 
     def add_api(self, api_key: int, name: str) -> ApiStatistics:
-        """Start counting an API."""
-        found = self.apis[api_key] = ApiStatistics(self._registry, name)
+        """Count an API; listeners that serve the same one share its counters."""
+        found = self.apis.get(api_key)
+        if found is None:
+            found = self.apis[api_key] = ApiStatistics(self._registry, name)
         return found
 
     def topic(self, name: str) -> TopicStatistics:

@@ -12,7 +12,7 @@ from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.registry import ApiKey
 from ottla.sim.checkers import Violation
 from ottla.sim.loop import SimLoop
-from ottla.sim.network import Link, Network
+from ottla.sim.network import Address, Link, Network
 
 REQUEST_TIMEOUT_S = 5.0
 _PREFIX_BYTES = 4
@@ -25,9 +25,11 @@ class RequestLost(Exception):
 class Client:
     """One connection, made when it is needed."""
 
-    def __init__(self, loop: SimLoop, network: Network, name: str) -> None:
+    def __init__(self, loop: SimLoop, network: Network, name: str, address: Address | None = None) -> None:
+        """Connects to `address`, or to the network's bootstrap address."""
         self._loop = loop
         self._network = network
+        self._address = address
         self.name = name
         self._link: Link | None = None
         self._correlation_id = 0
@@ -54,7 +56,7 @@ class Client:
         return response
 
     def _connect(self) -> Link:
-        link = self._network.connect(self.name)
+        link = self._network.connect(self.name, self._address)
         if link is None:
             raise RequestLost("refused")
         link.on_frame = self._received

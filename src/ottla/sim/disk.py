@@ -47,6 +47,8 @@ class SimDisk:
         """Appends fail with ENOSPC, some with a part written."""
         self.cold_chance = 0.0
         """Of a read that finds nothing in the page cache."""
+        self.boots = 0
+        """How often the machine was started anew."""
         self.locked: set[str] = set()
         self.names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
@@ -78,6 +80,7 @@ class SimDisk:
     def power_failed(self) -> None:
         """Forget what was not durable, as far as chance wants."""
         self.process_died()
+        self.boots += 1
         for changes in self._journal[: self.rng.randrange(len(self._journal) + 1)]:
             self._apply(self._durable_names, changes)
         self._journal.clear()
@@ -200,6 +203,10 @@ class Mount:
         self.disk = disk
         self._process = process
         self._dies_in = NEVER
+
+    def boot_id(self) -> str:
+        """See `Disk.boot_id`."""
+        return f"boot-{self.disk.boots}"
 
     # -- death
 

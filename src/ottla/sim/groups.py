@@ -26,7 +26,7 @@ from ottla.sim.members_classic import ClassicMember
 from ottla.sim.members_consumer import ConsumerMember
 from ottla.sim.members_cooperative import CooperativeMember
 from ottla.sim.rng import SimRng
-from ottla.sim.trace import Trace
+from ottla.sim.trace import LogLines, Trace
 
 CLASSIC = "classic"
 COOPERATIVE = "cooperative"
@@ -86,17 +86,6 @@ class Outcome:
     history: list[str] = field(default_factory=list)
 
 
-class _LogLines(logging.Handler):
-    """The broker's warnings, as lines of the history."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(logging.WARNING)
-        self._trace = trace
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._trace.remark("log", self.format(record))
-
-
 class GroupSimulation:
     """One run."""
 
@@ -147,7 +136,7 @@ class GroupSimulation:
     def run(self) -> Outcome:
         """To the end, or to the first violation."""
         outcome = Outcome(self.seed, self.protocol, self.description)
-        handler = _LogLines(self.trace)
+        handler = LogLines(self.trace)
         logger = logging.getLogger("ottla")
         propagated, logger.propagate = logger.propagate, False
         logger.addHandler(handler)

@@ -203,14 +203,40 @@ class SimClock:
         return START_MS + int(self._loop.time() * 1000) + self.skew_ms
 
 
+class ProcessHandle:
+    """What a process is to run; can be cancelled as long as it did not run, also while the process is paused."""
+
+    __slots__ = ("_args", "_callback", "timer")
+
+    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._callback: Callable[..., Any] | None = callback
+        self._args = args
+        self.timer: SimHandle | None = None
+
+    def cancel(self) -> None:
+        """Idempotent."""
+        self._callback = None
+        self._args = ()
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def __call__(self) -> None:
+        """Run it, unless it was cancelled."""
+        callback, args = self._callback, self._args
+        if callback is not None:
+            self._callback = None
+            callback(*args)
+
+
 class Process:
     """One run of a simulated process: a Scheduler and a BlockingPool that end with it."""
 
-    __slots__ = ("_loop", "_rng", "alive", "on_death")
+    __slots__ = ("_loop", "_paused", "_rng", "alive", "on_death")
 
     def __init__(self, loop: SimLoop, rng: SimRng) -> None:
         self._loop = loop
         self._rng = rng
+        self._paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self.alive = True
         self.on_death: Callable[[], None] = lambda: None
 
@@ -220,22 +246,38 @@ class Process:
             self.alive = False
             self.on_death()
 
+    def pause(self) -> None:
+        """As SIGSTOP: nothing of it runs, time goes on. Idempotent."""
+        if self._paused is None:
+            self._paused = []
+
+    def resume(self) -> None:
+        """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
+        waiting, self._paused = self._paused, None
+        for callback, args in waiting or ():
+            self.call_soon(callback, *args)
+
     def run(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Run `callback` as this process, if it lives; it may die in it."""
+        """Run `callback` as this process, if it lives; it may die in it. While it is paused, later."""
         if not self.alive:
+            return
+        if self._paused is not None:
+            self._paused.append((callback, args))
             return
         try:
             callback(*args)
         except ProcessKilled:
             self.kill()
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> SimHandle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ProcessHandle:
         """See `Scheduler`."""
-        return self._loop.call_soon(self.run, callback, *args)
+        return self.call_later(0.0, callback, *args)
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> SimHandle:
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ProcessHandle:
         """See `Scheduler`."""
-        return self._loop.call_later(delay, self.run, callback, *args)
+        handle = ProcessHandle(callback, args)
+        handle.timer = self._loop.call_later(delay, self.run, handle)
+        return handle
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """See `BlockingPool`. Work takes effect at some moment before `done` hears of it; a death may come between."""

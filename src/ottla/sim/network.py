@@ -1,11 +1,13 @@
 """Connections in memory: each delivers its frames in order, after delays from the seed, until it is lost.
 
-`Network` stands where the kernel and `ottla.net` stand: a broker's process listens with its dispatcher, clients connect
-and get a `ClientConnection`; the server's end is a `Channel` as `common.channel` describes it, one request in work at a
-time. Between two connections nothing is ordered.
+`Network` stands where the kernel and `ottla.net` stand: brokers' processes listen at addresses with a dispatcher,
+clients and other brokers connect and get a `Link`; the server's end is a `Channel` as `common.channel` describes it,
+one request in work at a time. Between two connections nothing is ordered.
 
 Faults: a connection that is cut loses the frames on their way, in each direction from some frame on; each end hears of
-it later, or only by its own time-out. While the network is slow, delays are long enough to outlive sessions.
+it later, or only by its own time-out. While the network is slow, delays are long enough to outlive sessions. Between
+two hosts either direction can be blocked: what is sent then arrives once it is open again, as TCP sends it once more,
+unless an end gave up before.
 
 Invariant: a frame is never delivered after an end of its connection closed: who gives a connection up and asks again on
 another one is not overtaken by what he asked before. What a process sent before it died does arrive.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ottla.common.channel import Dispatcher, Part
 from ottla.common.disk import Buffer
@@ -30,6 +33,17 @@ LONG_DELAY_CHANCE = 0.02
 NOTICE_S = (0.001, 3.0)
 """Until an end of a connection that was cut hears of it."""
 _PREFIX_BYTES = 4
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+class Listening(NamedTuple):
+    """Who answers at an address."""
+
+    process: Process
+    dispatcher: Dispatcher
+    listener_name: str
 
 
 class ServerChannel:
@@ -113,16 +127,20 @@ def _joined(parts: list[Part]) -> bytes:
 class Link:
     """One connection with both its ends; the client's end is what the client holds."""
 
-    def __init__(self, network: Network, number: int, client_host: str, process: Process) -> None:
+    def __init__(self, network: Network, number: int, client_host: str, server_host: str, listening: Listening) -> None:
         self._network = network
         self._loop = network.loop
         self._rng = network.rng
         self.number = number
-        self.process = process
-        self.dispatcher = network.dispatcher
-        self.channel = ServerChannel(self, number, client_host, network.listener_name)
+        self.client_host = client_host
+        self.server_host = server_host
+        self.process = listening.process
+        self.dispatcher = listening.dispatcher
+        self.channel = ServerChannel(self, number, client_host, listening.listener_name)
         self.on_frame: Callable[[bytes], None] = lambda frame: None
         self.on_close: Callable[[], None] = lambda: None
+        self.owner: Process | None = None
+        """The client's process, where the client is a broker: the connection ends with it."""
         self.closed = False
         """As the client knows."""
         self._cut = False
@@ -152,6 +170,8 @@ class Link:
 
     def _reach_server(self, frame: bytes) -> None:
         if self._cut or self.closed or self.channel.closed:
+            return
+        if self._network.holds_back(self.client_host, self.server_host, self._reach_server, frame):
             return
         self._network.trace.count(b">%d %b" % (self.number, frame))
         self.process.run(self.channel.received, frame)
@@ -185,6 +205,8 @@ class Link:
     def _reach_client(self, data: bytes) -> None:
         if self._cut or self.closed:
             return
+        if self._network.holds_back(self.server_host, self.client_host, self._reach_client, data):
+            return
         self._network.trace.count(b"<%d %b" % (self.number, data))
         self.on_frame(data)
 
@@ -205,45 +227,64 @@ class Link:
 
 
 class Network:
-    """All connections to one broker."""
+    """All connections of a simulated world."""
 
-    def __init__(self, loop: SimLoop, rng: SimRng, trace: Trace, listener_name: str) -> None:
+    def __init__(self, loop: SimLoop, rng: SimRng, trace: Trace, bootstrap: Address) -> None:
+        """`bootstrap` is where clients connect to that name no address."""
         self.loop = loop
         self.rng = rng
         self.trace = trace
-        self.listener_name = listener_name
         self.slow = False
         """Long delays become usual."""
-        self._process: Process | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._bootstrap = bootstrap
+        self._listening: dict[Address, Listening] = {}
         self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
+        self._held: dict[tuple[str, str], list[tuple[Callable[[bytes], None], bytes]]] = {}
+        """What waits, in order, for each direction between two hosts that is blocked."""
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Of the broker that listens; raises InvariantError when none does."""
-        if self._dispatcher is None:
-            raise InvariantError("nobody listens")
-        return self._dispatcher
+    def listen(self, address: Address, listening: Listening) -> None:
+        """From now on clients reach this broker there."""
+        self._listening[address] = listening
 
-    def listen(self, process: Process, dispatcher: Dispatcher) -> None:
-        """From now on clients reach this broker."""
-        self._process = process
-        self._dispatcher = dispatcher
-
-    def refuse(self) -> None:
-        """Nobody listens: new connections are refused, the present ones lose their broker."""
-        self._process = None
+    def refuse(self, process: Process) -> None:
+        """The process is gone: its addresses refuse new connections, the present ones lose that end."""
+        for address in [address for address, each in self._listening.items() if each.process is process]:
+            del self._listening[address]
         for link in list(self._links.values()):
-            link.server_died()
+            if link.process is process:
+                link.server_died()
+            elif link.owner is process:
+                link.die()
 
-    def connect(self, client_host: str) -> Link | None:
+    def connect(self, client_host: str, address: Address | None = None) -> Link | None:
         """A connection, None when it is refused."""
-        if self._process is None or not self._process.alive:
+        address = address or self._bootstrap
+        listening = self._listening.get(address)
+        if listening is None or not listening.process.alive:
             return None
-        link = Link(self, next(self._numbers), client_host, self._process)
+        link = Link(self, next(self._numbers), client_host, address[0], listening)
         self._links[link.number] = link
         return link
+
+    def block(self, source: str, target: str) -> None:
+        """Nothing from host `source` reaches host `target` any more."""
+        self._held.setdefault((source, target), [])
+
+    def unblock_all(self) -> None:
+        """Every direction is open again; what waited arrives."""
+        held, self._held = self._held, {}
+        for frames in held.values():
+            for receive, frame in frames:
+                self.loop.call_soon(receive, frame)
+
+    def holds_back(self, source: str, target: str, receive: Callable[[bytes], None], frame: bytes) -> bool:
+        """Whether a frame that would arrive now has to wait until the direction is open."""
+        frames = self._held.get((source, target))
+        if frames is None:
+            return False
+        frames.append((receive, frame))
+        return True
 
     def forget(self, link: Link) -> None:
         """The client's end is closed."""

@@ -7,6 +7,7 @@ person who reads a failing seed; they are made only when somebody reads them.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import deque
 
 from ottla.sim.loop import SimLoop
@@ -47,3 +48,15 @@ class Trace:
         """The newest lines, oldest first."""
         chosen = list(self._lines)[-last:]
         return [f"{when:11.6f}  {who:<12} {what}" for when, who, what in chosen]
+
+
+class LogLines(logging.Handler):
+    """The nodes' warnings, as lines of the history."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(logging.WARNING)
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        self._trace.remark("log", self.format(record))

@@ -3,7 +3,8 @@
 - offset checkpoints: version 0, count, then `topic partition offset` lines;
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
-- `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`.
+- `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
+- `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`.
 
 Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
 anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
@@ -124,9 +125,36 @@ def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
         raise CheckpointCorruption(f"{path}: {error}") from error
 
 
-def format_clean_shutdown() -> bytes:
-    """The bytes of `.kafka_cleanshutdown`; the broker epoch is unknown here, which Kafka writes as -1."""
-    return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """The bytes of `.kafka_cleanshutdown`: the incarnation that stopped (KIP-966), -1 when nobody asks."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return -1
+    epoch = fields.get("brokerEpoch") if isinstance(fields, dict) else None
+    return epoch if isinstance(epoch, int) else -1
+
+
+def format_running(broker_epoch: int, boot_id: str) -> bytes:
+    """The bytes of `.ottla_running`."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":")).encode()
+
+
+def parse_running(data: bytes, boot_id: str) -> int:
+    """The broker epoch of `.ottla_running` if it is of this boot of the machine, -1 otherwise."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return -1
+    if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
+        return -1
+    epoch = fields.get("brokerEpoch")
+    return epoch if isinstance(epoch, int) else -1
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:

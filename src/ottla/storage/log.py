@@ -697,6 +697,8 @@ class Log:
         Responses that still carry dropped bytes fail instead of sending others (`SegmentRegion`).
         """
         if offset >= self.log_end_offset:
+            # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)

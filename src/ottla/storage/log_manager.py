@@ -33,6 +33,9 @@ from ottla.storage.checkpoints import (
     TopicPartition,
     format_clean_shutdown,
     format_offsets,
+    format_running,
+    parse_clean_shutdown,
+    parse_running,
     read_offsets,
 )
 from ottla.storage.descriptors import Descriptors, Folder
@@ -74,6 +77,12 @@ class LogManager:
         self.data_dir = data_dir
         self.default_config = default_config or LogConfig()
         self.had_clean_shutdown = False
+        self.last_broker_epoch = -1
+        """Of the incarnation that lost nothing when it ended; -1 when it may have, or is unknown (KIP-966).
+
+        Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
+        where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
+        """
         self.offline: OSError | None = None
         self._disk = disk
         self._clock = clock
@@ -139,7 +148,10 @@ class LogManager:
             marker = self._join(names.CLEAN_SHUTDOWN_FILE)
             self.had_clean_shutdown = self._disk.exists(marker)
             if self.had_clean_shutdown:
+                self.last_broker_epoch = parse_clean_shutdown(self._disk.read_bytes(marker))
                 self._disk.unlink(marker)
+            else:
+                self.last_broker_epoch = self._surviving_epoch()
             # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
             self._disk.fsync_dir(self.data_dir)
             recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
@@ -185,10 +197,29 @@ class LogManager:
         except CheckpointCorruption as error:
             _LOGGER.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
+            self.last_broker_epoch = -1
             return {}
 
-    def shutdown(self) -> None:
+    def _surviving_epoch(self) -> int:
+        path = self._join(names.RUNNING_FILE)
+        if not self._disk.exists(path):
+            return -1
+        return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
+
+    def note_running(self, broker_epoch: int) -> None:
+        """Remember which incarnation runs here, before it takes anything in.
+
+        Where the disk refuses, the next start can't tell that nothing was lost, and says so.
+        """
+        try:
+            self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(broker_epoch, self._disk.boot_id()))
+        except OSError as error:
+            _LOGGER.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean marker, release the lock.
+
+        `broker_epoch` of this incarnation goes into the marker, for the next one to tell.
 
         No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
         start checks everything.
@@ -204,7 +235,7 @@ class LogManager:
         try:
             self.write_checkpoints()
             if clean:
-                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown())
+                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:
             _LOGGER.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
         self._logs.clear()

@@ -40,7 +40,7 @@ def load_or_create(
         data = disk.read_bytes(path)
     except FileNotFoundError:
         meta = MetaProperties(cluster_id or random_id(rng), node_id, random_id(rng))
-        _write(disk, path, meta)
+        write_meta_properties(disk, directory, meta)
         return meta
     except OSError as error:
         raise disk_refusal(error, path) from error
@@ -64,7 +64,9 @@ def random_id(rng: Rng) -> str:
             return text
 
 
-def _write(disk: Disk, path: str, meta: MetaProperties) -> None:
+def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError."""
+    path = f"{directory}/{META_PROPERTIES}"
     lines = [
         "#",
         f"cluster.id={meta.cluster_id}",

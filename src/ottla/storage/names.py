@@ -25,6 +25,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+RUNNING_FILE = ".ottla_running"
+"""Ottla's own: the incarnation that runs here, and the boot of the machine in which it does."""
 
 METADATA_TOPIC = "__cluster_metadata"
 """Its one partition's directory is the quorum's."""

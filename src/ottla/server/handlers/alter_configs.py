@@ -36,4 +36,4 @@ def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> 
     )
 
 
-ALTER_CONFIGS = DeclaredApi(ApiKey.ALTER_CONFIGS, handle, error_response)
+ALTER_CONFIGS = DeclaredApi(ApiKey.ALTER_CONFIGS, handle, error_response, forwarded=True)

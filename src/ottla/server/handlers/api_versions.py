@@ -59,4 +59,4 @@ def error_response(message: ApiVersionsRequest, code: ErrorCode, text: str) -> A
     return ApiVersionsResponse(error_code=code)
 
 
-API_VERSIONS = DeclaredApi(ApiKey.API_VERSIONS, handle, error_response, lambda context: (context.image,))
+API_VERSIONS = DeclaredApi(ApiKey.API_VERSIONS, handle, error_response, basis=lambda context: (context.image,))

@@ -36,4 +36,4 @@ def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str)
     )
 
 
-CREATE_PARTITIONS = DeclaredApi(ApiKey.CREATE_PARTITIONS, handle, error_response)
+CREATE_PARTITIONS = DeclaredApi(ApiKey.CREATE_PARTITIONS, handle, error_response, forwarded=True)

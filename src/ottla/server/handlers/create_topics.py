@@ -33,4 +33,4 @@ def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> 
     )
 
 
-CREATE_TOPICS = DeclaredApi(ApiKey.CREATE_TOPICS, handle, error_response)
+CREATE_TOPICS = DeclaredApi(ApiKey.CREATE_TOPICS, handle, error_response, forwarded=True)

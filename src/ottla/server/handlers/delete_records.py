@@ -1,4 +1,8 @@
-"""DeleteRecords (21): versions 0 to 2. Raises a partition's log start; -1 means up to the high watermark (KIP-107)."""
+"""DeleteRecords (21): versions 0 to 2. Raises a partition's log start; -1 means up to the high watermark (KIP-107).
+
+The answer waits, at most as long as the request allows, until all live replicas have raised theirs: a leader elected
+from them must not bring the records back.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.replica.partition import Partition
+from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 NO_WATERMARK = -1
 
+Waiting = list[tuple[Partition, DeleteRecordsPartitionResult]]
+"""Partitions whose followers are to raise their log start to the low watermark of the result."""
 
-def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
+
+def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
     """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     asked_offsets: dict[str, dict[int, int]] = {}
@@ -25,22 +34,72 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
         for asked in topic.partitions:
             asked_offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
     topics = []
+    waiting: Waiting = []
     for name, offsets in asked_offsets.items():
         answers = []
         for index, offset in offsets.items():
-            low_watermark, code = NO_WATERMARK, ErrorCode.NONE
+            answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_WATERMARK)
+            answers.append(answer)
             try:
                 if name in context.internal_topics:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                low_watermark = context.replicas.find(name, index).delete_records(offset)
+                partition = context.replicas.find(name, index)
+                answer.low_watermark = partition.delete_records(offset)
+                if partition.low_watermark < answer.low_watermark:
+                    waiting.append((partition, answer))
             except KafkaError as error:
                 request.count_error(error.code)
-                code = error.code
-            answers.append(
-                DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=code)
-            )
+                answer.error_code = error.code
         topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
-    return DeleteRecordsResponse(topics=topics)
+    response = DeleteRecordsResponse(topics=topics)
+    if not waiting:
+        return response
+    operation = DelayedDeleteRecords(request, response, waiting)
+    watches = {partition.produce_watch: None for partition, _ in waiting}
+    context.purgatory.park(operation, watches, max(0, message.timeout_ms) / 1000)
+    request.dispatcher.parked(request, operation)
+    return None
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """A deletion that the followers have not followed yet."""
+
+    __slots__ = ("_request", "_response", "_waiting")
+
+    def __init__(self, request: Request, response: DeleteRecordsResponse, waiting: Waiting) -> None:
+        super().__init__()
+        self._request = request
+        self._response = response
+        self._waiting = waiting
+
+    def try_complete(self, force: bool) -> bool:
+        """Answer once every partition's replicas have followed, or can't be waited for any more."""
+        still: Waiting = []
+        for partition, answer in self._waiting:
+            if not partition.is_leader:
+                self._fail_one(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif partition.low_watermark < answer.low_watermark:
+                still.append((partition, answer))
+        self._waiting = still
+        if still:
+            return False
+        self._request.answer(lambda: self._response)
+        return True
+
+    def expire(self) -> None:
+        """The time is over; what was deleted here stays deleted."""
+        if not self.try_complete(False):
+            for _, answer in self._waiting:
+                self._fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
+            self._request.answer(lambda: self._response)
+
+    def fail(self, error: Exception) -> None:
+        """A defect: the client can't be told more than a closed connection does."""
+        self._request.channel.close("DeleteRecords failed inside the broker")
+
+    def _fail_one(self, answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
+        self._request.count_error(code)
+        answer.low_watermark, answer.error_code = NO_WATERMARK, code
 
 
 def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:

@@ -31,4 +31,4 @@ def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> 
     return DeleteTopicsResponse(responses=named + states)
 
 
-DELETE_TOPICS = DeclaredApi(ApiKey.DELETE_TOPICS, handle, error_response)
+DELETE_TOPICS = DeclaredApi(ApiKey.DELETE_TOPICS, handle, error_response, forwarded=True)

@@ -18,7 +18,7 @@ from ottla.server.request import Request
 
 def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe topics and this broker."""
-    response = handle_describe_configs(context.image, message, context.controller.context())
+    response = handle_describe_configs(context.image, message, context.config)
     count_errors(request, response)
     return response
 

@@ -5,8 +5,8 @@ its partitions and reads again when they changed. The first batch is returned ev
 so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here. Where finding
 their place needs pages that are not cached, the request parks until the pool has read those, and begins again.
 
-The replica id of a follower is refused: this cluster has no other replicas, and nobody may move a high watermark by
-claiming to be one (CVE-2018-1288).
+A follower's fetch is read by `server.handlers.follower_fetch`. From version 11 on a consumer may read from a follower
+too, and may be sent to one in its rack (KIP-392).
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from ottla.protocol.fetch import (
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.registry import ApiKey
 from ottla.replica.fetch_session import FetchContext, SessionPartition
-from ottla.replica.partition import READ_COMMITTED
+from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
+from ottla.server.handlers.follower_fetch import Follower, read_for_follower
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
+FIRST_VERSION_WITH_FOLLOWERS = 11
 FIRST_VERSION_WITH_ENDPOINTS = 16
 MAX_READ_AHEAD = 64
 """Cold pages, one a partition, that a fetch has read by one job of the pool; each holds a file open."""
@@ -52,6 +54,11 @@ class ReadRound:
         self.byte_count = 0
         self.urgent = False
 
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be read ahead."""
+        return len(self.needed) >= MAX_READ_AHEAD
+
     def release(self) -> None:
         """Give the regions back that will not be sent."""
         for _, result in self.rows:
@@ -63,15 +70,23 @@ class ReadRound:
 class Fetch:
     """A fetch request with its session, ready to be read as often as needed."""
 
-    __slots__ = ("_context", "_known", "_message", "_request", "_session")
+    __slots__ = ("_check", "_context", "_follower", "_known", "_message", "_request", "_session")
 
     def __init__(
-        self, context: BrokerContext, request: Request, message: ParsedFetchRequest, session: FetchContext
+        self,
+        context: BrokerContext,
+        request: Request,
+        message: ParsedFetchRequest,
+        session: FetchContext,
+        follower: Follower | None,
     ) -> None:
         self._context = context
         self._request = request
         self._message = message
         self._session = session
+        self._follower = follower
+        old = request.api_version < FIRST_VERSION_WITH_FOLLOWERS
+        self._check = Partition.check_leader if old else Partition.check_readable
         self._known: Known = {}
 
     def serve(self) -> list[Part] | None:
@@ -111,25 +126,31 @@ class Fetch:
         were read when it came, and what it waits for has just been written.
         """
         done = ReadRound()
+        if self._follower is not None:
+            read_for_follower(self._follower, self._session, done, known, self._failed)
+            return done
         rows = done.rows
         incremental = self._session.incremental
         isolation_level = self._message.isolation_level
         aborted: tuple[tuple[int, int], ...] | None = () if isolation_level == READ_COMMITTED else None
         left = min(self._message.max_bytes, self._context.fetch_max_bytes)
         find = self._context.replicas.find
+        check = self._check
+        rack = self._message.rack_id
         for asked in self._session.partitions:
             try:
                 partition = find(asked.topic, asked.index)
-                partition.check_leader(asked.current_leader_epoch)
+                check(partition, asked.current_leader_epoch)
                 high_watermark = partition.high_watermark
                 log_start_offset = partition.log.log_start_offset
                 diverging = None
                 region = None
+                preferred = -1
                 if partition.log.log_end_offset == high_watermark:
                     asked.seen_bytes = partition.appended_bytes
                 if asked.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
-                if diverging is not None:
+                if diverging is not None or (rack and (preferred := self._preferred(partition, asked)) >= 0):
                     done.urgent = True
                 elif asked.fetch_offset != high_watermark:
                     limit = max(0, asked.max_bytes if asked.max_bytes < left else left)
@@ -141,36 +162,30 @@ class Fetch:
                 if (
                     region is None
                     and diverging is None
+                    and preferred < 0
                     and incremental
                     and not asked.moved(high_watermark, log_start_offset)
                 ):
                     if asked.fetch_offset == high_watermark:
                         asked.rest(partition.fetch_watch)
                     continue
-                rows.append(
-                    (
-                        asked,
-                        FetchPartitionResult(
-                            asked.index,
-                            0,
-                            high_watermark,
-                            partition.last_stable_offset,
-                            log_start_offset,
-                            region,
-                            aborted,
-                            -1,
-                            diverging,
-                        ),
-                    )
+                stable = partition.last_stable_offset
+                result = FetchPartitionResult(
+                    asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging
                 )
+                rows.append((asked, result))
             except OffLoop as needed:
                 done.needed.append(needed)
-                if len(done.needed) >= MAX_READ_AHEAD:
+                if done.full:
                     break
             except Exception as error:
                 done.urgent = True
                 rows.append((asked, self._failed(asked, error)))
         return done
+
+    def _preferred(self, partition: Partition, asked: SessionPartition) -> int:
+        """The replica that this consumer had better read from; -1 for the one here."""
+        return self._context.replicas.preferred_read_replica(partition, self._message.rack_id, asked.fetch_offset)
 
     def _failed(self, asked: SessionPartition, error: Exception) -> FetchPartitionResult:
         """The answer for a partition that could not be read; a defect is reported and answered, never raised."""
@@ -203,9 +218,12 @@ class Fetch:
         for asked, result in done.rows:
             has_records = result.records is not None
             news = asked.accept(result.error_code, result.high_watermark, result.log_start_offset, has_records)
+            if result.diverging_epoch is not None and self._follower is not None:
+                # A follower that has to cut its log takes nothing else from the answer.
+                asked.tell_again()
             if has_records:
                 served.append(asked)
-            elif incremental and not news and result.diverging_epoch is None:
+            elif incremental and not news and result.diverging_epoch is None and result.preferred_read_replica < 0:
                 continue
             if result.current_leader is not None:
                 leaders[result.current_leader[0]] = None
@@ -213,7 +231,8 @@ class Fetch:
                 topics.append((asked.topic, []))
                 last_topic = asked.topic
             topics[-1][1].append(result)
-        self._count(done.rows)
+        if self._follower is None:
+            self._count(done.rows)
         if session.session is not None and served:
             session.session.move_to_end(served)
         endpoints: list[NodeEndpoint] = []
@@ -274,14 +293,18 @@ class Fetch:
             self.listen()
             return [session.watch]
         find = self._context.replicas.find
-        return [find(asked.topic, asked.index).fetch_watch for asked in self._session.partitions]
+        return [self._watch(find(asked.topic, asked.index)) for asked in self._session.partitions]
+
+    def _watch(self, partition: Partition) -> Watch:
+        """Where news for who asks shows: followers read what was just appended, consumers what is replicated."""
+        return partition.fetch_watch if self._follower is None else partition.follower_watch
 
     def listen(self) -> None:
         """Let the session hear of its active partitions too; of the others it always does."""
         if self._session.incremental:
             find = self._context.replicas.find
             for asked in self._session.partitions:
-                asked.listen(find(asked.topic, asked.index).fetch_watch)
+                asked.listen(self._watch(find(asked.topic, asked.index)))
 
     def park(self, done: ReadRound) -> None:
         """Wait for more, at most the time that the request allows."""
@@ -336,8 +359,11 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     """Answer a fetch, or park it; see the module."""
     message = parse_fetch(request.api_version, buffer, body_start, end)
     context.check_partition_count(sum([len(partitions) for _, partitions in message.topics]))
+    follower = None
     if message.replica_id >= 0:
-        return _refuse(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower = Follower.identify(context, request, message)
+        if follower is None:
+            return _refuse(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         session = context.sessions.open(
             message.session_id,
@@ -345,14 +371,14 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
             message.topics,
             message.forgotten,
             uses_topic_ids=request.api_version >= TOPIC_ID_FROM,
-            privileged=False,
+            privileged=follower is not None,
             now_s=request.started_s,
             max_partitions=context.partition_limit(),
         )
     except KafkaError as error:
         request.count_error(error.code)
         return encode_fetch_response(request.api_version, request.correlation_id, 0, error.code, 0, [])
-    return Fetch(context, request, message, session).serve()
+    return Fetch(context, request, message, session, follower).serve()
 
 
 def _refuse(request: Request, message: ParsedFetchRequest, code: ErrorCode) -> list[Part]:

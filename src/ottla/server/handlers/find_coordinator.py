@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
@@ -17,7 +17,7 @@ from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinato
 from ottla.protocol.registry import ApiKey
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
-from ottla.server.internal_topics import create_internal_topic
+from ottla.server.internal_topics import Problems, create_topics
 from ottla.server.request import Request
 
 GROUP = 0
@@ -42,7 +42,9 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
     if context.image.topic(GROUP_METADATA_TOPIC) is not None:
         return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
 
-    def created(error: KafkaError | None) -> None:
+    def created(problems: Problems) -> None:
+        error = problems.get(GROUP_METADATA_TOPIC)
+
         def build() -> FindCoordinatorResponse:
             if error is None:
                 return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
@@ -51,10 +53,10 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
                 request, batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
             )
 
-        # Who is sent here asks at once: by then the partitions are open.
-        context.replicas.when_opened(lambda: request.answer(build))
+        request.answer(build)
 
-    create_internal_topic(context, GROUP_METADATA_TOPIC, created)
+    # Who is sent to this broker asks at once: the answer waits until the partitions are open.
+    create_topics(context, [GROUP_METADATA_TOPIC], created)
     return None
 
 

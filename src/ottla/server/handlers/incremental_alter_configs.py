@@ -38,4 +38,4 @@ def error_response(
     )
 
 
-INCREMENTAL_ALTER_CONFIGS = DeclaredApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle, error_response)
+INCREMENTAL_ALTER_CONFIGS = DeclaredApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle, error_response, forwarded=True)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
-from ottla.controller.result import ControllerContext, ControllerResult
-from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, validate_topic_name
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,7 +23,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
-from ottla.server.internal_topics import topic_to_create
+from ottla.server.internal_topics import Problems, create_topics
 from ottla.server.request import Request
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
@@ -46,20 +43,14 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
     if not missing:
         return _describe(context, request, message, {})
 
-    def create(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateTopicsResponse]:
-        topics = [topic_to_create(name, image, controller.config) for name in missing if name not in image.topics]
-        return handle_create_topics(image, CreateTopicsRequest(topics=topics), controller)
+    def created(problems: Problems) -> None:
+        # Without a controller the topic is what it was, unknown, on which clients ask again.
+        codes: dict[str, ErrorCode] = {
+            name: error.code for name, error in problems.items() if error.code is not ErrorCode.REQUEST_TIMED_OUT
+        }
+        request.answer(lambda: _describe(context, request, message, codes))
 
-    def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
-        # What failed is shown as such; a topic that somebody else made meanwhile is found in the image.
-        problems: dict[str, ErrorCode] = {}
-        if isinstance(error, KafkaError):
-            problems = dict.fromkeys(missing, error.code)
-        elif error is None and response is not None:
-            problems = {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code}
-        context.replicas.when_opened(lambda: request.answer(lambda: _describe(context, request, message, problems)))
-
-    context.controller.submit(create, created)
+    create_topics(context, missing, created)
     return None
 
 
@@ -182,4 +173,4 @@ def basis(context: BrokerContext) -> tuple[object, ...]:
     return context.image, context.config, context.controller_id()
 
 
-METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis)
+METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis=basis)

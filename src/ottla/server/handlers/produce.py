@@ -58,10 +58,11 @@ Results = list[tuple[Topic, list[ProducePartitionResult]]]
 class _Append:
     """One partition of a request that was appended and may still have to wait."""
 
-    __slots__ = ("partition", "position", "result", "row")
+    __slots__ = ("leader_epoch", "partition", "position", "result", "row")
 
     def __init__(self, partition: Partition, result: AppendResult, row: int, position: int) -> None:
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
         self.result = result
         self.row = row
         self.position = position
@@ -360,13 +361,14 @@ class DelayedProduce(DelayedOperation):
         still: list[_Append] = []
         for append in self._waiting:
             partition = append.partition
-            if partition.acknowledged(append.result, self._acks_all):
-                if self._acks_all and not partition.enough_in_sync:
+            if not partition.is_leader or append.leader_epoch < partition.leader_since:
+                # Another led since: what lies below the high watermark now may be other records.
+                self._fail_one(append, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif partition.acknowledged(append.result, self._acks_all):
+                if self._acks_all and not partition.enough_after_append:
                     self._fail_one(append, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             elif partition.offline:
                 self._fail_one(append, ErrorCode.KAFKA_STORAGE_ERROR)
-            elif not partition.is_leader:
-                self._fail_one(append, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:
                 still.append(append)
         self._waiting = still

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.errors import ErrorCode, InvariantError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.server.context import BrokerContext
+from ottla.server.handlers.envelope import EnvelopedChannel
 from ottla.server.request import Request
 
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
@@ -21,7 +22,12 @@ def submit(context: BrokerContext, request: Request, operation: Operation, *, ma
     """Run `operation` in the controller's order and answer with its response once its records are committed."""
 
     def done(response: object | None, error: BaseException | None) -> None:
-        if error is None and makes_partitions:
+        channel = request.channel
+        lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
+        if lost and isinstance(channel, EnvelopedChannel):
+            # The broker that forwarded it asks the next controller; its client need not know.
+            channel.refuse(ErrorCode.NOT_CONTROLLER)
+        elif error is None and makes_partitions:
             context.replicas.when_opened(lambda: request.answer(lambda: _outcome(request, response, None)))
         else:
             request.answer(lambda: _outcome(request, response, error))
@@ -45,5 +51,7 @@ def count_errors(request: Request, response: Any) -> None:
         request.count_error(code)
     for name in ("topics", "responses", "results"):
         for item in getattr(response, name, ()):
-            if item.error_code:
-                request.count_error(item.error_code)
+            # Some nest one level deeper: a topic without an error of its own, and its partitions.
+            for each in (item, *getattr(item, "partitions", ())):
+                if code := getattr(each, "error_code", ErrorCode.NONE):
+                    request.count_error(code)

@@ -25,4 +25,4 @@ def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -
     return UpdateFeaturesResponse(error_code=code, error_message=text)
 
 
-UPDATE_FEATURES = DeclaredApi(ApiKey.UPDATE_FEATURES, handle, error_response)
+UPDATE_FEATURES = DeclaredApi(ApiKey.UPDATE_FEATURES, handle, error_response, forwarded=True)

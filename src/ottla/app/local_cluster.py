@@ -1,0 +1,203 @@
+"""The plan of a cluster on one machine: which brokers there are, where they listen, and the file that remembers it.
+
+`ottla start --brokers N` lays it out in the data directory: `cluster.json` with the cluster's id and, for each broker,
+node id, ports and directory id; beside it one folder and one `server.properties` a broker, so that each can also be
+started alone. The plan is made once: a later start with the same directory takes it from the file, since voters know
+each other by directory id and port.
+
+Left out: starting anything (`app.supervisor`), several machines (there each host has a config of its own).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.common.clock import Rng
+from ottla.common.disk import Disk
+from ottla.common.errors import OperatorError
+from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
+
+PLAN_FILE = "cluster.json"
+HOST = "127.0.0.1"
+MAX_BROKERS = 64
+MAX_VOTERS = 3
+CONTROLLER_PORT_DISTANCE = 1000
+"""The controller listener of a broker on port P is on P + 1000, so that the ports of the brokers stay in a row."""
+
+OWNED_SETTINGS = (
+    "node.id",
+    "broker.id",
+    "process.roles",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+)
+"""What the plan sets for each broker and so can't be set for all of them."""
+
+
+class LocalBroker(NamedTuple):
+    """One broker of the plan."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    directory_id: str
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{HOST}:{self.port}"
+
+
+class LocalCluster(NamedTuple):
+    """The whole plan."""
+
+    data_dir: str
+    cluster_id: str
+    brokers: tuple[LocalBroker, ...]
+
+    @property
+    def voters(self) -> tuple[LocalBroker, ...]:
+        """Who votes in the metadata quorum: the first three, or the first alone where there are only two."""
+        return self.brokers[: MAX_VOTERS if len(self.brokers) >= MAX_VOTERS else 1]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, for clients."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def directory(self, broker: LocalBroker) -> str:
+        """The data directory of one broker."""
+        return os.path.join(self.data_dir, f"broker-{broker.node_id}")
+
+    def properties_path(self, broker: LocalBroker) -> str:
+        """Where the settings of one broker are written to."""
+        return os.path.join(self.data_dir, f"broker-{broker.node_id}.properties")
+
+    def initial_controllers(self) -> str:
+        """The voters as `ottla format --initial-controllers` takes them."""
+        return ",".join(
+            f"{broker.node_id}@{HOST}:{broker.controller_port}:{broker.directory_id}" for broker in self.voters
+        )
+
+    def settings(self, broker: LocalBroker, base: Mapping[str, str]) -> dict[str, str]:
+        """The settings of one broker: `base` for all of them, and what the plan says.
+
+        The rack is the machine, so that in a larger cluster replicas are kept apart by host; `broker.rack` in `base`
+        wins.
+        """
+        voter = broker in self.voters
+        listeners = f"PLAINTEXT://{broker.address}"
+        if voter:
+            listeners += f",CONTROLLER://{HOST}:{broker.controller_port}"
+        return {
+            "broker.rack": socket.gethostname(),
+            **base,
+            "node.id": str(broker.node_id),
+            "process.roles": "broker,controller" if voter else "broker",
+            "listeners": listeners,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{each.controller_port}" for each in self.voters),
+            "log.dirs": self.directory(broker),
+        }
+
+
+def check_base_settings(settings: Mapping[str, str]) -> None:
+    """Raises OperatorError for a setting that each broker must have for itself."""
+    for name in OWNED_SETTINGS:
+        if name in settings:
+            raise OperatorError(
+                f"{name} is set, and --brokers gives each broker its own: remove it, or start the brokers one by one "
+                "with a config each"
+            )
+
+
+def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
+    """The plan in `data_dir`, made now if there is none; `port` is the first broker's, 0 for free ports.
+
+    Raises OperatorError when the directory holds something else or another number of brokers.
+    """
+    path = os.path.join(data_dir, PLAN_FILE)
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return _new_plan(disk, rng, data_dir, count, port)
+    plan = _parsed(data_dir, path, data)
+    if len(plan.brokers) != count:
+        raise OperatorError(
+            f"the cluster in {data_dir} has {len(plan.brokers)} brokers: start it with --brokers {len(plan.brokers)}, "
+            "or choose another directory with --data-dir"
+        )
+    if port not in (None, 0, plan.brokers[0].port):
+        raise OperatorError(
+            f"the cluster in {data_dir} begins at port {plan.brokers[0].port}: leave --port away, or choose another "
+            "directory with --data-dir"
+        )
+    return plan
+
+
+def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
+    if disk.exists(os.path.join(data_dir, "meta.properties")):
+        raise OperatorError(
+            f"{data_dir} is the data directory of a single broker, which --brokers can't take over: choose another one "
+            "with --data-dir"
+        )
+    ports = _free_ports(2 * count) if port == 0 else _ports_in_a_row(port or 9092, count)
+    brokers = tuple(
+        LocalBroker(number + 1, ports[number], ports[count + number], uuid_to_string(new_uuid(rng.random_bytes(16))))
+        for number in range(count)
+    )
+    plan = LocalCluster(data_dir, uuid_to_string(new_uuid(rng.random_bytes(16))), brokers)
+    disk.makedirs(data_dir)
+    content = {"cluster_id": plan.cluster_id, "brokers": [broker._asdict() for broker in brokers]}
+    disk.write_atomic(os.path.join(data_dir, PLAN_FILE), json.dumps(content, indent=2).encode() + b"\n")
+    return plan
+
+
+def _ports_in_a_row(first: int, count: int) -> list[int]:
+    ports = [*range(first, first + count)]
+    ports += [port + CONTROLLER_PORT_DISTANCE for port in ports]
+    if ports[-1] > 65535:
+        raise OperatorError(
+            f"--port {first} leaves no room for {count} brokers and their controller ports, which lie "
+            f"{CONTROLLER_PORT_DISTANCE} above: choose a lower --port"
+        )
+    return ports
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now: all are held open until the last is found, so no two are the same."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
+    try:
+        content = json.loads(data)
+        brokers = tuple(
+            LocalBroker(
+                int(item["node_id"]), int(item["port"]), int(item["controller_port"]), str(item["directory_id"])
+            )
+            for item in content["brokers"]
+        )
+        for text in (str(content["cluster_id"]), *(broker.directory_id for broker in brokers)):
+            uuid_from_string(text)
+        if not brokers:
+            raise ValueError("it names no broker")
+        return LocalCluster(data_dir, str(content["cluster_id"]), brokers)
+    except (ValueError, KeyError, TypeError) as error:
+        raise OperatorError(
+            f"{path} is damaged ({error}): restore it from a copy, or choose another directory with --data-dir"
+        ) from error

@@ -1,0 +1,218 @@
+"""`ottla start --brokers N`: N broker processes on one machine, started, watched, restarted and stopped together.
+
+Each broker is an ordinary `ottla start --config` of its own, with one end of a pipe: when the supervisor closes its
+end, or dies in whatever way, the broker stops. Closing means that the whole cluster stops, so no broker hands its
+leaderships over first; SIGTERM to one broker alone does. A broker that ends by itself is started again, after a pause
+that doubles while it keeps failing; one that fails before the cluster was ready for the first time ends everything,
+with its words.
+
+Invariants: no broker outlives its supervisor; the lines of a broker's log leave whole, marked with its id.
+Left out: what a broker does (`app.process`), the plan (`app.local_cluster`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from ottla.app.clock import SystemClock
+from ottla.app.disk import RealDisk
+from ottla.app.local_cluster import LocalBroker, LocalCluster
+from ottla.app.properties import format_properties
+from ottla.common.errors import OperatorError
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0
+"""A broker that ran so long failed for another reason than the last time: the pause begins anew."""
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+MAX_LINE_BYTES = 1 << 20
+
+
+class Supervisor:
+    """The owner of the broker processes of one `LocalCluster`."""
+
+    def __init__(
+        self,
+        plan: LocalCluster,
+        arguments: Sequence[str],
+        ready_file: str | None,
+    ) -> None:
+        """`arguments` are appended to each broker's command line; `ready_file` is absolute."""
+        self._plan = plan
+        self._arguments = tuple(arguments)
+        self._ready_file = ready_file
+        self._disk = RealDisk()
+        self._clock = SystemClock()
+        self._stopping = asyncio.Event()
+        self._failure: str | None = None
+        self._run_dir = tempfile.TemporaryDirectory(prefix="ottla-cluster-")
+
+    async def run(self) -> int:
+        """Start all, serve until SIGTERM or SIGINT, stop all; returns the exit code. Raises OperatorError."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        read_end, write_end = os.pipe()
+        watches = [
+            asyncio.create_task(self._watch(broker, read_end), name=f"broker {broker.node_id}")
+            for broker in self._plan.brokers
+        ]
+        try:
+            if await self._wait_until_ready():
+                self._announce()
+                await self._stopping.wait()
+        finally:
+            self._stopping.set()
+            os.close(write_end)
+            await asyncio.gather(*watches)
+            os.close(read_end)
+            self._run_dir.cleanup()
+        if self._failure is not None:
+            raise OperatorError(self._failure)
+        logger.info("the cluster stopped")
+        return 0
+
+    def _on_signal(self, number: int) -> None:
+        logger.info("%s: stopping %d brokers", signal.Signals(number).name, len(self._plan.brokers))
+        self._stopping.set()
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._stopping.set()
+
+    # -- ready -----------------------------------------------------------------------------------------------------
+
+    def _ready_path(self, broker: LocalBroker) -> str:
+        return os.path.join(self._run_dir.name, f"{broker.node_id}.json")
+
+    async def _wait_until_ready(self) -> bool:
+        """Whether every broker wrote its ready file, before a stop was asked for."""
+        until = self._clock.monotonic() + READY_TIMEOUT_S
+        while not self._stopping.is_set():
+            missing = [broker for broker in self._plan.brokers if not os.path.exists(self._ready_path(broker))]
+            if not missing:
+                return True
+            if self._clock.monotonic() >= until:
+                names = ", ".join(str(broker.node_id) for broker in missing)
+                self._fail(f"broker {names} was not ready after {READY_TIMEOUT_S:.0f} s: see its log above")
+                return False
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 0.02)
+        return False
+
+    def _announce(self) -> None:
+        plan = self._plan
+        logger.info(
+            "%d brokers are ready: cluster %s on %s, data in %s",
+            len(plan.brokers),
+            plan.cluster_id,
+            plan.bootstrap_servers,
+            plan.data_dir,
+        )
+        if self._ready_file is None:
+            return
+        content = {
+            "pid": os.getpid(),
+            "cluster_id": plan.cluster_id,
+            "bootstrap_servers": plan.bootstrap_servers,
+            "data_dir": plan.data_dir,
+            "brokers": [json.loads(self._disk.read_bytes(self._ready_path(broker))) for broker in plan.brokers],
+        }
+        try:
+            self._disk.write_atomic(self._ready_file, json.dumps(content, indent=2).encode() + b"\n")
+        except OSError as error:
+            logger.error("the ready file %s can't be written: %s", self._ready_file, error.strerror)
+
+    # -- one broker ------------------------------------------------------------------------------------------------
+
+    async def _watch(self, broker: LocalBroker, read_end: int) -> None:
+        """Keep one broker running until the cluster stops."""
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            was_ready = os.path.exists(self._ready_path(broker))
+            started = self._clock.monotonic()
+            code = await self._run_once(broker, read_end)
+            if self._stopping.is_set():
+                return
+            if not was_ready and not os.path.exists(self._ready_path(broker)):
+                self._fail(
+                    f"broker {broker.node_id} ended with exit code {code} before it was ready: see its log above"
+                )
+                return
+            if self._clock.monotonic() - started >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            logger.warning(
+                "broker %d ended (%s) and is started again in %.1f s", broker.node_id, _exit_text(code), pause_s
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _run_once(self, broker: LocalBroker, read_end: int) -> int:
+        """One life of one broker; its exit code."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ottla", "start", "--config", self._plan.properties_path(broker)),
+            *("--ready-file", self._ready_path(broker), "--stop-with-pipe", str(read_end)),
+            *self._arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(read_end,),
+            start_new_session=True,  # Ctrl-C in the terminal is for the supervisor
+            limit=MAX_LINE_BYTES,
+        )
+        output = asyncio.create_task(_pass_on(broker.node_id, process.stdout))
+        ended = asyncio.create_task(process.wait())
+        asked = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
+        try:
+            code = await asyncio.wait_for(ended, STOP_TIMEOUT_S)
+        except TimeoutError:
+            logger.error("broker %d did not stop in %.0f s and is killed", broker.node_id, STOP_TIMEOUT_S)
+            process.kill()
+            code = await process.wait()
+        asked.cancel()
+        await output
+        return code
+
+
+async def _pass_on(node_id: int, stream: asyncio.StreamReader | None) -> None:
+    """A broker's log, line by line, to standard error."""
+    if stream is None:
+        return
+    mark = f"[{node_id}] ".encode()
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # a line beyond the limit: the stream goes on behind it
+            continue
+        if not line:
+            return
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), mark + line.rstrip(b"\n") + b"\n")
+
+
+def _exit_text(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def write_properties(plan: LocalCluster, base: Mapping[str, str]) -> None:
+    """Write the settings file of every broker, so that what was given for all of them holds now."""
+    disk = RealDisk()
+    for broker in plan.brokers:
+        text = (
+            f"# Broker {broker.node_id} of the cluster in {plan.data_dir}; written by ottla start --brokers at each "
+            "start.\n" + format_properties(plan.settings(broker, base))
+        )
+        disk.write_atomic(plan.properties_path(broker), text.encode())

@@ -1,0 +1,395 @@
+"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas.
+
+What changes data's place is a dry run unless `--execute` is given. A move is followed to its end with its progress;
+when that is interrupted the move itself goes on, and `ottla cluster reassign --status` shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import click
+
+from ottla.cli.command import (
+    Group,
+    bootstrap_option,
+    complete_topic,
+    json_option,
+    open_cluster,
+    print_json,
+    print_table,
+)
+from ottla.client.cluster import Cluster
+from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
+from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
+
+POLL_S = 0.5
+RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+@click.group(cls=Group)
+def cluster() -> None:
+    """Brokers, quorum, leaders and the places of replicas."""
+
+
+@cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))
+@json_option
+@bootstrap_option
+def describe(as_json: bool, bootstrap_server: str) -> None:
+    """Show how the cluster is as a whole."""
+    with open_cluster(bootstrap_server) as client:
+        info = client.describe()
+        brokers = client.brokers()
+        topics = client.topics().values()
+        quorum = client.quorum()
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    summary: dict[str, Any] = {
+        "cluster_id": info.cluster_id,
+        "controller": quorum.leader_id,
+        "brokers": len(brokers),
+        "fenced_brokers": [broker.node_id for broker in brokers if broker.fenced],
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+        "without_leader": sum(partition.leader < 0 for partition in partitions),
+        "not_preferred_leader": sum(
+            partition.leader >= 0 and partition.leader != partition.replicas[0] for partition in partitions
+        ),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    width = max(len(name) for name in summary) + 2
+    for name, value in summary.items():
+        text = ",".join(str(item) for item in value) or "none" if isinstance(value, list) else str(value)
+        click.echo(f"{name.replace('_', ' ') + ':':<{width}}{text}")
+
+
+@cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))
+@json_option
+@bootstrap_option
+def brokers(as_json: bool, bootstrap_server: str) -> None:
+    """List the registered brokers with what they lead and hold."""
+    with open_cluster(bootstrap_server) as client:
+        registered = client.brokers()
+        partitions = [partition for topic in client.topics().values() for partition in topic.partitions]
+    rows = [
+        {
+            "id": broker.node_id,
+            "address": f"{broker.host}:{broker.port}",
+            "rack": broker.rack,
+            "state": "fenced" if broker.fenced else "live",
+            "leads": sum(partition.leader == broker.node_id for partition in partitions),
+            "replicas": sum(broker.node_id in partition.replicas for partition in partitions),
+            "in_sync": sum(broker.node_id in partition.isr for partition in partitions),
+        }
+        for broker in registered
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync")
+    print_table(columns, [tuple(row.values()) for row in rows], right=("id", "leads", "replicas", "in sync"))
+
+
+@cluster.command(examples=("ottla cluster quorum", "ottla cluster quorum --json"))
+@json_option
+@bootstrap_option
+def quorum(as_json: bool, bootstrap_server: str) -> None:
+    """Show leader, voters and observers of the metadata log, and how far each is behind."""
+    with open_cluster(bootstrap_server) as client:
+        info = client.quorum()
+    rows = [_quorum_row(info, replica, "voter") for replica in info.voters]
+    rows += [_quorum_row(info, replica, "observer") for replica in info.observers]
+    if as_json:
+        print_json(
+            {
+                "leader": info.leader_id,
+                "leader_epoch": info.leader_epoch,
+                "high_watermark": info.high_watermark,
+                "replicas": rows,
+            }
+        )
+        return
+    click.echo(f"leader {info.leader_id}, epoch {info.leader_epoch}, high watermark {info.high_watermark}")
+    columns = ("node", "role", "log end", "lag", "directory id")
+    print_table(columns, [tuple(row.values()) for row in rows], right=("node", "log end", "lag"))
+
+
+def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict[str, Any]:
+    leader_end = max((each.log_end_offset for each in info.voters if each.node_id == info.leader_id), default=-1)
+    return {
+        "node": replica.node_id,
+        "role": "leader" if replica.node_id == info.leader_id else role,
+        "log_end_offset": replica.log_end_offset,
+        "lag": max(0, leader_end - replica.log_end_offset),
+        "directory_id": uuid_to_string(replica.directory_id),
+    }
+
+
+@cluster.command(
+    examples=(
+        "ottla cluster elect                     # every partition to its preferred leader",
+        "ottla cluster elect clicks users:3",
+        "ottla cluster elect users:3 --unclean   # accepts that records are lost",
+    )
+)
+@click.argument("targets", metavar="[TOPIC[:PARTITION]]...", nargs=-1, shell_complete=complete_topic)
+@click.option("--unclean", is_flag=True, help="Any live replica may lead, also one that lacks records.")
+@json_option
+@bootstrap_option
+def elect(targets: tuple[str, ...], unclean: bool, as_json: bool, bootstrap_server: str) -> None:
+    """Elect the preferred leaders, or with --unclean any leader for a partition that has none."""
+    if unclean and not targets:
+        raise OperatorError("an unclean election may lose records: name the topics or partitions it is for")
+    with open_cluster(bootstrap_server) as client:
+        positions = _positions(client, targets) if targets else None
+        elected = sorted(client.elect_leaders(positions, unclean=unclean))
+    if as_json:
+        print_json([{"topic": name, "partition": index} for name, index in elected])
+    elif not elected:
+        click.echo("No election was needed.")
+    else:
+        for name, index in elected:
+            click.echo(f"Elected a leader for {name}-{index}.")
+
+
+def _positions(client: Cluster, targets: tuple[str, ...]) -> list[Position]:
+    """Whole topics and single partitions, each once."""
+    found: dict[Position, None] = {}
+    for target in targets:
+        name, separator, index = target.rpartition(":")
+        if separator and index.isascii() and index.isdigit():
+            found[name, int(index)] = None
+        else:
+            found.update(((target, partition.index), None) for partition in client.topic(target).partitions)
+    return list(found)
+
+
+@cluster.command(
+    examples=(
+        "ottla cluster reassign --topic clicks --replication-factor 3 --execute",
+        "ottla cluster reassign --plan moves.json --throttle 20000000 --execute",
+        "ottla cluster reassign --status",
+        "ottla cluster reassign --cancel --execute",
+    )
+)
+@click.option(
+    "--topic", "names", multiple=True, metavar="TOPIC", shell_complete=complete_topic, help="A topic to change."
+)
+@click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas its partitions shall have.")
+@click.option(
+    "--plan", type=click.File(), metavar="FILE", help="Moves as JSON, as kafka-reassign-partitions reads them."
+)
+@click.option(
+    "--throttle", type=click.IntRange(min=1), metavar="BYTES", help="At most so many bytes a second a broker."
+)
+@click.option("--status", is_flag=True, help="Only show the moves that are under way.")
+@click.option("--cancel", is_flag=True, help="Cancel the moves that are under way.")
+@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@click.option("--no-wait", is_flag=True, help="Don't wait for the end.")
+@json_option
+@bootstrap_option
+def reassign(
+    names: tuple[str, ...],
+    replication_factor: int | None,
+    plan: TextIO | None,
+    throttle: int | None,
+    status: bool,
+    cancel: bool,
+    execute: bool,
+    no_wait: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Move replicas, or change how many there are."""
+    with open_cluster(bootstrap_server) as client:
+        if status or cancel:
+            _show_or_cancel(client, cancel and execute, as_json)
+            if cancel and not execute:
+                _tell_dry_run()
+            return
+        if (plan is None) == (replication_factor is None):
+            raise OperatorError("say what to do with either --plan or --topic and --replication-factor")
+        if plan is not None:
+            targets = parse_plan(plan.read())
+        elif names and replication_factor is not None:
+            targets = with_replication_factor(
+                client.describe().brokers, client.topics(), list(dict.fromkeys(names)), replication_factor
+            )
+        else:
+            raise OperatorError("--replication-factor needs a --topic")
+        _move(client, targets, throttle, execute=execute, wait=not no_wait, as_json=as_json)
+
+
+@cluster.command(
+    examples=(
+        "ottla cluster decommission 4             # shows what would move",
+        "ottla cluster decommission 4 --execute   # then stop broker 4",
+        "ottla cluster decommission 4 --unregister",
+    )
+)
+@click.argument("broker_id", metavar="BROKER", type=click.IntRange(min=0))
+@click.option(
+    "--throttle", type=click.IntRange(min=1), metavar="BYTES", help="At most so many bytes a second a broker."
+)
+@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@click.option("--unregister", is_flag=True, help="Forget the broker, which was stopped and holds no replica any more.")
+@json_option
+@bootstrap_option
+def decommission(
+    broker_id: int, throttle: int | None, execute: bool, unregister: bool, as_json: bool, bootstrap_server: str
+) -> None:
+    """Move every replica away from a broker, so that it can be stopped for good."""
+    with open_cluster(bootstrap_server) as client:
+        known = {broker.node_id: broker for broker in client.brokers()}
+        if broker_id not in known:
+            raise OperatorError(f"broker {broker_id} is not registered; registered are {', '.join(map(str, known))}")
+        targets = evacuation(client.describe().brokers, client.topics(), broker_id)
+        if unregister:
+            _unregister(client, broker_id, targets, live=not known[broker_id].fenced)
+            return
+        _move(client, targets, throttle, execute=execute, wait=True, as_json=as_json)
+        if execute and not as_json:
+            click.echo(f"Broker {broker_id} holds no replica: stop it, then run this with --unregister.")
+
+
+def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool) -> None:
+    if left:
+        raise OperatorError(f"broker {broker_id} still holds {len(left)} replicas: run this with --execute first")
+    if live:
+        raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
+    client.unregister_broker(broker_id)
+    click.echo(f"Broker {broker_id} is forgotten.")
+
+
+def parse_plan(text: str) -> Plan:
+    """The moves in a file of `kafka-reassign-partitions`. Raises OperatorError."""
+    try:
+        content = json.loads(text)
+        return {
+            (str(item["topic"]), int(item["partition"])): tuple(int(replica) for replica in item["replicas"])
+            for item in content["partitions"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise OperatorError(
+            f"the plan can't be read ({type(error).__name__}: {error}); it looks like "
+            '{"version":1,"partitions":[{"topic":"clicks","partition":0,"replicas":[1,2]}]}'
+        ) from error
+
+
+def _show_or_cancel(client: Cluster, cancel: bool, as_json: bool) -> None:
+    ongoing = client.reassignments()
+    if cancel and ongoing:
+        client.alter_reassignments(dict.fromkeys(ongoing))
+    rows = [
+        (name, index, moving.replicas, moving.adding, moving.removing)
+        for (name, index), moving in sorted(ongoing.items())
+    ]
+    columns = ("topic", "partition", "replicas", "adding", "removing")
+    if as_json:
+        print_json({"cancelled": cancel, "moves": [dict(zip(columns, row, strict=True)) for row in rows]})
+    elif not rows:
+        click.echo("No replica is being moved.")
+    else:
+        print_table(columns, rows, right=("partition",))
+        if cancel:
+            click.echo(f"Cancelled {len(rows)} moves.")
+
+
+def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool, wait: bool, as_json: bool) -> None:
+    """Show the plan, and with `execute` carry it out."""
+    topics = client.topics()
+    rows = []
+    for name, index in targets:
+        if name not in topics or index >= len(topics[name].partitions):
+            raise OperatorError(f"the plan names {name}-{index}, which does not exist")
+        rows.append((name, index, topics[name].partitions[index].replicas, targets[name, index]))
+    columns = ("topic", "partition", "from", "to")
+    if as_json:
+        print_json({"executed": execute, "moves": [dict(zip(columns, row, strict=True)) for row in rows]})
+    elif rows:
+        print_table(columns, rows, right=("partition",))
+    else:
+        click.echo("Nothing needs to move.")
+    if not execute:
+        _tell_dry_run()
+        return
+    if not targets:
+        return
+    with _throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
+        client.alter_reassignments(targets)
+        if wait:
+            _wait(client, set(targets))
+
+
+def _tell_dry_run() -> None:
+    click.echo("This was a dry run; give --execute to do it.", err=True)
+
+
+@contextmanager
+def _throttled(
+    client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
+) -> Iterator[None]:
+    """Limit replication while the moves run; taken away at the end, also when the wait is interrupted."""
+    if rate is None or not replicas:
+        yield
+        return
+    broker_ids = [str(broker.node_id) for broker in client.brokers()]
+    for name, values in replicas.items():
+        changes = [(key, ConfigOperation.SET, value) for key, value in zip(REPLICA_CONFIGS, values, strict=True)]
+        client.alter_configs(ResourceType.TOPIC, name, changes)
+    for broker_id in broker_ids:
+        client.alter_configs(
+            ResourceType.BROKER, broker_id, [(key, ConfigOperation.SET, str(rate)) for key in RATE_CONFIGS]
+        )
+    try:
+        yield
+    finally:
+        if keep:
+            click.echo("The throttle stays until it is removed with ottla config.", err=True)
+        else:
+            for name in replicas:
+                client.alter_configs(
+                    ResourceType.TOPIC, name, [(key, ConfigOperation.DELETE, None) for key in REPLICA_CONFIGS]
+                )
+            for broker_id in broker_ids:
+                client.alter_configs(
+                    ResourceType.BROKER, broker_id, [(key, ConfigOperation.DELETE, None) for key in RATE_CONFIGS]
+                )
+
+
+def _wait(client: Cluster, moving: set[Position]) -> None:
+    """Until none of these partitions is being moved any more."""
+    total = len(moving)
+    with _progress(total) as show:
+        while True:
+            left = moving & client.reassignments().keys()
+            show(total - len(left))
+            if not left:
+                break
+            time.sleep(POLL_S)
+    click.echo(f"Moved {total} partitions.", err=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("moving", total=total)
+        yield lambda done: bar.update(task, completed=done)

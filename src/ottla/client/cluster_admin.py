@@ -1,0 +1,183 @@
+"""The requests about brokers, quorum, elections and reassignments: one exchange each, on a connection that is given.
+
+As `client.admin`: nothing is retried, and errors of single partitions become one KafkaError that names each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.client.connection import Connection
+from ottla.client.failure import raise_for, response_error
+from ottla.client.model import (
+    ClusterBroker,
+    OngoingReassignment,
+    Position,
+    QuorumInfo,
+    QuorumReplicaInfo,
+)
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    QuorumReplica,
+)
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ElectLeadersTopic
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.protocol.registry import ApiKey
+
+METADATA_TOPIC = "__cluster_metadata"
+PREFERRED, UNCLEAN = 0, 1
+_NO_ELECTION_NEEDED = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
+
+
+def describe_brokers(connection: Connection) -> list[ClusterBroker]:
+    """DescribeCluster: every registered broker, fenced ones too, by id."""
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    response: DescribeClusterResponse = connection.request(ApiKey.DESCRIBE_CLUSTER, request)
+    raise_for(response.error_code, "the cluster", response.error_message)
+    brokers = [
+        ClusterBroker(item.broker_id, item.host, item.port, item.rack, item.is_fenced) for item in response.brokers
+    ]
+    return sorted(brokers, key=lambda broker: broker.node_id)
+
+
+def describe_quorum(connection: Connection) -> QuorumInfo:
+    """DescribeQuorum of the metadata log."""
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)])
+    response: DescribeQuorumResponse = connection.request(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
+    raise_for(response.error_code, "the quorum", response.error_message)
+    for found in (partition for each in response.topics for partition in each.partitions):
+        raise_for(found.error_code, "the quorum", found.error_message)
+        return QuorumInfo(
+            found.leader_id,
+            found.leader_epoch,
+            found.high_watermark,
+            _replicas(found.current_voters),
+            _replicas(found.observers),
+        )
+    raise response_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum", "the answer names no partition")
+
+
+def _replicas(items: Iterable[QuorumReplica]) -> tuple[QuorumReplicaInfo, ...]:
+    return tuple(
+        QuorumReplicaInfo(
+            item.replica_id,
+            item.replica_directory_id,
+            item.log_end_offset,
+            item.last_fetch_timestamp,
+            item.last_caught_up_timestamp,
+        )
+        for item in items
+    )
+
+
+def elect_leaders(
+    connection: Connection, positions: Sequence[Position] | None, election: int, timeout_ms: int
+) -> list[Position]:
+    """ElectLeaders for some partitions (None: all); those that got another leader.
+
+    Raises KafkaError that names each partition whose election failed.
+    """
+    topics = None
+    if positions is not None:
+        topics = [ElectLeadersTopic(topic=name, partitions=indexes) for name, indexes in _by_topic(positions).items()]
+    request = ElectLeadersRequest(election_type=election, topic_partitions=topics, timeout_ms=timeout_ms)
+    response: ElectLeadersResponse = connection.request(
+        ApiKey.ELECT_LEADERS, request, timeout_s=timeout_ms / 1000 + 5.0
+    )
+    raise_for(response.error_code, "the election")
+    results = [
+        ((topic.topic, item.partition_id), item.error_code, item.error_message)
+        for topic in response.replica_election_results
+        for item in topic.partition_result
+    ]
+    _raise_failures(result for result in results if result[1] not in _NO_ELECTION_NEEDED)
+    return [position for position, code, _ in results if code == ErrorCode.NONE]
+
+
+def alter_reassignments(
+    connection: Connection, targets: Mapping[Position, Sequence[int] | None], timeout_ms: int
+) -> None:
+    """AlterPartitionReassignments: begin moves, or cancel those whose target is None.
+
+    Raises KafkaError that names each partition that was refused.
+    """
+    topics = [
+        ReassignableTopic(
+            name=name,
+            partitions=[
+                ReassignablePartition(partition_index=index, replicas=_listed(targets[name, index]))
+                for index in indexes
+            ],
+        )
+        for name, indexes in _by_topic(targets).items()
+    ]
+    request = AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
+    response: AlterPartitionReassignmentsResponse = connection.request(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, timeout_s=timeout_ms / 1000 + 5.0
+    )
+    raise_for(response.error_code, "the reassignment", response.error_message)
+    _raise_failures(
+        ((topic.name, item.partition_index), item.error_code, item.error_message)
+        for topic in response.responses
+        for item in topic.partitions
+    )
+
+
+def list_reassignments(connection: Connection, timeout_ms: int) -> dict[Position, OngoingReassignment]:
+    """ListPartitionReassignments: every move that is under way."""
+    request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None)
+    response: ListPartitionReassignmentsResponse = connection.request(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, request, timeout_s=timeout_ms / 1000 + 5.0
+    )
+    raise_for(response.error_code, "the reassignments", response.error_message)
+    return {
+        (topic.name, item.partition_index): OngoingReassignment(
+            tuple(item.replicas), tuple(item.adding_replicas), tuple(item.removing_replicas)
+        )
+        for topic in response.topics
+        for item in topic.partitions
+    }
+
+
+def unregister_broker(connection: Connection, broker_id: int) -> None:
+    """UnregisterBroker: forget a broker that will not come back."""
+    response: UnregisterBrokerResponse = connection.request(
+        ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id)
+    )
+    raise_for(response.error_code, f"broker {broker_id}", response.error_message)
+
+
+def _by_topic(positions: Iterable[Position]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for name, index in positions:
+        topics.setdefault(name, []).append(index)
+    return topics
+
+
+def _listed(replicas: Sequence[int] | None) -> list[int] | None:
+    return None if replicas is None else list(replicas)
+
+
+def _raise_failures(results: Iterable[tuple[Position, int, str | None]]) -> None:
+    failures = [
+        response_error(code, f"{name}-{index}", message)
+        for (name, index), code, message in results
+        if code != ErrorCode.NONE
+    ]
+    if failures:
+        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))

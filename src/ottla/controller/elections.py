@@ -1,0 +1,118 @@
+"""Elections on request (ElectLeaders, KIP-183 and KIP-460) and the automatic balance of leaders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.partition_change import Election
+from ottla.controller.replication import Slice, active, change_of
+from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.elect_leaders import (
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+"""Kinds of election on the wire."""
+
+_KINDS = {PREFERRED: Election.PREFERRED, UNCLEAN: Election.UNCLEAN}
+
+
+def handle_elect_leaders(
+    image: MetadataImage, request: ElectLeadersRequest, context: ControllerContext
+) -> ControllerResult[ElectLeadersResponse]:
+    """Elect for the partitions that are named, or for all that need it: those are the only ones answered then."""
+    kind = _KINDS.get(request.election_type)
+    if kind is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+    records: list[ApiMessageAndVersion] = []
+    response = ElectLeadersResponse()
+    everything = request.topic_partitions is None
+    for topic, indexes in _asked(image, request):
+        result = ReplicaElectionResult(topic=topic)
+        for index in indexes:
+            outcome = ElectLeadersPartitionResult(partition_id=index, error_message=None)
+            try:
+                records.append(_elect(image, topic, index, kind, context))
+                check_record_count(len(records))
+            except KafkaError as error:
+                if everything and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                    continue
+                outcome.error_code, outcome.error_message = error.code, error.message or None
+            result.partition_result.append(outcome)
+        if result.partition_result:
+            response.replica_election_results.append(result)
+    return ControllerResult(records, response)
+
+
+def _asked(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+    if request.topic_partitions is None:
+        for name, topic in image.topics.items():
+            yield name, list(topic.partitions)
+        return
+    for asked in request.topic_partitions:
+        yield asked.topic, list(dict.fromkeys(asked.partitions))
+
+
+def _elect(
+    image: MetadataImage, name: str, index: int, kind: Election, context: ControllerContext
+) -> ApiMessageAndVersion:
+    topic = image.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    partition = topic.partitions.get(index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    preferred = kind is Election.PREFERRED
+    if (partition.leader == partition.replicas[0]) if preferred else (partition.leader != NO_LEADER):
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+    change = change_of(image, topic, index, active(image), context)
+    change.election = kind
+    record = change.record()
+    if record is None or (preferred and record.leader != partition.replicas[0]):
+        raise KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
+    return versioned(record)
+
+
+# -- balance -----------------------------------------------------------------------------------------------------------
+
+
+def balance_leaders(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
+    """Give leaderships back to the preferred replicas of brokers that lack more than the allowed share of theirs."""
+    percentage = context.config.get_int("leader.imbalance.per.broker.percentage")
+    preferred: Counter[int] = Counter()
+    missing: Counter[int] = Counter()
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            broker_id = partition.replicas[0]
+            preferred[broker_id] += 1
+            missing[broker_id] += partition.leader != broker_id
+    unbalanced = {broker_id for broker_id, count in preferred.items() if missing[broker_id] * 100 > percentage * count}
+    may_lead = active(image)
+    records: list[ApiMessageAndVersion] = []
+    for topic in image.topics.values():
+        for index, partition in topic.partitions.items():
+            if not _can_give_back(partition, unbalanced) or not may_lead(partition.replicas[0]):
+                continue
+            change = change_of(image, topic, index, may_lead, context)
+            change.election = Election.PREFERRED
+            record = change.record()
+            if record is None:
+                continue
+            if len(records) == limit:
+                return Slice(records, complete=False)
+            records.append(versioned(record))
+    return Slice(records, complete=True)
+
+
+def _can_give_back(partition: PartitionImage, unbalanced: set[int]) -> bool:
+    preferred = partition.replicas[0]
+    return preferred in unbalanced and partition.leader not in (preferred, NO_LEADER) and preferred in partition.isr

@@ -1,0 +1,95 @@
+"""What the active controller knows of the brokers beside the metadata log: who was heard of when.
+
+Soft state: a new controller begins with every broker as heard of just now, and a controller that resigned forgets it
+all. Times are those of the monotonic clock, in milliseconds, always as arguments.
+"""
+
+from __future__ import annotations
+
+from ottla.metadata.image import BrokerImage, MetadataImage
+
+
+class _Contact:
+    """The last heartbeat of one incarnation."""
+
+    __slots__ = ("broker_epoch", "metadata_offset", "time_ms")
+
+    def __init__(self, broker_epoch: int, time_ms: int, metadata_offset: int) -> None:
+        self.broker_epoch = broker_epoch
+        self.time_ms = time_ms
+        self.metadata_offset = metadata_offset
+
+
+class BrokerHeartbeats:
+    """Times and offsets of the last heartbeats, by broker."""
+
+    __slots__ = ("_contacts", "_shutdown_offsets", "session_timeout_ms")
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self._contacts: dict[int, _Contact] = {}
+        self._shutdown_offsets: dict[tuple[int, int], int] = {}
+
+    def reset(self, image: MetadataImage, now_ms: int) -> None:
+        """Begin anew: brokers that are not fenced get a whole session to be heard of."""
+        self._shutdown_offsets.clear()
+        self._contacts = {
+            broker.broker_id: _Contact(broker.broker_epoch, now_ms, -1)
+            for broker in image.brokers.values()
+            if not broker.fenced
+        }
+
+    def touch(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int) -> None:
+        """A heartbeat came."""
+        self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset)
+
+    def forget(self, broker_id: int) -> None:
+        """The broker was fenced, or is gone: its session is over."""
+        self._contacts.pop(broker_id, None)
+        for key in [key for key in self._shutdown_offsets if key[0] == broker_id]:
+            del self._shutdown_offsets[key]
+
+    def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
+        """Whether this incarnation was heard of within the session timeout."""
+        contact = self._contacts.get(broker_id)
+        return (
+            contact is not None
+            and contact.broker_epoch == broker_epoch
+            and now_ms < contact.time_ms + self.session_timeout_ms
+        )
+
+    def stale(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
+        """Brokers that are not fenced and were silent for too long."""
+        return [
+            broker
+            for broker in image.brokers.values()
+            if not broker.fenced and not self.has_session(broker.broker_id, broker.broker_epoch, now_ms)
+        ]
+
+    def next_expiry_ms(self, image: MetadataImage) -> int | None:
+        """When the first session ends, unless it is heard of again; None without sessions."""
+        ends = [
+            contact.time_ms + self.session_timeout_ms
+            for broker in image.brokers.values()
+            if not broker.fenced and (contact := self._contacts.get(broker.broker_id)) is not None
+        ]
+        return min(ends) if ends else None
+
+    # -- controlled shutdown -----------------------------------------------------------------------------------------
+
+    def begin_shutdown(self, broker: BrokerImage, offset: int) -> None:
+        """The leaderships of `broker` were moved by records up to `offset`, exclusive."""
+        self._shutdown_offsets[broker.broker_id, broker.broker_epoch] = offset
+
+    def everyone_knows(self, broker: BrokerImage, image: MetadataImage) -> bool:
+        """Whether all live brokers have seen that `broker` leads nothing any more."""
+        offset = self._shutdown_offsets.get((broker.broker_id, broker.broker_epoch))
+        if offset is None:
+            # A controller before this one moved the leaderships; brokers tell offsets with their next heartbeats.
+            offset = image.offset + 1
+            self._shutdown_offsets[broker.broker_id, broker.broker_epoch] = offset
+        return all(
+            contact.metadata_offset >= offset - 1
+            for other in image.brokers.values()
+            if not other.fenced and (contact := self._contacts.get(other.broker_id)) is not None
+        )

@@ -1,0 +1,197 @@
+"""One change of one partition: from what it is and what it should become to the record that makes it so.
+
+The one place that elects leaders, keeps the eligible leader replicas (KIP-966) and completes reassignments (KIP-455);
+everything else in this package says only what it wants. Rules are those of Apache Kafka 4.x.
+
+Invariants of every change:
+- The leader is in the ISR, and a broker that `acceptable` refuses is never elected.
+- An election outside ISR and eligible leader replicas is said as such: the ISR becomes the new leader alone, which is
+  RECOVERING.
+- The leader epoch rises whenever the leader changes and whenever a replica leaves the assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum
+
+from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.metadata.image import NO_LEADER, RECOVERING, PartitionImage
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+
+Acceptable = Callable[[int], bool]
+DirectoryOf = Callable[[int], Uuid]
+
+
+class Election(Enum):
+    """How far an election may go."""
+
+    PREFERRED = "the first replica if it may lead, else as ONLINE"
+    ONLINE = "the leader stays if it may, else the first replica of the ISR that may"
+    UNCLEAN = "as ONLINE, and if nobody may, the first live replica, losing what only others had"
+
+
+class PartitionChange:
+    """What a partition should become. Set what differs, then `record`."""
+
+    __slots__ = (
+        "_acceptable",
+        "_adding",
+        "_directory_of",
+        "_elr",
+        "_elr_enabled",
+        "_index",
+        "_isr",
+        "_min_isr",
+        "_old",
+        "_removing",
+        "_replicas",
+        "_topic_id",
+        "_unclean_election",
+        "election",
+        "leader_recovery_state",
+        "unclean_shutdown",
+    )
+
+    def __init__(
+        self,
+        old: PartitionImage,
+        topic_id: Uuid,
+        index: int,
+        *,
+        acceptable: Acceptable,
+        min_isr: int,
+        elr_enabled: bool,
+        directory_of: DirectoryOf,
+    ) -> None:
+        """`acceptable` says who may lead; `min_isr` is the effective one, never above the number of replicas."""
+        self._old = old
+        self._topic_id = topic_id
+        self._index = index
+        self._acceptable = acceptable
+        self._min_isr = min_isr
+        self._elr_enabled = elr_enabled
+        self._directory_of = directory_of
+        self._isr: tuple[int, ...] = old.isr
+        self._elr: tuple[int, ...] = old.eligible_leader_replicas
+        self._replicas = old.replicas
+        self._adding = old.adding_replicas
+        self._removing = old.removing_replicas
+        self._unclean_election = False
+        self.election = Election.ONLINE
+        self.leader_recovery_state = old.leader_recovery_state
+        self.unclean_shutdown: Collection[int] = ()
+        """Brokers that may have lost what they had not flushed: no longer eligible."""
+
+    def set_isr(self, isr: Sequence[int]) -> None:
+        self._isr = tuple(isr)
+
+    def set_assignment(self, replicas: Sequence[int], adding: Sequence[int], removing: Sequence[int]) -> None:
+        self._replicas, self._adding, self._removing = tuple(replicas), tuple(adding), tuple(removing)
+
+    def record(self) -> PartitionChangeRecord | None:
+        """The record, or None when nothing changes."""
+        old = self._old
+        self._complete_reassignment()
+        if not self._isr and not self._elr_enabled:
+            # Without eligible leader replicas the last member of the ISR is remembered by staying in it.
+            self._isr = old.isr
+        self._update_elr()
+        leader = self._elect()
+        record = PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id)
+        if leader != old.leader or not set(old.replicas) <= set(self._replicas):
+            record.leader = leader
+        if self._isr != old.isr:
+            record.isr = list(self._isr)
+        if self._elr != old.eligible_leader_replicas:
+            record.eligible_leader_replicas = list(self._elr)
+        last_known = self._last_known_leader(leader)
+        if last_known != old.last_known_elr:
+            record.last_known_elr = list(last_known)
+        if self.leader_recovery_state != old.leader_recovery_state:
+            record.leader_recovery_state = self.leader_recovery_state
+        self._add_assignment(record)
+        return None if record == PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id) else record
+
+    def _complete_reassignment(self) -> None:
+        """Drop the replicas that are to go once all that are to come are in the ISR, and one of the ISR stays."""
+        if not self._adding and not self._removing:
+            return
+        isr = tuple(broker_id for broker_id in self._isr if broker_id not in self._removing)
+        if isr and set(self._adding) <= set(isr):
+            self._isr = isr
+            self._replicas = tuple(broker_id for broker_id in self._replicas if broker_id not in self._removing)
+            self._adding = self._removing = ()
+
+    def _update_elr(self) -> None:
+        """Who left the ISR while it is below the minimum has everything that was committed, and may lead."""
+        if not self._elr_enabled or len(self._isr) >= self._min_isr:
+            self._elr = ()
+            return
+        candidates = dict.fromkeys((*self._old.eligible_leader_replicas, *self._old.isr))
+        self._elr = tuple(
+            broker_id
+            for broker_id in candidates
+            if broker_id not in self._isr and broker_id not in self.unclean_shutdown and broker_id in self._replicas
+        )
+
+    # -- election --------------------------------------------------------------------------------------------------
+
+    def _elect(self) -> int:
+        """The leader from now on; moves it from the eligible replicas to the ISR where it comes from there."""
+        leader, unclean = self._choose()
+        if leader != NO_LEADER and (unclean or leader not in self._isr):
+            self._isr = (leader,)
+            self._elr = () if unclean else tuple(broker_id for broker_id in self._elr if broker_id != leader)
+        if unclean:
+            self.leader_recovery_state = RECOVERING
+        return leader
+
+    def _choose(self) -> tuple[int, bool]:
+        """(leader, whether it may lack committed records)."""
+        preferred, current = self._replicas[0], self._old.leader
+        candidates = (current, *self._replicas)
+        if self.election is Election.PREFERRED:
+            candidates = (preferred, *candidates)
+        for broker_id in candidates:
+            if self._may_lead(broker_id):
+                return broker_id, False
+        last_known = self._old.last_known_elr
+        if self._elr_enabled and not self._elr and not self._isr and len(last_known) == 1:
+            (broker_id,) = last_known
+            if broker_id in self._replicas and self._acceptable(broker_id):
+                return broker_id, True
+        if self.election is Election.UNCLEAN:
+            for broker_id in self._replicas:
+                if self._acceptable(broker_id):
+                    return broker_id, True
+        return NO_LEADER, False
+
+    def _may_lead(self, broker_id: int) -> bool:
+        members = self._isr or self._elr
+        return broker_id in members and broker_id in self._replicas and self._acceptable(broker_id)
+
+    def _last_known_leader(self, leader: int) -> tuple[int, ...]:
+        """The leader that a partition with an empty ISR had last: the first choice if nobody is eligible any more."""
+        old = self._old
+        if leader != NO_LEADER or not self._elr_enabled:
+            return ()
+        if not self._isr and old.leader != NO_LEADER:
+            return (old.leader,)
+        return old.last_known_elr
+
+    # -- assignment ------------------------------------------------------------------------------------------------
+
+    def _add_assignment(self, record: PartitionChangeRecord) -> None:
+        old = self._old
+        if self._replicas != old.replicas:
+            record.replicas = list(self._replicas)
+            known = dict(zip(old.replicas, old.directories, strict=False))
+            record.directories = [
+                known[broker_id] if known.get(broker_id, ZERO_UUID) != ZERO_UUID else self._directory_of(broker_id)
+                for broker_id in self._replicas
+            ]
+        if self._removing != old.removing_replicas:
+            record.removing_replicas = list(self._removing)
+        if self._adding != old.adding_replicas:
+            record.adding_replicas = list(self._adding)

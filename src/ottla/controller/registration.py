@@ -1,0 +1,269 @@
+"""Brokers join, stay and leave: BrokerRegistration, BrokerHeartbeat, UnregisterBroker (KIP-631, KIP-966).
+
+A broker registers as a new incarnation, fenced; it is unfenced once it has caught up with its own registration and
+wants to serve; it is fenced again when it is silent for the session timeout, when it wants to, and at the end of a
+controlled shutdown, which moves its leaderships first.
+
+Invariants: of one broker id there is one live incarnation; a fenced broker leads nothing and is in no ISR (but where
+eligible leader replicas are off, as the last of one); what an incarnation before this one was trusted with, it is not.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
+from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
+from ottla.metadata.delta import security_protocol_name
+from ottla.metadata.image import BrokerImage, MetadataImage, VersionRange
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.metadata.snapshot import register_broker_record
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+SLICE = 2_000
+"""Leader changes of one batch: deciding, writing and replaying so many takes the loop some 70 ms."""
+
+FENCED, UNFENCED = 1, -1
+"""Of BrokerRegistrationChangeRecord; 0 leaves it."""
+IN_CONTROLLED_SHUTDOWN = 1
+
+
+# -- BrokerRegistration ------------------------------------------------------------------------------------------------
+
+
+def handle_broker_registration(
+    image: MetadataImage, request: BrokerRegistrationRequest, context: ControllerContext
+) -> ControllerResult[BrokerRegistrationResponse]:
+    """Register a new incarnation, fenced, and take from the one before it what it had, in slices if need be.
+
+    Raises KafkaError DUPLICATE_BROKER_REGISTRATION while another incarnation is alive, INCONSISTENT_CLUSTER_ID,
+    INVALID_REGISTRATION, UNSUPPORTED_VERSION.
+    """
+    if request.cluster_id != context.cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {context.cluster_id}, but got cluster ID {request.cluster_id}",
+        )
+    existing = image.brokers.get(request.broker_id)
+    same = existing is not None and existing.incarnation_id == bytes(request.incarnation_id)
+    sessions = context.heartbeats
+    if existing and not same and sessions.has_session(existing.broker_id, existing.broker_epoch, context.now_ms):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"Another broker is registered with broker id {request.broker_id}, and its session is valid.",
+        )
+    _check_features(image, request)
+    retired: list[ApiMessageAndVersion] = []
+    if existing is not None and not same:
+        retired, complete = retire(image, existing, context, clean=clean_before(existing, request))
+        if not complete:
+            return ControllerResult(retired, BrokerRegistrationResponse(), again=True)
+    broker_epoch = existing.broker_epoch if existing is not None and same else context.next_offset
+    broker = BrokerImage(
+        broker_id=request.broker_id,
+        broker_epoch=broker_epoch,
+        incarnation_id=bytes(request.incarnation_id),
+        endpoints=tuple(
+            _endpoint(item.name, item.security_protocol, item.host, item.port) for item in request.listeners
+        ),
+        features={
+            item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
+        },
+        rack=request.rack or None,
+        fenced=existing.fenced if existing is not None and same else True,
+        in_controlled_shutdown=existing.in_controlled_shutdown if existing is not None and same else False,
+        log_dirs=tuple(bytes(item) for item in request.log_dirs),
+    )
+    if broker.fenced:
+        context.heartbeats.forget(request.broker_id)
+    # The registration comes first, since its offset is the epoch; all of it takes effect together.
+    records = [versioned(register_broker_record(broker)), *retired]
+    return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+
+
+def clean_before(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
+    """Whether the incarnation that is registered is the one whose clean stop the new one found on its disk."""
+    return request.previous_broker_epoch == existing.broker_epoch
+
+
+def retire(image: MetadataImage, broker: BrokerImage, context: ControllerContext, *, clean: bool) -> Slice:
+    """What the end of an incarnation takes away; an unclean one also what was not flushed, as far as is known."""
+    unclean = not clean and elr_enabled(image)
+    return isr_without(image, broker.broker_id, context, SLICE, unclean=unclean)
+
+
+def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+    supported = {item.name: item for item in request.features}
+    for name, level in image.features.items():
+        item = supported.get(name)
+        if item is None or not item.min_supported_version <= level <= item.max_supported_version:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}.",
+            )
+
+
+def _endpoint(name: str, security_protocol: int, host: str, port: int) -> Endpoint:
+    try:
+        return Endpoint(name, security_protocol_name(security_protocol), host, port)
+    except InvariantError as error:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Unknown security protocol {security_protocol}") from error
+
+
+# -- BrokerHeartbeat ---------------------------------------------------------------------------------------------------
+
+
+class _State(Enum):
+    """What a registered broker is."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "in controlled shutdown"
+    SHUTDOWN_NOW = "fenced, and free to end"
+
+
+def _current_state(broker: BrokerImage) -> _State:
+    if broker.fenced:
+        return _State.FENCED
+    return _State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else _State.UNFENCED
+
+
+def handle_broker_heartbeat(
+    image: MetadataImage, request: BrokerHeartbeatRequest, context: ControllerContext
+) -> ControllerResult[BrokerHeartbeatResponse]:
+    """Note that the broker lives, and take it where it wants to be. Raises KafkaError STALE_BROKER_EPOCH.
+
+    With more leaderships than fit in one batch, fencing and controlled shutdown take several heartbeats: the state
+    changes with the last batch. `should_shut_down` of the answer ends the broker's wait.
+    """
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    heartbeats = context.heartbeats
+    caught_up = request.current_metadata_offset >= broker.broker_epoch
+    current = _current_state(broker)
+    if current is not _State.FENCED:
+        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+    target = _next_state(image, broker, current, request, context)
+    records, state = _transition(image, broker, current, target, context)
+    if state in (_State.FENCED, _State.SHUTDOWN_NOW):
+        heartbeats.forget(broker.broker_id)
+    else:
+        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+    response = BrokerHeartbeatResponse(
+        is_caught_up=caught_up,
+        is_fenced=state in (_State.FENCED, _State.SHUTDOWN_NOW),
+        should_shut_down=state is _State.SHUTDOWN_NOW,
+    )
+    return ControllerResult(records, response)
+
+
+def _next_state(
+    image: MetadataImage,
+    broker: BrokerImage,
+    current: _State,
+    request: BrokerHeartbeatRequest,
+    context: ControllerContext,
+) -> _State:
+    if current is _State.FENCED:
+        if request.want_shut_down:
+            return _State.SHUTDOWN_NOW
+        caught_up = request.current_metadata_offset >= broker.broker_epoch
+        # Who was let go comes back as a new incarnation only.
+        may_serve = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        return _State.UNFENCED if may_serve else _State.FENCED
+    if request.want_fence:
+        return _State.SHUTDOWN_NOW if request.want_shut_down else _State.FENCED
+    if current is _State.UNFENCED:
+        return _State.CONTROLLED_SHUTDOWN if request.want_shut_down else _State.UNFENCED
+    if has_leaderships(image, broker.broker_id) or not context.heartbeats.everyone_knows(broker, image):
+        return _State.CONTROLLED_SHUTDOWN
+    return _State.SHUTDOWN_NOW
+
+
+def _transition(
+    image: MetadataImage, broker: BrokerImage, current: _State, target: _State, context: ControllerContext
+) -> tuple[list[ApiMessageAndVersion], _State]:
+    """Records towards `target`, and the state with them."""
+    if target is _State.UNFENCED and current is _State.FENCED:
+        return unfence(image, broker, context), target
+    if target in (_State.FENCED, _State.SHUTDOWN_NOW) and current is not _State.FENCED:
+        slice_ = fence(image, broker, context)
+        return slice_.records, target if slice_.complete else current
+    if target is _State.CONTROLLED_SHUTDOWN:
+        moved = isr_without(image, broker.broker_id, context, SLICE)
+        records = moved.records
+        if current is _State.UNFENCED:
+            records = [_registration_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN), *records]
+        if records:
+            context.heartbeats.begin_shutdown(broker, context.next_offset + len(records))
+        return records, target
+    return [], target
+
+
+def fence(image: MetadataImage, broker: BrokerImage, context: ControllerContext) -> Slice:
+    """Records that take everything from the broker, with the fencing itself in the last slice."""
+    slice_ = isr_without(image, broker.broker_id, context, SLICE)
+    if slice_.complete:
+        slice_.records.append(_registration_change(broker, fenced=FENCED))
+    return slice_
+
+
+def fence_silent(image: MetadataImage, broker_id: int, context: ControllerContext) -> ControllerResult[None]:
+    """Fence the broker, in slices if it led much, unless it was heard of meanwhile."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.fenced:
+        return ControllerResult([], None)
+    if context.heartbeats.has_session(broker_id, broker.broker_epoch, context.now_ms):
+        return ControllerResult([], None)
+    slice_ = fence(image, broker, context)
+    return ControllerResult(slice_.records, None, again=not slice_.complete)
+
+
+def unfence(image: MetadataImage, broker: BrokerImage, context: ControllerContext) -> list[ApiMessageAndVersion]:
+    """The broker serves from now on, and leads what had no leader; what is beyond a batch follows by itself."""
+    led = led_by_newcomer(image, broker.broker_id, context, SLICE)
+    return [_registration_change(broker, fenced=UNFENCED), *led.records]
+
+
+def _registration_change(
+    broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0
+) -> ApiMessageAndVersion:
+    return versioned(
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id,
+            broker_epoch=broker.broker_epoch,
+            fenced=fenced,
+            in_controlled_shutdown=in_controlled_shutdown,
+        )
+    )
+
+
+# -- UnregisterBroker --------------------------------------------------------------------------------------------------
+
+
+def handle_unregister_broker(
+    image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
+) -> ControllerResult[UnregisterBrokerResponse]:
+    """Forget a broker, in slices if it led much.
+
+    Its replicas stay in the assignments, as in Apache Kafka: move them before. Raises KafkaError
+    BROKER_ID_NOT_REGISTERED.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
+        )
+    moved = isr_without(image, broker.broker_id, context, SLICE)
+    if not moved.complete:
+        return ControllerResult(moved.records, UnregisterBrokerResponse(), again=True)
+    record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
+    context.heartbeats.forget(broker.broker_id)
+    return ControllerResult([*moved.records, versioned(record)], UnregisterBrokerResponse())

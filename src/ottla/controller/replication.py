@@ -1,0 +1,289 @@
+"""Leaders and in-sync replicas: what follows when brokers come and go, and what leaders ask for (AlterPartition).
+
+A broker that dies may have led ten thousand partitions. So changes for a broker come in slices: `isr_without` and
+`leaderless_led_by` give at most so many records, from the image as it is then, and say whether that was all. Who fences
+a broker writes the fencing itself together with the last slice: until then the broker counts as live, from then on it
+leads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.controller.partition_change import Acceptable, Election, PartitionChange
+from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
+from ottla.metadata.delta import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE
+from ottla.metadata.image import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionPartition,
+    AlterPartitionPartitionResult,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopicResult,
+)
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+
+FIRST_VERSION_WITH_EPOCHS = 3
+ANY_EPOCH = -1
+
+
+class Slice(NamedTuple):
+    """Some of the records of a step, and whether they are all of them."""
+
+    records: list[ApiMessageAndVersion]
+    complete: bool
+
+
+def active(image: MetadataImage, *, but: int | None = None, also: int | None = None) -> Acceptable:
+    """Who may lead: brokers that are neither fenced nor shutting down, without `but`, with `also`."""
+
+    def acceptable(broker_id: int) -> bool:
+        if broker_id == but:
+            return False
+        broker = image.brokers.get(broker_id)
+        return broker is not None and (broker.active or broker_id == also)
+
+    return acceptable
+
+
+def directory_of(image: MetadataImage, broker_id: int) -> Uuid:
+    """A broker with one data directory has no choice; one with several says later which one it took (KIP-858)."""
+    broker = image.brokers.get(broker_id)
+    return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else ZERO_UUID
+
+
+def change_of(
+    image: MetadataImage, topic: TopicImage, index: int, acceptable: Acceptable, context: ControllerContext
+) -> PartitionChange:
+    """A change of one partition to be filled in."""
+    partition = topic.partitions[index]
+    return PartitionChange(
+        partition,
+        topic.topic_id,
+        index,
+        acceptable=acceptable,
+        min_isr=context.min_isr(image, topic.name, partition),
+        elr_enabled=elr_enabled(image),
+        directory_of=lambda broker_id: directory_of(image, broker_id),
+    )
+
+
+# -- brokers that come and go ------------------------------------------------------------------------------------------
+
+
+def isr_without(
+    image: MetadataImage, broker_id: int, context: ControllerContext, limit: int, *, unclean: bool = False
+) -> Slice:
+    """Take a broker out of every ISR and from every leadership; `unclean`: it may have lost what was not flushed."""
+
+    def concerns(partition: PartitionImage) -> bool:
+        return (
+            broker_id in partition.isr
+            or partition.leader == broker_id
+            or (unclean and broker_id in partition.eligible_leader_replicas)
+        )
+
+    def change(change: PartitionChange, partition: PartitionImage) -> None:
+        change.set_isr([member for member in partition.isr if member != broker_id])
+        if unclean:
+            change.unclean_shutdown = (broker_id,)
+
+    return _slice(image, context, limit, concerns, change, active(image, but=broker_id))
+
+
+def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
+    """Partitions without a leader that get one now that `broker_id` may lead."""
+
+    def concerns(partition: PartitionImage) -> bool:
+        return partition.leader == NO_LEADER and broker_id in partition.replicas
+
+    return _slice(image, context, limit, concerns, _unchanged, active(image, also=broker_id))
+
+
+def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
+    """Partitions without a leader for which there is one: after a change of settings, or as a newcomer's rest."""
+    return _slice(image, context, limit, lambda partition: partition.leader == NO_LEADER, _unchanged, active(image))
+
+
+def _unchanged(_change: PartitionChange, _partition: PartitionImage) -> None:
+    """The election alone."""
+
+
+def _slice(
+    image: MetadataImage,
+    context: ControllerContext,
+    limit: int,
+    concerns: Callable[[PartitionImage], bool],
+    fill: Callable[[PartitionChange, PartitionImage], None],
+    acceptable: Acceptable,
+) -> Slice:
+    records: list[ApiMessageAndVersion] = []
+    for topic, index, partition in _partitions(image, concerns):
+        change = change_of(image, topic, index, acceptable, context)
+        fill(change, partition)
+        if context.unclean_election(image, topic.name):
+            change.election = Election.UNCLEAN
+        record = change.record()
+        if record is not None:
+            if len(records) == limit:
+                return Slice(records, complete=False)
+            records.append(versioned(record))
+    return Slice(records, complete=True)
+
+
+def _partitions(
+    image: MetadataImage, concerns: Callable[[PartitionImage], bool]
+) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+    for topic in image.topics.values():
+        for index, partition in topic.partitions.items():
+            if concerns(partition):
+                yield topic, index, partition
+
+
+def has_leaderships(image: MetadataImage, broker_id: int) -> bool:
+    """Whether `broker_id` leads anything."""
+    return any(True for _ in _partitions(image, lambda partition: partition.leader == broker_id))
+
+
+def cleared_elr(image: MetadataImage, topics: Sequence[TopicImage]) -> list[ApiMessageAndVersion]:
+    """Forget the eligible leader replicas of `topics`, since another minimum of the ISR is about to hold.
+
+    They were kept for the old one: with a smaller one records are committed that these replicas lack.
+    """
+    return [
+        versioned(PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, eligible_leader_replicas=[]))
+        for topic in topics
+        for index, partition in topic.partitions.items()
+        if partition.eligible_leader_replicas
+    ]
+
+
+# -- AlterPartition ----------------------------------------------------------------------------------------------------
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The registered broker; raises KafkaError when the request is of another incarnation."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    if broker.broker_epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Expected broker epoch {broker.broker_epoch}, but got broker epoch {broker_epoch}",
+        )
+    return broker
+
+
+def handle_alter_partition(
+    image: MetadataImage, request: AlterPartitionRequest, version: int, context: ControllerContext
+) -> ControllerResult[AlterPartitionResponse]:
+    """Check and decide each partition by itself. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    response = AlterPartitionResponse()
+    records: list[ApiMessageAndVersion] = []
+    for asked in request.topics:
+        result = AlterPartitionTopicResult(topic_id=asked.topic_id)
+        response.topics.append(result)
+        topic = image.topic_by_id(bytes(asked.topic_id))
+        for item in asked.partitions:
+            try:
+                if topic is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                decided, record = _alter_partition(image, request.broker_id, topic, item, version, context)
+            except KafkaError as error:
+                decided = AlterPartitionPartitionResult(partition_index=item.partition_index, error_code=error.code)
+                record = None
+            if record is not None:
+                records.append(versioned(record))
+            result.partitions.append(decided)
+    return ControllerResult(records, response)
+
+
+def _alter_partition(
+    image: MetadataImage,
+    leader: int,
+    topic: TopicImage,
+    asked: AlterPartitionPartition,
+    version: int,
+    context: ControllerContext,
+) -> tuple[AlterPartitionPartitionResult, PartitionChangeRecord | None]:
+    partition = topic.partitions.get(asked.partition_index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if version >= FIRST_VERSION_WITH_EPOCHS:
+        wanted = [(state.broker_id, state.broker_epoch) for state in asked.new_isr_with_epochs]
+    else:
+        wanted = [(broker_id, ANY_EPOCH) for broker_id in asked.new_isr]
+    isr = [broker_id for broker_id, _ in wanted]
+    _check_epochs(partition, leader, asked)
+    _check_isr(partition, leader, isr, asked.leader_recovery_state)
+    _check_eligible(image, wanted)
+    change = change_of(image, topic, asked.partition_index, active(image), context)
+    change.set_isr(isr)
+    change.leader_recovery_state = asked.leader_recovery_state
+    if context.unclean_election(image, topic.name):
+        change.election = Election.UNCLEAN
+    record = change.record()
+    result = AlterPartitionPartitionResult(
+        partition_index=asked.partition_index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
+    )
+    if record is not None:
+        if record.leader != NO_LEADER_CHANGE:
+            result.leader_id, result.leader_epoch = record.leader, partition.leader_epoch + 1
+        if record.isr is not None:
+            result.isr = record.isr
+        if record.leader_recovery_state != NO_RECOVERY_STATE_CHANGE:
+            result.leader_recovery_state = record.leader_recovery_state
+        result.partition_epoch = partition.partition_epoch + 1
+        if result.leader_id != leader:
+            # A reassignment was complete with this ISR, and it takes the leader away from the one who asked.
+            result.error_code = ErrorCode.NEW_LEADER_ELECTED
+    return result, record
+
+
+def _check_epochs(partition: PartitionImage, leader: int, asked: AlterPartitionPartition) -> None:
+    if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
+        # The leader knows more than this controller, which is not the active one any more.
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if asked.leader_epoch < partition.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if leader != partition.leader:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if asked.partition_epoch < partition.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def _check_isr(partition: PartitionImage, leader: int, isr: list[int], recovery_state: int) -> None:
+    """The ISR is a set of replicas with the leader in it; a leader that recovers is alone in it."""
+    valid = len(set(isr)) == len(isr) and set(isr) <= set(partition.replicas) and leader in isr
+    if recovery_state not in (RECOVERED, RECOVERING):
+        valid = False
+    if recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+        valid = False
+    if not valid:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+def _check_eligible(image: MetadataImage, wanted: Sequence[tuple[int, int]]) -> None:
+    """Nobody joins who is fenced, shuts down, or restarted since the leader heard of it (KIP-841, KIP-903)."""
+    for broker_id, broker_epoch in wanted:
+        broker = image.brokers.get(broker_id)
+        if broker is None or not broker.active or broker_epoch not in (ANY_EPOCH, broker.broker_epoch):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)

@@ -1,0 +1,41 @@
+"""What brokers ask the controller for on their own behalf: the handler of each message.
+
+Used where the controller is in the broker's own process; from elsewhere the same handlers are reached over the
+controller's listener. Requests of clients come as they are and have handlers of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.common.errors import InvariantError
+from ottla.controller.producer_ids import handle_allocate_producer_ids
+from ottla.controller.registration import handle_broker_heartbeat, handle_broker_registration
+from ottla.controller.replication import FIRST_VERSION_WITH_EPOCHS, handle_alter_partition
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.topics import handle_create_topics
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+
+_HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]] = {
+    CreateTopicsRequest: handle_create_topics,
+    AlterPartitionRequest: lambda image, request, context: handle_alter_partition(
+        image, request, FIRST_VERSION_WITH_EPOCHS, context
+    ),
+    BrokerRegistrationRequest: handle_broker_registration,
+    BrokerHeartbeatRequest: handle_broker_heartbeat,
+    AllocateProducerIdsRequest: lambda image, request, _: handle_allocate_producer_ids(image, request),
+}
+
+
+def operation_of(message: object) -> Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]:
+    """The operation that a request of a broker, in its newest version, stands for."""
+    handler = _HANDLERS.get(type(message))
+    if handler is None:
+        raise InvariantError(f"{type(message).__name__} is no request of a broker to the controller")
+    return lambda image, context: handler(image, message, context)

@@ -1,0 +1,31 @@
+"""What lies between any two images: for a replica that took a snapshot instead of the records in between.
+
+Invariant: acting on the changes brings whoever followed the old image to the new one. A topic that was deleted and made
+again under its name appears as both.
+"""
+
+from __future__ import annotations
+
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import MetadataImage
+
+
+def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
+    """Compare everything; the cost is that of the whole image."""
+    changes = MetadataChanges()
+    for topic_id, topic in old.topics_by_id.items():
+        if topic_id not in new.topics_by_id:
+            changes.deleted_topics.append(topic)
+    for topic_id, topic in new.topics_by_id.items():
+        before = old.topics_by_id.get(topic_id)
+        if before is None:
+            changes.created_topics.append(topic)
+        known = {} if before is None else before.partitions
+        changes.changed_partitions += [
+            (topic, index) for index, partition in topic.partitions.items() if known.get(index) != partition
+        ]
+    resources = dict.fromkeys([*old.configs, *new.configs])
+    changes.changed_configs = [item for item in resources if old.configs.get(item) != new.configs.get(item)]
+    changes.brokers_changed = dict(old.brokers) != dict(new.brokers)
+    changes.features_changed = dict(old.features) != dict(new.features)
+    return changes

@@ -1,0 +1,220 @@
+"""Connections to other nodes on sockets: requests out, responses in, in order. Implements `ottla.common.peer`.
+
+Invariants:
+- `done` of every request is called exactly once, and never from inside `request` or `close`.
+- A response's body is read where it arrived; the buffer is replaced, not resized, so that a view that somebody kept
+  shows old bytes and never breaks the connection.
+- A request that was not answered in time fails the whole connection: what would arrive later could not be told from
+  the answer to the next request's delay, and a peer that stopped answering is better left.
+
+Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`), TLS and SASL,
+and a bound on what waits to be sent, which is the owner's: each has few requests under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from struct import Struct
+from typing import NamedTuple, cast
+
+from ottla.common.clock import TimerHandle
+from ottla.common.disk import Buffer
+from ottla.common.errors import ProtocolError
+from ottla.common.peer import PeerDone
+from ottla.protocol.framing import SIZE_BYTES, frame_length
+from ottla.protocol.header import request_frame, response_body
+
+logger = logging.getLogger(__name__)
+
+INITIAL_BYTES = 16 * 1024
+MAX_RETAINED_BYTES = 2 * 1024 * 1024
+"""A larger receive buffer is given back as soon as it is empty."""
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+
+_CORRELATION = Struct(">i")
+
+
+class _Waiting(NamedTuple):
+    """A request that was not answered yet."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    done: PeerDone
+    timer: TimerHandle
+
+
+class SocketPeerConnection(asyncio.BufferedProtocol):
+    """One connection. Implements `PeerConnection`."""
+
+    __slots__ = (
+        "_buffer",
+        "_correlation_ids",
+        "_end",
+        "_loop",
+        "_network",
+        "_task",
+        "_transport",
+        "_unsent",
+        "_waiting",
+        "address",
+        "failed",
+    )
+
+    def __init__(self, network: SocketPeerNetwork, host: str, port: int) -> None:
+        self._network = network
+        self._loop = network.loop
+        self.address = f"{host}:{port}"
+        self.failed = False
+        self._correlation_ids = itertools.count()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._buffer = bytearray(INITIAL_BYTES)
+        self._end = 0
+        self._task: asyncio.Task[None] | None = network.loop.create_task(self._connect(host, port))
+
+    async def _connect(self, host: str, port: int) -> None:
+        try:
+            await self._loop.create_connection(lambda: self, host, port)
+        except OSError as error:
+            self._fail(ConnectionError(f"{self.address} can't be reached: {error.strerror or error}"))
+        finally:
+            self._task = None
+
+    # -- the owner's side
+
+    def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
+        """See `PeerConnection`."""
+        if self.failed:
+            error = ConnectionError(f"the connection to {self.address} is closed")
+            self._loop.call_soon(done, None, error)
+            return
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        frame = request_frame(api_key, api_version, correlation_id, self._network.client_id, body)
+        timer = self._loop.call_later(timeout_s, self._timed_out, timeout_s)
+        self._waiting.append(_Waiting(correlation_id, api_key, api_version, done, timer))
+        if self._transport is None:
+            self._unsent.append(frame)
+        else:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        """See `PeerConnection`."""
+        self._fail(ConnectionError(f"the connection to {self.address} was closed here"))
+
+    def _timed_out(self, timeout_s: float) -> None:
+        self._fail(TimeoutError(f"{self.address} did not answer within {timeout_s:g} s"))
+
+    def _fail(self, error: Exception) -> None:
+        if self.failed:
+            return
+        self.failed = True
+        logger.debug("connection to %s: %s", self.address, error)
+        self._network.forget(self)
+        self._unsent.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            request.timer.cancel()
+            self._loop.call_soon(request.done, None, error)
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._task is not None:
+            self._task.cancel()
+
+    # -- the event loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what was asked for meanwhile."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self.failed:
+            self._transport.abort()
+            return
+        for frame in self._unsent:
+            self._transport.write(frame)
+        self._unsent.clear()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whatever the reason, the owner hears of a ConnectionError."""
+        self._fail(ConnectionError(f"{self.address} closed the connection" if exc is None else str(exc)))
+
+    def eof_received(self) -> bool:
+        """Nothing can be answered any more."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop reads to; there is always room."""
+        if self._end == len(self._buffer):
+            self._replace(bytes(self._buffer), 2 * len(self._buffer))
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand out every response that is complete."""
+        self._end += nbytes
+        try:
+            start = self._take_frames()
+        except ProtocolError as error:
+            self._fail(ConnectionError(f"{self.address} answered nonsense: {error}"))
+            return
+        if self.failed or start == 0:
+            return
+        rest = bytes(memoryview(self._buffer)[start : self._end])
+        size = len(self._buffer)
+        self._replace(rest, size if rest or size <= MAX_RETAINED_BYTES else INITIAL_BYTES)
+
+    def _take_frames(self) -> int:
+        """Answer the requests whose response is there; returns where the first incomplete frame begins."""
+        start = 0
+        while self._end - start >= SIZE_BYTES and not self.failed:
+            size = frame_length(self._buffer, start, MAX_RESPONSE_BYTES)
+            frame_end = start + SIZE_BYTES + size
+            if frame_end > self._end:
+                break
+            self._answer(start + SIZE_BYTES, frame_end)
+            start = frame_end
+        return start
+
+    def _answer(self, start: int, end: int) -> None:
+        if not self._waiting:
+            raise ProtocolError("a response to no request")
+        request = self._waiting[0]
+        correlation_id, body_start = response_body(request.api_key, request.api_version, self._buffer, start, end)
+        if correlation_id != request.correlation_id:
+            raise ProtocolError(f"response {correlation_id} where {request.correlation_id} was expected")
+        self._waiting.popleft()
+        request.timer.cancel()
+        with memoryview(self._buffer)[body_start:end] as body:
+            request.done(body, None)
+
+    def _replace(self, content: bytes, size: int) -> None:
+        self._buffer = bytearray(size)
+        self._buffer[: len(content)] = content
+        self._end = len(content)
+
+
+class SocketPeerNetwork:
+    """Connections to other nodes on one event loop. Implements `PeerNetwork`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
+        """`client_id` is what the peers see, for their logs."""
+        self.loop = loop
+        self.client_id = client_id
+        self._connections: set[SocketPeerConnection] = set()
+
+    def connect(self, host: str, port: int) -> SocketPeerConnection:
+        """See `PeerNetwork`."""
+        connection = SocketPeerConnection(self, host, port)
+        self._connections.add(connection)
+        return connection
+
+    def forget(self, connection: SocketPeerConnection) -> None:
+        """It failed or was closed."""
+        self._connections.discard(connection)
+
+    def close(self) -> None:
+        """Close every connection; for the end of the process."""
+        for connection in list(self._connections):
+            connection.close()

@@ -1,0 +1,55 @@
+"""Declared messages over a `PeerConnection`: one call sends a request and hands its response message over.
+
+Nodes of one cluster run the same version of this program, so each request goes out in its newest version; a peer that
+doesn't know it closes the connection. Negotiation comes when there are two versions to speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.peer import PeerConnection
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
+from ottla.protocol.registry import API, ApiSpec
+
+MessageDone = Callable[[Any, BaseException | None], None]
+"""The response message, or the error: ConnectionError, TimeoutError, ProtocolError."""
+
+_SPEC_OF: dict[type, ApiSpec] = {spec.request: spec for spec in API.values()}
+
+
+def spec_of(message: object) -> ApiSpec:
+    """The API of a request message; raises InvariantError when it is none."""
+    spec = _SPEC_OF.get(type(message))
+    if spec is None:
+        raise InvariantError(f"{type(message).__name__} is no request")
+    return spec
+
+
+def send_message(connection: PeerConnection, message: object, done: MessageDone, timeout_s: float) -> None:
+    """Send a request in its newest version; `done` is called once, not before this returns.
+
+    An answer that can't be read closes the connection: what follows it can't be trusted either. Raises KafkaError
+    UNSUPPORTED_VERSION when the message holds what its newest version can't carry.
+    """
+    spec = spec_of(message)
+    version = spec.max_version
+    body = bytearray()
+    write_message(message, version, body)
+
+    def answered(data: memoryview | None, error: BaseException | None) -> None:
+        if data is None:
+            done(None, error)
+            return
+        response: Any
+        try:
+            response, _ = read_message(spec.response, version, data, 0, len(data), MAX_RESPONSE_ELEMENTS)
+        except ProtocolError as damage:
+            connection.close()
+            done(None, damage)
+            return
+        done(response, None)
+
+    connection.request(spec.key, version, body, answered, timeout_s)

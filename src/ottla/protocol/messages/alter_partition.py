@@ -1,0 +1,62 @@
+"""AlterPartition (key 56): a leader asks the controller for another ISR (KIP-497). Flexible from the start.
+
+2 names topics by id. 3 names the broker epoch of each ISR member, so that a replica that restarted meanwhile is refused
+(KIP-903).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import INT8, INT16, INT32, INT64, UUID, array, f, message, struct
+
+
+@struct
+class BrokerState:
+    broker_id: int = f(INT32, "3+")
+    broker_epoch: int = f(INT64, "3+", default=-1)
+
+
+@struct
+class AlterPartitionPartition:
+    partition_index: int = f(INT32, "0+")
+    leader_epoch: int = f(INT32, "0+")
+    new_isr: list[int] = f(array(INT32), "0-2")
+    new_isr_with_epochs: list[BrokerState] = f(array(BrokerState), "3+")
+    leader_recovery_state: int = f(INT8, "1+")
+    partition_epoch: int = f(INT32, "0+")
+
+
+@struct
+class AlterPartitionTopic:
+    topic_id: bytes = f(UUID, "2+", ignorable=True)
+    partitions: list[AlterPartitionPartition] = f(array(AlterPartitionPartition), "0+")
+
+
+@message("2-3", flexible="0+")
+class AlterPartitionRequest:
+    broker_id: int = f(INT32, "0+")
+    broker_epoch: int = f(INT64, "0+", default=-1)
+    topics: list[AlterPartitionTopic] = f(array(AlterPartitionTopic), "0+")
+
+
+@struct
+class AlterPartitionPartitionResult:
+    partition_index: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+    leader_id: int = f(INT32, "0+")
+    leader_epoch: int = f(INT32, "0+")
+    isr: list[int] = f(array(INT32), "0+")
+    leader_recovery_state: int = f(INT8, "1+", ignorable=True)
+    partition_epoch: int = f(INT32, "0+")
+
+
+@struct
+class AlterPartitionTopicResult:
+    topic_id: bytes = f(UUID, "2+", ignorable=True)
+    partitions: list[AlterPartitionPartitionResult] = f(array(AlterPartitionPartitionResult), "0+")
+
+
+@message("2-3", flexible="0+")
+class AlterPartitionResponse:
+    throttle_time_ms: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+    topics: list[AlterPartitionTopicResult] = f(array(AlterPartitionTopicResult), "0+")

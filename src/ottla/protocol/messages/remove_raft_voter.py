@@ -1,0 +1,19 @@
+"""RemoveRaftVoter (key 81): take a voter out of the quorum (KIP-853)."""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import INT16, INT32, STRING, UUID, f, message
+
+
+@message("0", flexible="0+")
+class RemoveRaftVoterRequest:
+    cluster_id: str | None = f(STRING, "0+", nullable="0+")
+    voter_id: int = f(INT32, "0+")
+    voter_directory_id: bytes = f(UUID, "0+")
+
+
+@message("0", flexible="0+")
+class RemoveRaftVoterResponse:
+    throttle_time_ms: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+    error_message: str | None = f(STRING, "0+", nullable="0+", ignorable=True)

@@ -1,0 +1,349 @@
+"""The follower's side of the metadata log: one Fetch after the other, truncation, snapshots of a leader far ahead.
+
+A replica that knows no leader asks the voters and the bootstrap servers in random order: whoever it reaches tells it
+who leads. Voters do so too, since their own set of voters may be old.
+
+Invariants:
+- No Fetch leaves before everything that the last one brought is on disk: its offset is a promise.
+- A snapshot's file is durable and whole before the log makes room for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.logs import RATE_LIMITED
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.raft import Follower, Raft, Unattached
+from ottla.quorum.raft_types import Address, OffsetAndEpoch
+from ottla.quorum.rpc import (
+    Answer,
+    fetch_request,
+    read_fetch,
+    read_snapshot_piece,
+    snapshot_request,
+)
+from ottla.quorum.snapshot_file import Snapshot, SnapshotId, read_snapshot
+
+_LOGGER = logging.getLogger(__name__)
+
+MAX_FETCH_WAIT_MS = 500
+MAX_FETCH_BYTES = 1024 * 1024
+MAX_SNAPSHOT_BYTES = 1 << 30
+"""A snapshot is collected in memory; one that claims to be larger is refused."""
+
+
+class QuorumTimes(NamedTuple):
+    """How long requests may take and how long to wait after one that failed, in seconds."""
+
+    request_s: float = 2.0
+    retry_backoff_s: float = 0.02
+    retry_backoff_max_s: float = 0.5
+
+
+class FetcherOwner(Protocol):
+    """What the fetcher asks of the driver."""
+
+    def replicated(self, data: Buffer) -> None:
+        """Append the leader's batches. Raises KafkaError, ProtocolError."""
+        ...
+
+    def cut(self, end_offset: int) -> None:
+        """Truncate the log. Raises KafkaError."""
+        ...
+
+    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """Begin anew with a snapshot whose file is there. Raises OSError, KafkaError."""
+        ...
+
+    def leader_told(self, high_watermark: int) -> None:
+        """The leader's high watermark."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """The log can't be gone on with."""
+        ...
+
+    def act(self) -> None:
+        """An event was handed to the rules."""
+        ...
+
+
+class _Download:
+    """A snapshot that is being fetched."""
+
+    __slots__ = ("data", "snapshot")
+
+    def __init__(self, snapshot: SnapshotId) -> None:
+        self.snapshot = snapshot
+        self.data = bytearray()
+
+
+class Fetcher:
+    """Runs on the loop; `poll` is called after every event."""
+
+    __slots__ = (
+        "_address",
+        "_asked_epoch",
+        "_backoff_s",
+        "_bootstrap",
+        "_busy",
+        "_clock",
+        "_cluster_id",
+        "_download",
+        "_log",
+        "_network",
+        "_owner",
+        "_pool",
+        "_raft",
+        "_rest",
+        "_rng",
+        "_scheduler",
+        "_stopped",
+        "_times",
+        "_turn",
+    )
+
+    def __init__(
+        self,
+        owner: FetcherOwner,
+        raft: Raft,
+        log: MetadataLog,
+        network: QuorumNetwork,
+        *,
+        clock: Clock,
+        rng: Rng,
+        scheduler: Scheduler,
+        pool: BlockingPool,
+        cluster_id: str,
+        times: QuorumTimes,
+        bootstrap: Callable[[], list[Address]],
+    ) -> None:
+        """`bootstrap` are all addresses but the own where somebody may know the leader."""
+        self._owner = owner
+        self._raft = raft
+        self._log = log
+        self._network = network
+        self._clock = clock
+        self._rng = rng
+        self._scheduler = scheduler
+        self._pool = pool
+        self._cluster_id = cluster_id
+        self._times = times
+        self._bootstrap = bootstrap
+        self._busy = False
+        self._turn = 0
+        self._address: Address | None = None
+        self._asked_epoch = -1
+        self._rest: TimerHandle | None = None
+        self._backoff_s = times.retry_backoff_s
+        self._download: _Download | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Ask nothing more; what is under way is forgotten."""
+        self._stopped = True
+        self._turn += 1
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def poll(self) -> None:
+        """Fetch, if this replica follows or looks for a leader and nothing is under way."""
+        if self._stopped:
+            return
+        raft = self._raft
+        if self._address is not None and (raft.leading is not None or raft.epoch != self._asked_epoch):
+            # The answer would be of another epoch, and may take long.
+            self._network.drop(self._address)
+            self._forget()
+        if self._busy or self._rest is not None:
+            return
+        address = self._destination()
+        if address is None:
+            return
+        self._busy = True
+        self._address = address
+        self._asked_epoch = raft.epoch
+        if self._download is not None:
+            self._ask_for_snapshot(self._download, address)
+        else:
+            self._ask(address)
+
+    def _destination(self) -> Address | None:
+        raft = self._raft
+        address = raft.fetch_from(self._clock.monotonic())
+        if address is not None:
+            return address
+        self._download = None
+        if not isinstance(raft.role, Unattached | Follower):
+            return None
+        known = self._bootstrap()
+        return known[self._rng.randrange(len(known))] if known else None
+
+    def _forget(self) -> None:
+        self._turn += 1
+        self._busy = False
+        self._address = None
+        self._download = None
+
+    def _ask(self, address: Address) -> None:
+        raft, log = self._raft, self._log
+        message = fetch_request(
+            self._cluster_id,
+            raft.local,
+            raft.epoch,
+            OffsetAndEpoch(log.end_offset, log.last_epoch),
+            raft.high_watermark,
+            max_wait_ms=MAX_FETCH_WAIT_MS,
+            max_bytes=MAX_FETCH_BYTES,
+        )
+        self._send(address, message, read_fetch, self._fetched)
+
+    def _ask_for_snapshot(self, download: _Download, address: Address) -> None:
+        message = snapshot_request(
+            self._cluster_id,
+            self._raft.local,
+            self._raft.epoch,
+            OffsetAndEpoch(*download.snapshot),
+            len(download.data),
+            MAX_FETCH_BYTES,
+        )
+        self._send(address, message, read_snapshot_piece, self._piece_arrived)
+
+    def _send(
+        self, address: Address, message: object, read: Callable[[Any], Answer], use: Callable[[Any], None]
+    ) -> None:
+        turn, epoch = self._turn, self._raft.epoch
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if turn != self._turn:
+                return
+            self._address = None
+            if error is not None:
+                self._wait(error)
+                return
+            answer = read(response)
+            if self._raft.fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
+                self._use(use, answer.partition)
+                if self._rest is None:
+                    self._backoff_s = self._times.retry_backoff_s
+            else:
+                self._download = None
+                self._wait(answer.error)
+            self._owner.act()
+
+        self._network.send(address, message, answered, self._times.request_s + MAX_FETCH_WAIT_MS / 1000)
+
+    def _use(self, use: Callable[[Any], None], partition: Any) -> None:
+        try:
+            use(partition)
+        except KafkaError as error:
+            if self._log.failed:
+                self._owner.failed(error)
+            else:  # a full disk, mostly: it may have room again
+                _LOGGER.warning("the metadata log takes nothing now: %s", error, extra=RATE_LIMITED)
+                self._pause()
+        except (OSError, ProtocolError) as error:
+            self._owner.failed(error)
+
+    def _wait(self, reason: object) -> None:
+        """Ask again a while later, at once when somebody told of another leader."""
+        self._busy = False
+        raft = self._raft
+        if reason is not ErrorCode.NONE:
+            _LOGGER.debug("fetching metadata: %s", reason)
+        if isinstance(raft.role, Follower) and raft.epoch != self._asked_epoch:
+            self._backoff_s = self._times.retry_backoff_s
+            return
+        self._pause()
+
+    def _pause(self) -> None:
+        self._rest = self._scheduler.call_later(self._backoff_s, self._rested)
+        self._backoff_s = min(self._backoff_s * 2, self._times.retry_backoff_max_s)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._owner.act()
+
+    # -- what comes back -------------------------------------------------------------------------------------------
+
+    def _fetched(self, partition: Any) -> None:
+        diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
+        self._busy = False
+        if diverging.epoch >= 0:
+            own = self._log.end_offset_of_epoch(diverging.epoch)
+            self._owner.cut(min(own.end_offset, diverging.end_offset))
+        elif snapshot.end_offset >= 0:
+            found = SnapshotId(snapshot.end_offset, snapshot.epoch)
+            if found.end_offset < self._raft.high_watermark:
+                raise ProtocolError(f"the leader sends snapshot {found.file_name}, which is older than what is here")
+            self._download = _Download(found)
+        else:
+            records = partition.records
+            if records:
+                self._busy = True
+                try:
+                    self._owner.replicated(records)
+                finally:  # also of what was appended before a batch that was refused
+                    self._log.request_flush(self._pool, self._flushed)
+            self._owner.leader_told(partition.high_watermark)
+
+    def _flushed(self, error: BaseException | None) -> None:
+        self._busy = False
+        if error is not None:
+            self._owner.failed(error)
+        self._owner.act()
+
+    def _piece_arrived(self, partition: Any) -> None:
+        self._busy = False
+        download = self._download
+        piece = partition.unaligned_records
+        if download is None:
+            return
+        if partition.position != len(download.data) or not piece or partition.size > MAX_SNAPSHOT_BYTES:
+            _LOGGER.warning(
+                "a piece of metadata snapshot %s does not fit: position %d, %d of %d bytes",
+                download.snapshot.file_name,
+                partition.position,
+                len(piece or b""),
+                partition.size,
+            )
+            self._download = None
+            return
+        download.data += piece
+        if len(download.data) >= partition.size:
+            self._download = None
+            self._busy = True
+            self._store(download)
+
+    def _store(self, download: _Download) -> None:
+        """Read and write it in the pool; the log is replaced only when the file is there."""
+        log, snapshot, data = self._log, download.snapshot, bytes(download.data)
+
+        def work() -> Snapshot:
+            content = read_snapshot(data)
+            log.write_snapshot(snapshot, data)
+            return content
+
+        def stored(content: Snapshot | None, error: BaseException | None) -> None:
+            self._busy = False
+            if self._stopped:
+                return
+            if isinstance(error, ProtocolError):
+                _LOGGER.warning("metadata snapshot %s arrived damaged: %s", snapshot.file_name, error)
+            elif isinstance(error, OSError):
+                _LOGGER.warning("metadata snapshot %s can't be stored: %s", snapshot.file_name, error)
+                self._pause()
+            elif error is not None or content is None:
+                self._owner.failed(error or ProtocolError("the snapshot is empty"))
+            else:
+                self._use(lambda _: self._owner.loaded(snapshot, content), None)
+            self._owner.act()
+
+        self._pool.submit(work, stored)

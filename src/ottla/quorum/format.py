@@ -1,0 +1,80 @@
+"""Formatting the data directory of a node of a cluster: who it is, and who votes at first (KIP-853).
+
+The voters stand in the bootstrap snapshot `00000000000000000000-0000000000.checkpoint`, the same in the directories of
+all first voters; a directory without it belongs to an observer. Invariant: `meta.properties` is written last, so a
+directory that has it is formatted whole. A single node formats itself at its first start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ottla.common.clock import Clock, Rng
+from ottla.common.disk import Disk
+from ottla.common.disk_refusal import disk_refusal
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.quorum.metadata_log import DIRECTORY
+from ottla.quorum.raft_types import Voter
+from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
+from ottla.storage.directories import make_durably
+from ottla.storage.meta_properties import MetaProperties, random_id, write_meta_properties
+from ottla.storage.names import META_PROPERTIES
+
+_CONTROLLER = re.compile(r"([0-9]{1,10})@(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/@]+)):([0-9]{1,5}):([A-Za-z0-9_-]{22})")
+
+
+def parse_initial_controllers(text: str, listener_name: str) -> tuple[Voter, ...]:
+    """The voters of `ID@HOST:PORT:DIRECTORYID,...`, reached on `listener_name`; raises OperatorError."""
+    voters: list[Voter] = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        match = _CONTROLLER.fullmatch(item)
+        if match is None or not 0 < int(match.group(4)) <= 65535:
+            raise OperatorError(
+                f"{item!r} is no controller of the form ID@HOST:PORT:DIRECTORYID, with a directory id of 22 characters"
+            )
+        host = match.group(2) or match.group(3)
+        directory_id = uuid_from_string(match.group(5))
+        voters.append(Voter(int(match.group(1)), directory_id, ((listener_name, host, int(match.group(4))),)))
+    if not voters:
+        raise OperatorError("no initial controller is named; each has the form ID@HOST:PORT:DIRECTORYID")
+    if len({voter.voter_id for voter in voters}) < len(voters):
+        raise OperatorError("two initial controllers have the same id; each node votes once")
+    if len({voter.directory_id for voter in voters}) < len(voters):
+        raise OperatorError("two initial controllers have the same directory id; each directory has its own")
+    return tuple(voters)
+
+
+def format_directory(
+    disk: Disk,
+    clock: Clock,
+    rng: Rng,
+    data_dir: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    directory_id: str | None = None,
+    voters: Sequence[Voter] = (),
+) -> MetaProperties:
+    """Format `data_dir`; blocks. `directory_id` is made up when it is not given, or taken from this node's voter.
+
+    Raises OperatorError when it is formatted already, when a voter of this id has another directory, and for a disk
+    that refuses.
+    """
+    own = next((uuid_to_string(voter.directory_id) for voter in voters if voter.voter_id == node_id), None)
+    if own is not None and directory_id not in (None, own):
+        raise OperatorError(f"node {node_id} is named as a controller with directory {own}, not {directory_id}")
+    meta = MetaProperties(cluster_id, node_id, directory_id or own or random_id(rng))
+    try:
+        if disk.exists(f"{data_dir}/{META_PROPERTIES}"):
+            raise OperatorError(f"the data directory {data_dir} is formatted already; a directory is formatted once")
+        make_durably(disk, f"{data_dir}/{DIRECTORY}")
+        if voters:
+            now = clock.time_ms()
+            data = SnapshotBuilder(0, now, now, voters).finish()
+            disk.write_atomic(f"{data_dir}/{DIRECTORY}/{SnapshotId(0, 0).file_name}", data)
+    except OSError as error:
+        raise disk_refusal(error, data_dir) from error
+    write_meta_properties(disk, data_dir, meta)
+    return meta

@@ -1,0 +1,152 @@
+"""The leader's view of one epoch: how far each replica is, what is committed, and whether a majority still follows.
+
+Invariants:
+- The high watermark is an offset that a majority of the voters has on disk, never goes back, and does not move on
+  records of older epochs alone (Raft, section 5.4.2).
+- Only replicas whose directory is the voter's count: a voter that lost its disk counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.quorum.raft_types import ReplicaKey, Voter
+
+UNKNOWN_OFFSET = -1
+OBSERVER_EXPIRY_S = 300.0
+CHECK_QUORUM_FACTOR = 1.5
+"""A leader that no majority fetched from for so many fetch timeouts resigns."""
+
+
+class Progress:
+    """What the leader knows of one replica. Times are the leader's: seconds of its loop, milliseconds for people."""
+
+    __slots__ = ("_fetch_end_offset", "caught_up_ms", "contact_s", "end_offset", "fetch_ms", "fetched")
+
+    def __init__(self, contact_s: float) -> None:
+        self.end_offset = UNKNOWN_OFFSET
+        self.contact_s = contact_s
+        self.fetched = False
+        self.fetch_ms = -1
+        self.caught_up_ms = -1
+        self._fetch_end_offset = -1
+
+    def note_fetch(self, offset: int, leader_end_offset: int, now_s: float, now_ms: int) -> None:
+        """The replica has everything before `offset` on disk."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif offset >= self._fetch_end_offset >= 0:
+            # It has what there was when it fetched last, so then it was caught up with that.
+            self.caught_up_ms = max(self.caught_up_ms, self.fetch_ms)
+        self._fetch_end_offset = leader_end_offset
+        self.end_offset = offset
+        self.fetch_ms = now_ms
+        self.contact_s = now_s
+        self.fetched = True
+
+
+class LeaderState:
+    """One epoch of a leader."""
+
+    __slots__ = ("_local", "_observers", "_voters", "epoch", "epoch_start_offset", "high_watermark")
+
+    def __init__(
+        self,
+        local: ReplicaKey,
+        epoch: int,
+        epoch_start_offset: int,
+        voters: Sequence[Voter],
+        high_watermark: int,
+        now_s: float,
+    ) -> None:
+        self._local = local
+        self.epoch = epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.high_watermark = high_watermark
+        self._voters = {voter.key: Progress(now_s) for voter in voters}
+        self._observers: dict[ReplicaKey, Progress] = {}
+
+    def set_voters(self, voters: Sequence[Voter], now_s: float) -> bool:
+        """The newest record names other voters; whether the high watermark moved."""
+        known = self._observers | self._voters
+        self._voters = {voter.key: known.get(voter.key) or Progress(now_s) for voter in voters}
+        self._observers = {key: progress for key, progress in known.items() if key not in self._voters}
+        self._observers.pop(self._local, None)
+        return self._update()
+
+    def flushed(self, end_offset: int) -> bool:
+        """The leader has everything before `end_offset` on disk; whether the high watermark moved."""
+        own = self._voters.get(self._local)
+        if own is None:
+            return False  # removed from the voters: it leads on until that is committed, and doesn't count
+        own.end_offset = max(own.end_offset, end_offset)
+        return self._update()
+
+    def fetched(self, key: ReplicaKey, offset: int, leader_end_offset: int, now_s: float, now_ms: int) -> bool:
+        """A replica has everything before `offset` on disk; whether the high watermark moved."""
+        progress = self._voters.get(key)
+        voter = progress is not None
+        if progress is None:
+            progress = self._observers.get(key)
+        if progress is None:
+            progress = self._observers[key] = Progress(now_s)
+        progress.note_fetch(offset, leader_end_offset, now_s, now_ms)
+        return voter and self._update()
+
+    def heard_of(self, key: ReplicaKey, now_s: float) -> None:
+        """A replica is alive, but its log has to be cut or replaced first."""
+        progress = self._voters.get(key)
+        if progress is not None:
+            progress.contact_s = now_s
+            progress.fetched = True
+
+    def _update(self) -> bool:
+        ranked = sorted((progress.end_offset for progress in self._voters.values()), reverse=True)
+        if not ranked:
+            return False
+        committed = ranked[len(ranked) // 2]
+        if committed <= self.epoch_start_offset or committed <= self.high_watermark:
+            return False
+        self.high_watermark = committed
+        return True
+
+    @property
+    def committed(self) -> bool:
+        """Whether a record of this epoch is committed, so that the high watermark is true for all that was before."""
+        return self.high_watermark > self.epoch_start_offset
+
+    def quorum_deadline(self, fetch_timeout_s: float) -> float | None:
+        """When the leader has to give up unless somebody fetches; None when it needs nobody else."""
+        contacts = sorted((p.contact_s for key, p in self._voters.items() if key != self._local), reverse=True)
+        needed = len(self._voters) // 2 + 1 - (self._local in self._voters)
+        if needed <= 0:
+            return None
+        return contacts[needed - 1] + fetch_timeout_s * CHECK_QUORUM_FACTOR
+
+    def silent_voters(self, now_s: float, silence_s: float) -> list[ReplicaKey]:
+        """Voters that never fetched in this epoch, or not for so long: they are told again who leads."""
+        return [
+            key
+            for key, progress in self._voters.items()
+            if key != self._local and (not progress.fetched or progress.contact_s + silence_s <= now_s)
+        ]
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, best log first."""
+        others = [key for key in self._voters if key != self._local]
+        return tuple(sorted(others, key=lambda key: (-self._voters[key].end_offset, key)))
+
+    def progress_of(self, key: ReplicaKey) -> Progress | None:
+        """Of a voter or an observer."""
+        return self._voters.get(key) or self._observers.get(key)
+
+    def voters(self) -> list[tuple[ReplicaKey, Progress]]:
+        """In the order of the newest record."""
+        return list(self._voters.items())
+
+    def observers(self, now_s: float) -> list[tuple[ReplicaKey, Progress]]:
+        """Those that fetched lately."""
+        expired = [key for key, item in self._observers.items() if item.contact_s + OBSERVER_EXPIRY_S < now_s]
+        for key in expired:
+            del self._observers[key]
+        return sorted(self._observers.items())

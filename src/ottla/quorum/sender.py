@@ -1,0 +1,166 @@
+"""The requests that the rules ask for: votes, beginnings and ends of epochs, and a voter's new address."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.clock import Clock, Scheduler
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.control_records import KRaftVersionFeature
+from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
+from ottla.quorum.control import KRAFT_VERSION
+from ottla.quorum.fetcher import QuorumTimes
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.raft import Candidate, Follower, Prospective, Raft
+from ottla.quorum.raft_types import Address, OffsetAndEpoch, SendBegin, SendEnd, SendVote, Voter
+from ottla.quorum.rpc import (
+    begin_request,
+    end_request,
+    error_code,
+    read_epoch_response,
+    read_vote,
+    vote_request,
+)
+
+_LOGGER = logging.getLogger(__name__)
+_RETRY_VOTE_S = 0.1
+_RETRY_UPDATE_S = 1.0
+
+
+def address_of(voter: Voter) -> Address | None:
+    """Where a voter is reached by other controllers: its first endpoint."""
+    return None if not voter.endpoints else (voter.endpoints[0][1], voter.endpoints[0][2])
+
+
+class EffectSender:
+    """Sends what `Raft.effects` names, and hands the answers to the rules."""
+
+    __slots__ = (
+        "_act",
+        "_clock",
+        "_cluster_id",
+        "_endpoints",
+        "_log",
+        "_network",
+        "_raft",
+        "_scheduler",
+        "_times",
+        "_updated_epoch",
+    )
+
+    def __init__(
+        self,
+        raft: Raft,
+        log: MetadataLog,
+        network: QuorumNetwork,
+        act: Callable[[], None],
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        cluster_id: str,
+        times: QuorumTimes,
+        endpoints: tuple[tuple[str, str, int], ...],
+    ) -> None:
+        """`act` is called after each answer; `endpoints` are the own."""
+        self._raft = raft
+        self._log = log
+        self._network = network
+        self._act = act
+        self._clock = clock
+        self._scheduler = scheduler
+        self._cluster_id = cluster_id
+        self._times = times
+        self._endpoints = endpoints
+        self._updated_epoch = -1
+
+    def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
+        """Send it; one that is not answered is the rules' or a retry's to mend."""
+        if isinstance(effect, SendVote):
+            self._send_vote(effect)
+        elif isinstance(effect, SendBegin):
+            message = begin_request(self._cluster_id, self._raft.leader, effect.to, self._own_voter())
+            self._send_epoch(effect.to, message)
+        else:
+            request = end_request(self._cluster_id, self._raft.local.node_id, effect, self._own_voter())
+            self._send_epoch(effect.to, request)
+
+    def _own_voter(self) -> Voter:
+        local = self._raft.local
+        return Voter(local.node_id, local.directory_id, self._endpoints)
+
+    def _send_vote(self, asked: SendVote) -> None:
+        address = address_of(asked.to)
+        if address is None:
+            return
+        place = OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
+        message = vote_request(self._cluster_id, self._raft.local, asked, place)
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if error is not None:
+                _LOGGER.debug("vote of node %d: %s", asked.to.voter_id, error)
+                self._scheduler.call_later(_RETRY_VOTE_S, self._retry_vote, asked)
+                return
+            answer = read_vote(response)
+            granted = answer.partition is not None and answer.partition.vote_granted
+            now = self._clock.monotonic()
+            self._raft.vote_answered(now, asked.to.key, asked, answer.error, answer.peer, granted=granted)
+            self._act()
+
+        self._network.send(address, message, answered, self._times.request_s)
+
+    def _retry_vote(self, asked: SendVote) -> None:
+        """The voter was not reached: ask again while the election lasts."""
+        role = self._raft.role
+        if self._raft.epoch == asked.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate):
+            self._send_vote(asked)
+
+    def _send_epoch(self, to: Voter, message: object) -> None:
+        address = address_of(to)
+        if address is None:
+            return
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if error is not None:
+                _LOGGER.debug("node %d does not hear of the epoch: %s", to.voter_id, error)
+                return
+            self._raft.answered(self._clock.monotonic(), read_epoch_response(response).peer)
+            self._act()
+
+        self._network.send(address, message, answered, self._times.request_s)
+
+    # -- the own address in the set of voters ------------------------------------------------------------------------
+
+    def update_own_voter(self) -> None:
+        """A voter that is found elsewhere than the voters record says tells the leader, once an epoch."""
+        raft = self._raft
+        if not isinstance(raft.role, Follower) or raft.epoch == self._updated_epoch:
+            return
+        known = next((voter for voter in raft.voters if voter.key == raft.local), None)
+        address = raft.leader_address
+        if known is None or known.endpoints == self._endpoints or not self._endpoints or address is None:
+            return
+        self._updated_epoch = raft.epoch
+        message = UpdateRaftVoterRequest(
+            cluster_id=self._cluster_id,
+            current_leader_epoch=raft.epoch,
+            voter_id=raft.local.node_id,
+            voter_directory_id=raft.local.directory_id,
+            listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in self._endpoints],
+            k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=KRAFT_VERSION),
+        )
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            code = error_code(response.error_code) if error is None else None
+            if code is not ErrorCode.NONE:
+                _LOGGER.debug("the leader does not take the new address: %s", error or code)
+                self._scheduler.call_later(_RETRY_UPDATE_S, self._retry_update)
+
+        self._network.send(address, message, answered, self._times.request_s)
+
+    def _retry_update(self) -> None:
+        self._updated_epoch = -1
+        self._act()

@@ -1,0 +1,423 @@
+"""What a controller answers to others about the metadata log: elections, Fetch, snapshots, the quorum and its voters.
+
+Requests and responses are Kafka's messages; whoever serves a connection hands them in and sends back what `respond`
+gets. Invariant: what a request changed in the rules is durable before its answer is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.common.clock import TimerHandle
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumPartitionResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicResponse,
+    QuorumNode,
+    QuorumReplica,
+)
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_leader import LeaderState, Progress
+from ottla.quorum.raft_types import (
+    FetchVerdict,
+    LeaderAndEpoch,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Voter,
+)
+from ottla.quorum.rpc import (
+    begin_response,
+    end_response,
+    fetch_response,
+    only_fetch_partition,
+    only_partition,
+    raft_endpoints,
+    snapshot_response,
+    vote_response,
+)
+from ottla.quorum.snapshot_file import SnapshotId
+from ottla.storage.names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.quorum.driver import QuorumDriver
+
+MAX_WAIT_MS = 30_000
+_CAUGHT_UP_MS = 3_600_000
+"""An observer that fetched the newest record within this time may become a voter."""
+
+FetchRespond = Callable[[FetchResponse], None]
+Outcome = Callable[[ErrorCode, str], None]
+"""How a change of voters ended: the error, NONE for success, and its text."""
+
+
+class _Waiting:
+    """A Fetch that waits for more."""
+
+    __slots__ = ("epoch", "high_watermark", "max_bytes", "offset", "respond", "timer")
+
+    def __init__(self, epoch: int, offset: int, high_watermark: int, max_bytes: int, respond: FetchRespond) -> None:
+        self.epoch = epoch
+        self.offset = offset
+        self.high_watermark = high_watermark
+        self.max_bytes = max_bytes
+        self.respond = respond
+        self.timer: TimerHandle | None = None
+
+
+class QuorumService:
+    """Serves the requests of other replicas and of administrators. All methods raise KafkaError when it has ended."""
+
+    __slots__ = ("_driver", "_waiting")
+
+    def __init__(self, driver: QuorumDriver) -> None:
+        self._driver = driver
+        self._waiting: list[_Waiting] = []
+
+    def _open(self, cluster_id: str | None) -> Raft:
+        """The rules, for a request of this cluster."""
+        driver = self._driver
+        if driver.failure is not None:
+            raise driver.failure
+        if cluster_id is not None and cluster_id != driver.cluster_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this cluster is {driver.cluster_id}")
+        return driver.raft
+
+    def _settle(self) -> None:
+        """Make durable what was decided, then go on."""
+        driver = self._driver
+        driver.carry_out_now()
+        driver.act()
+        if driver.failure is not None:
+            raise driver.failure
+
+    # -- elections -------------------------------------------------------------------------------------------------
+
+    def vote(self, request: VoteRequest) -> VoteResponse:
+        """Whether this replica votes, or would vote, for the sender."""
+        raft = self._open(request.cluster_id)
+        asked = only_partition(request.topics, "topic_name", "partition_index")
+        error, granted = raft.vote(
+            self._driver.now(),
+            ReplicaKey(request.voter_id, asked.voter_directory_id),
+            ReplicaKey(asked.replica_id, asked.replica_directory_id),
+            asked.replica_epoch,
+            OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
+            pre_vote=asked.pre_vote,
+        )
+        self._settle()
+        return vote_response(error, raft.leader, raft.leader_address, granted=granted)
+
+    def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+        """There is a new leader."""
+        raft = self._open(request.cluster_id)
+        told = only_partition(request.topics, "topic_name", "partition_index")
+        endpoints = request.leader_endpoints
+        error = raft.begin_quorum_epoch(
+            self._driver.now(),
+            ReplicaKey(request.voter_id, told.voter_directory_id),
+            LeaderAndEpoch(told.leader_id, told.leader_epoch),
+            (endpoints[0].host, endpoints[0].port) if endpoints else None,
+        )
+        self._settle()
+        return begin_response(error, raft.leader, raft.leader_address)
+
+    def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+        """The leader resigned."""
+        raft = self._open(request.cluster_id)
+        told = only_partition(request.topics, "topic_name", "partition_index")
+        error = raft.end_quorum_epoch(
+            self._driver.now(),
+            LeaderAndEpoch(told.leader_id, told.leader_epoch),
+            tuple(ReplicaKey(item.candidate_id, item.candidate_directory_id) for item in told.preferred_candidates),
+        )
+        self._settle()
+        return end_response(error, raft.leader, raft.leader_address)
+
+    # -- Fetch -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, request: FetchRequest, respond: FetchRespond) -> None:
+        """Records from the asked offset on, or where the logs differ; `respond` is called once, perhaps later."""
+        raft = self._open(request.cluster_id)
+        asked = only_fetch_partition(request)
+        replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
+        verdict = raft.fetch(
+            self._driver.now(),
+            self._driver.now_ms(),
+            ReplicaKey(replica_id, asked.replica_directory_id),
+            asked.current_leader_epoch,
+            OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch),
+        )
+        self._settle()
+        if verdict != FetchVerdict():
+            respond(self._fetch_response(raft, verdict))
+            return
+        waiting = _Waiting(
+            asked.current_leader_epoch,
+            asked.fetch_offset,
+            asked.high_watermark,
+            min(request.max_bytes, asked.partition_max_bytes),
+            respond,
+        )
+        if self._is_due(raft, waiting) or request.max_wait_ms <= 0:
+            self._answer(raft, waiting)
+            return
+        self._waiting.append(waiting)
+        wait_s = min(request.max_wait_ms, MAX_WAIT_MS) / 1000
+        waiting.timer = self._driver.call_later(wait_s, lambda: self._expired(waiting))
+
+    def poll(self) -> None:
+        """The log grew, more is committed, or another leads: answer the Fetches that waited for it."""
+        if not self._waiting:
+            return
+        raft = self._driver.raft
+        due = [waiting for waiting in self._waiting if self._is_due(raft, waiting)]
+        if due:
+            self._waiting = [waiting for waiting in self._waiting if waiting not in due]
+            for waiting in due:
+                self._answer(raft, waiting)
+
+    def close(self) -> None:
+        """Answer every Fetch that waits: this replica leads no more."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._answer(self._driver.raft, each)
+
+    def _expired(self, waiting: _Waiting) -> None:
+        waiting.timer = None
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            self._answer(self._driver.raft, waiting)
+
+    def _is_due(self, raft: Raft, waiting: _Waiting) -> bool:
+        leading = raft.leading
+        if leading is None or leading.epoch != waiting.epoch or self._driver.log.end_offset > waiting.offset:
+            return True
+        return _told(leading) > waiting.high_watermark
+
+    def _answer(self, raft: Raft, waiting: _Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        leading = raft.leading
+        if leading is None or leading.epoch != waiting.epoch:
+            error = raft.check_fetch_epoch(waiting.epoch)
+            if error is ErrorCode.NONE:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            waiting.respond(self._fetch_response(raft, FetchVerdict(error)))
+            return
+        log = self._driver.log
+        records = b""
+        if log.end_offset > waiting.offset:
+            records = log.read(waiting.offset, waiting.max_bytes)
+        response = fetch_response(
+            FetchVerdict(),
+            raft.leader,
+            raft.leader_address,
+            high_watermark=_told(leading),
+            log_start_offset=log.start_offset,
+            records=records,
+        )
+        waiting.respond(response)
+
+    def _fetch_response(self, raft: Raft, verdict: FetchVerdict) -> FetchResponse:
+        leading = raft.leading
+        return fetch_response(
+            verdict,
+            raft.leader,
+            raft.leader_address,
+            high_watermark=-1 if leading is None else _told(leading),
+            log_start_offset=self._driver.log.start_offset,
+        )
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
+        """A piece of a snapshot, read in the pool."""
+        raft = self._open(request.cluster_id)
+        asked = only_partition(request.topics, "name", "partition")
+        snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+        place = OffsetAndEpoch(*snapshot)
+        leader, address = raft.leader, raft.leader_address
+        error = raft.check_fetch_epoch(asked.current_leader_epoch)
+        log = self._driver.log
+        if error is ErrorCode.NONE and not log.has_snapshot(snapshot):
+            error = ErrorCode.SNAPSHOT_NOT_FOUND
+        if error is not ErrorCode.NONE:
+            respond(snapshot_response(error, leader, address, place))
+            return
+        leading = raft.leading
+        if leading is not None:
+            leading.heard_of(ReplicaKey(request.replica_id, asked.replica_directory_id), self._driver.now())
+
+        def read(result: tuple[int, bytes] | None, failure: BaseException | None) -> None:
+            if isinstance(failure, FileNotFoundError):
+                respond(snapshot_response(ErrorCode.SNAPSHOT_NOT_FOUND, leader, address, place))
+            elif failure is not None or result is None:
+                respond(snapshot_response(ErrorCode.UNKNOWN_SERVER_ERROR, leader, address, place))
+            elif not 0 <= asked.position < result[0]:
+                respond(snapshot_response(ErrorCode.POSITION_OUT_OF_RANGE, leader, address, place))
+            else:
+                size, piece = result
+                respond(
+                    snapshot_response(
+                        ErrorCode.NONE, leader, address, place, size=size, position=asked.position, piece=piece
+                    )
+                )
+
+        length = max(request.max_bytes, 1)
+        self._driver.in_pool(lambda: log.read_snapshot_piece(snapshot, asked.position, length), read)
+
+    # -- what administrators ask for ---------------------------------------------------------------------------------
+
+    def describe(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        """Leader, voters and observers; NOT_LEADER_OR_FOLLOWER from any node but the leader."""
+        raft = self._open(None)
+        only_partition(request.topics, "topic_name", "partition_index")
+        leading = raft.leading
+        partition = DescribeQuorumPartitionResponse(
+            leader_id=raft.leader.leader_id, leader_epoch=raft.epoch, high_watermark=raft.high_watermark
+        )
+        nodes = []
+        if leading is None:
+            partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            now, now_ms = self._driver.now(), self._driver.now_ms()
+            end = self._driver.log.end_offset
+            partition.current_voters = [
+                _replica(key, progress, end if key == raft.local else None, now_ms)
+                for key, progress in leading.voters()
+            ]
+            partition.observers = [_replica(key, item, None, now_ms) for key, item in leading.observers(now)]
+            nodes = [QuorumNode(node_id=voter.voter_id, listeners=raft_endpoints(voter)) for voter in raft.voters]
+        topic = DescribeQuorumTopicResponse(topic_name=METADATA_TOPIC, partitions=[partition])
+        return DescribeQuorumResponse(topics=[topic], nodes=nodes)
+
+    def add_voter(self, request: AddRaftVoterRequest, respond: Callable[[AddRaftVoterResponse], None]) -> None:
+        """Make an observer that is caught up a voter."""
+
+        def ended(error: ErrorCode, text: str) -> None:
+            respond(AddRaftVoterResponse(error_code=error, error_message=text or None))
+
+        raft = self._open(request.cluster_id)
+        endpoints = tuple((item.name, item.host, item.port) for item in request.listeners)
+        voter = Voter(request.voter_id, request.voter_directory_id, endpoints)
+        leading = self._changeable(raft, ended)
+        if leading is None:
+            return
+        progress = leading.progress_of(voter.key)
+        if not endpoints:
+            ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} is given no endpoint")
+        elif any(known.voter_id == voter.voter_id for known in raft.voters):
+            ended(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
+        elif progress is None or progress.caught_up_ms < self._driver.now_ms() - _CAUGHT_UP_MS:
+            ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} has not caught up with the metadata log")
+        else:
+            timeout_s = request.timeout_ms / 1000 if request.ack_when_committed else 0.0
+            self._change((*raft.voters, voter), ended, timeout_s, wait=request.ack_when_committed)
+
+    def remove_voter(self, request: RemoveRaftVoterRequest, respond: Callable[[RemoveRaftVoterResponse], None]) -> None:
+        """Take a voter out of the quorum, be it this node: then it resigns once that is committed."""
+
+        def ended(error: ErrorCode, text: str) -> None:
+            respond(RemoveRaftVoterResponse(error_code=error, error_message=text or None))
+
+        raft = self._open(request.cluster_id)
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        if self._changeable(raft, ended) is None:
+            return
+        rest = tuple(voter for voter in raft.voters if voter.key != key)
+        if len(rest) == len(raft.voters):
+            ended(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} with that directory is no voter")
+        elif not rest:
+            ended(ErrorCode.INVALID_REQUEST, "the last voter can't be removed")
+        else:
+            self._change(rest, ended, 0.0, wait=True)
+
+    def update_voter(self, request: UpdateRaftVoterRequest, respond: Callable[[UpdateRaftVoterResponse], None]) -> None:
+        """A voter is reached elsewhere now."""
+        raft = self._open(request.cluster_id)
+
+        def ended(error: ErrorCode, text: str) -> None:
+            leader, address = raft.leader, raft.leader_address or ("", 0)
+            current = CurrentLeader(
+                leader_id=leader.leader_id, leader_epoch=leader.epoch, host=address[0], port=address[1]
+            )
+            respond(UpdateRaftVoterResponse(error_code=error, current_leader=current))
+
+        error = raft.check_fetch_epoch(request.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            ended(error, "")
+            return
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        endpoints = tuple((item.name, item.host, item.port) for item in request.listeners)
+        known = next((voter for voter in raft.voters if voter.key == key), None)
+        if known is None:
+            ended(ErrorCode.VOTER_NOT_FOUND, "")
+        elif not endpoints:
+            ended(ErrorCode.INVALID_REQUEST, "")
+        elif known.endpoints == endpoints:
+            ended(ErrorCode.NONE, "")
+        elif self._changeable(raft, ended) is not None:
+            voters = tuple(known._replace(endpoints=endpoints) if voter is known else voter for voter in raft.voters)
+            self._change(voters, ended, 0.0, wait=True)
+
+    def _changeable(self, raft: Raft, ended: Outcome) -> LeaderState | None:
+        """The leader's state when the voters may be changed now; otherwise `ended` is called."""
+        error = raft.voter_change_error()
+        if error is ErrorCode.NONE:
+            return raft.leading
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            ended(error, "this node does not lead the metadata quorum")
+        else:
+            ended(error, "another change of voters is under way")
+        return None
+
+    def _change(self, voters: tuple[Voter, ...], ended: Outcome, timeout_s: float, *, wait: bool) -> None:
+        answered = False
+
+        def answer(error: ErrorCode, text: str) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                ended(error, text)
+
+        def committed(error: BaseException | None) -> None:
+            if error is None:
+                answer(ErrorCode.NONE, "")
+            elif isinstance(error, KafkaError):
+                answer(error.code, error.message)
+            else:
+                answer(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+        if wait and timeout_s > 0:
+            self._driver.call_later(
+                timeout_s, lambda: answer(ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet")
+            )
+        self._driver.append_voters(voters, committed)
+        if not wait:
+            answer(ErrorCode.NONE, "")
+
+
+def _told(leading: LeaderState) -> int:
+    """The high watermark as followers are told: not before it is known in this epoch."""
+    return leading.high_watermark if leading.committed else -1
+
+
+def _replica(key: ReplicaKey, progress: Progress, end_offset: int | None, now_ms: int) -> QuorumReplica:
+    """`end_offset` is given for the leader itself."""
+    own = end_offset is not None
+    return QuorumReplica(
+        replica_id=key.node_id,
+        replica_directory_id=key.directory_id,
+        log_end_offset=progress.end_offset if end_offset is None else end_offset,
+        last_fetch_timestamp=now_ms if own else progress.fetch_ms,
+        last_caught_up_timestamp=now_ms if own else progress.caught_up_ms,
+    )

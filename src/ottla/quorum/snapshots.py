@@ -1,0 +1,149 @@
+"""Taking snapshots of the metadata log: when, in steps on the loop, written in the pool, old ones removed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
+from ottla.common.errors import KafkaError
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion
+from ottla.metadata.snapshot import image_records
+from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.quorum.raft_types import Voter
+from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
+
+_LOGGER = logging.getLogger(__name__)
+_SNAPSHOT_STEP = 200
+"""Records of a snapshot that are encoded before the loop gets its turn: well under a millisecond each few dozen."""
+
+SnapshotSource = Callable[[], "tuple[MetadataImage, tuple[Voter, ...]]"]
+
+
+class SnapshotTaker:
+    """Snapshots of one replica, by size of the log since the last one and by time."""
+
+    __slots__ = (
+        "_bytes_since",
+        "_clock",
+        "_config",
+        "_log",
+        "_pool",
+        "_running",
+        "_scheduler",
+        "_source",
+        "_stopped",
+        "_timer",
+        "last_timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        config: MetadataLogConfig,
+        source: SnapshotSource,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        pool: BlockingPool,
+    ) -> None:
+        """`source` gives the committed image and the voters as of it."""
+        self._log = log
+        self._config = config
+        self._source = source
+        self._clock = clock
+        self._scheduler = scheduler
+        self._pool = pool
+        self._bytes_since = 0
+        self._running = False
+        self._stopped = False
+        self._timer: TimerHandle | None = None
+        self.last_timestamp_ms = 0
+
+    @property
+    def bytes_since(self) -> int:
+        """Of log after the newest snapshot that was begun."""
+        return self._bytes_since
+
+    def appended(self, size: int, timestamp_ms: int) -> None:
+        """A batch was appended."""
+        self._bytes_since += size
+        self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
+
+    def start(self) -> None:
+        """Take one from time to time."""
+        interval_ms = self._config.snapshot_interval_ms
+        if interval_ms > 0 and not self._stopped:
+            self._timer = self._scheduler.call_later(interval_ms / 1000, self._due)
+
+    def stop(self) -> None:
+        """Begin none; one that is being encoded is given up."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _due(self) -> None:
+        if self._bytes_since:
+            self.take()
+        self.start()
+
+    def take_if_large(self) -> None:
+        """Take one when enough was appended since the last."""
+        if self._bytes_since >= self._config.snapshot_bytes:
+            self.take()
+
+    def take(self) -> bool:
+        """Begin a snapshot of the committed image, unless one is under way; whether it began.
+
+        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured.
+        """
+        image, voters = self._source()
+        if self._running or self._stopped or image.offset < 0:
+            return False
+        self._running = True
+        covered_bytes, self._bytes_since = self._bytes_since, 0
+        builder = SnapshotBuilder(image.epoch, self.last_timestamp_ms, self._clock.time_ms(), voters)
+        self._step(SnapshotId(image.offset + 1, image.epoch), builder, image_records(image), covered_bytes)
+        return True
+
+    def _step(
+        self,
+        snapshot: SnapshotId,
+        builder: SnapshotBuilder,
+        records: Iterator[ApiMessageAndVersion],
+        covered_bytes: int,
+    ) -> None:
+        if self._stopped:
+            return
+        piece = list(islice(records, _SNAPSHOT_STEP))
+        builder.add(piece)
+        if len(piece) == _SNAPSHOT_STEP:
+            self._scheduler.call_soon(self._step, snapshot, builder, records, covered_bytes)
+            return
+        data = builder.finish()
+        log = self._log
+
+        def written(_: None, error: BaseException | None) -> None:
+            self._written(snapshot, covered_bytes, error)
+
+        self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+
+    def _written(self, snapshot: SnapshotId, covered_bytes: int, error: BaseException | None) -> None:
+        """A snapshot that failed costs nothing but a longer log: it is tried again after as much as was due before."""
+        self._running = False
+        if self._stopped:
+            return
+        try:
+            if error is not None:
+                raise error
+            if snapshot.end_offset < self._log.start_offset:
+                return  # meanwhile the leader's newer one replaced the log
+            self._log.add_snapshot(snapshot)
+            self._log.roll(self._config.snapshot_bytes)
+            self._log.clean(self._config)
+        except (OSError, KafkaError) as failure:
+            _LOGGER.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
+        else:
+            _LOGGER.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)

@@ -1,0 +1,554 @@
+"""One follower's fetching from one leader: a connection, a fetch session, the partitions that are led there.
+
+One Fetch is under way at a time; it waits at the leader until there is something. What comes is appended as it is, then
+the next Fetch says how far the log is by now, which is how the leader learns it. Only partitions that changed are named
+in a request (KIP-227). A partition that can't be fetched now (an error, an fsync that is due, a throttle) leaves the
+session and comes back by a timer or an event; the others go on. A Fetch that waits at the leader is given up when a
+partition comes that it does not name: after an election nobody waits for the end of a long poll.
+
+Invariants:
+- The log changes only by an answer to what was asked at its present end, in the leader epoch that holds now.
+- The leader is told of an offset only when what is below it is as durable as the topic asks for (`flush.messages`).
+- Nothing is cut that the leader has too (`replica.truncation`).
+
+Left out: which partitions follow whom (`replica.fetchers`), what a log is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.common.clock import Scheduler, TimerHandle
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.peer import PeerConnection, PeerNetwork
+from ottla.net.peer_messages import send_message
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.replica.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, MAX_EPOCH
+from ottla.replica.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.replica.partition import Partition
+from ottla.replica.throttle import ReplicationQuota
+from ottla.replica.truncation import first_fetch_offset, truncation_offset
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S = 0.02
+"""The first retry of a partition or connection; each further one waits twice as long, up to `backoff_s`."""
+THROTTLE_CHECK_S = 0.2
+PATIENCE_S = 0.05
+"""How old a Fetch must be to be given up for the sake of new partitions; a younger one may bring something."""
+IDLE_BYTES = 64 * 1024
+"""Only after an answer that was smaller than this a Fetch is thought to wait; a stream of data is not broken off."""
+
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+EXPECTED_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""One of the two brokers has not heard the newest metadata yet."""
+
+Key = tuple[bytes, int]
+
+
+class FetcherSettings(NamedTuple):
+    """The broker's settings `replica.fetch.*` and `replica.socket.timeout.ms`, defaults as in Kafka."""
+
+    wait_ms: int = 500
+    min_bytes: int = 1
+    partition_max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    backoff_s: float = 1.0
+    timeout_s: float = 30.0
+
+
+class FetcherContext(NamedTuple):
+    """What fetchers need of the broker around them."""
+
+    node_id: int
+    peers: PeerNetwork
+    scheduler: Scheduler
+    monotonic: Callable[[], float]
+    broker_epoch: Callable[[], int]
+    quota: ReplicationQuota
+    throttled: Callable[[Partition], bool]
+    settings: FetcherSettings
+
+
+class _Asked(NamedTuple):
+    """What a request says of a partition."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class _Followed:
+    """One partition that is fetched here."""
+
+    __slots__ = ("asked", "leader_epoch", "partition", "retries", "timer")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.asked: _Asked | None = None
+        """What the session holds; None while it does not have the partition."""
+        self.retries = 0
+        self.timer: TimerHandle | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.partition.topic_id, self.partition.index
+
+    def wanted(self) -> _Asked:
+        log = self.partition.log
+        return _Asked(self.leader_epoch, log.log_end_offset, log.leader_epoch, log.log_start_offset)
+
+    def cancel(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class ReplicaFetcher:
+    """The partitions of this broker that one leader leads; see the module."""
+
+    __slots__ = (
+        "_brought_bytes",
+        "_changed",
+        "_closed",
+        "_connection",
+        "_context",
+        "_followed",
+        "_forgotten",
+        "_host",
+        "_hurried",
+        "_in_flight",
+        "_port",
+        "_ready",
+        "_renewing",
+        "_request_number",
+        "_retries",
+        "_scheduled",
+        "_sent_s",
+        "_session_epoch",
+        "_session_id",
+        "_sessionless",
+        "_timer",
+        "leader_id",
+    )
+
+    def __init__(self, leader_id: int, host: str, port: int, context: FetcherContext) -> None:
+        self.leader_id = leader_id
+        self._host = host
+        self._port = port
+        self._context = context
+        self._connection: PeerConnection | None = None
+        self._followed: dict[Key, _Followed] = {}
+        self._ready: dict[Key, _Followed] = {}
+        self._changed: dict[Key, None] = {}
+        """Ready partitions whose place in the session is not what it should be."""
+        self._forgotten: dict[Key, None] = {}
+        """Partitions that the session has and should not have."""
+        self._session_id = INVALID_SESSION_ID
+        self._session_epoch = INITIAL_EPOCH
+        self._sessionless = False
+        """The leader has no room for a session, so that every request names everything."""
+        self._in_flight = False
+        self._request_number = 0
+        self._hurried = 0
+        """The newest request that somebody was in a hurry in."""
+        self._sent_s = 0.0
+        self._brought_bytes = 0
+        self._renewing = False
+        self._scheduled = False
+        self._closed = False
+        self._retries = 0
+        self._timer: TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._host, self._port
+
+    # --- partitions ------------------------------------------------------------------------------------------------
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition, in the leader epoch that it is in now."""
+        key = (partition.topic_id, partition.index)
+        self.forget(key)
+        followed = self._followed[key] = _Followed(partition)
+        log = partition.log
+        offset = first_fetch_offset(log.log_end_offset, log.leader_epoch, partition.high_watermark)
+        if offset < log.log_end_offset and not self._cut(followed, offset):
+            return
+        if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            # A kill came before the fsync that is due; until that is made up for, the leader must not count on it.
+            partition.when_durable(lambda error: self._wake(followed))
+        else:
+            self._make_ready(followed)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Let the Fetch under way not wait longer than it takes to bring what is there."""
+        if self._in_flight and self._hurried != self._request_number:
+            self._hurried = self._request_number
+            age_s = self._context.monotonic() - self._sent_s
+            self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self._request_number)
+
+    def _break_off(self, request_number: int) -> None:
+        """Give up a Fetch, if it still is under way, waits, and leaves a partition out."""
+        connection = self._connection
+        opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
+        waits = self._in_flight and self._request_number == request_number and self._brought_bytes < IDLE_BYTES
+        if waits and not opens and self._changed and not self._closed and connection is not None:
+            self._renewing = True
+            connection.close()
+
+    def forget(self, key: Key) -> None:
+        """Fetch a partition no longer."""
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            followed.cancel()
+            self._make_unready(followed)
+
+    def close(self) -> None:
+        """Give up the connection and all partitions."""
+        self._closed = True
+        for followed in self._followed.values():
+            followed.cancel()
+        self._followed.clear()
+        self._ready.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _make_ready(self, followed: _Followed) -> None:
+        key = followed.key
+        self._ready[key] = followed
+        self._changed[key] = None
+        self._forgotten.pop(key, None)
+        self._schedule()
+
+    def _make_unready(self, followed: _Followed) -> None:
+        key = followed.key
+        self._ready.pop(key, None)
+        self._changed.pop(key, None)
+        if followed.asked is not None:
+            followed.asked = None
+            self._forgotten[key] = None
+
+    def _retry_later(self, followed: _Followed) -> None:
+        self._make_unready(followed)
+        delay_s = min(self._context.settings.backoff_s, FIRST_RETRY_S * (1 << min(followed.retries, 10)))
+        followed.retries += 1
+        self._wake_later(followed, delay_s)
+
+    def _wake_later(self, followed: _Followed, delay_s: float) -> None:
+        followed.cancel()
+        followed.timer = self._context.scheduler.call_later(delay_s, self._wake, followed)
+
+    def _wake(self, followed: _Followed) -> None:
+        followed.timer = None
+        if self._current(followed) and not followed.partition.offline:
+            self._make_ready(followed)
+            if followed.retries:
+                self._hurry()
+
+    def _current(self, followed: _Followed) -> bool:
+        """Whether it is still this fetcher's to fetch, in the same leader epoch."""
+        return self._followed.get(followed.key) is followed and followed.partition.leader_epoch == followed.leader_epoch
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Send at the end of this turn, when all that one step of the metadata brought is known."""
+        if not self._scheduled and not self._in_flight and self._timer is None and not self._closed:
+            self._scheduled = True
+            self._context.scheduler.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        if self._closed or self._in_flight or self._timer is not None:
+            return
+        self._hold_back_throttled()
+        if not self._ready:
+            return
+        connection = self._connection
+        if connection is None or connection.failed:
+            self._session_epoch = INITIAL_EPOCH
+            connection = self._connection = self._context.peers.connect(self._host, self._port)
+        settings = self._context.settings
+        # What opens a session does not wait: were it broken off, nobody could close the session.
+        opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._context.node_id, replica_epoch=self._context.broker_epoch()),
+            max_wait_ms=0 if opens else settings.wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=self._topics(),
+            forgotten_topics_data=self._forgotten_topics(),
+        )
+        self._in_flight = True
+        self._request_number += 1
+        self._sent_s = self._context.monotonic()
+        send_message(
+            connection, request, lambda response, error: self._answered(connection, response, error), settings.timeout_s
+        )
+
+    def _topics(self) -> list[FetchTopic]:
+        """What has changed since the last request; everything where a session begins."""
+        topics: dict[bytes, FetchTopic] = {}
+        size = self._context.settings.partition_max_bytes
+        for key in self._ready if self._session_epoch == INITIAL_EPOCH else self._changed:
+            followed = self._ready[key]
+            followed.asked = asked = followed.wanted()
+            topic = topics.get(key[0])
+            if topic is None:
+                topic = topics[key[0]] = FetchTopic(topic_id=key[0])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=key[1],
+                    current_leader_epoch=asked.leader_epoch,
+                    fetch_offset=asked.fetch_offset,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    log_start_offset=asked.log_start_offset,
+                    partition_max_bytes=size,
+                )
+            )
+        self._changed.clear()
+        return list(topics.values())
+
+    def _forgotten_topics(self) -> list[ForgottenTopic]:
+        topics: dict[bytes, ForgottenTopic] = {}
+        if self._session_epoch != INITIAL_EPOCH:
+            for topic_id, index in self._forgotten:
+                topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+        self._forgotten.clear()
+        return list(topics.values())
+
+    def _reset_session(self) -> None:
+        self._session_id = INVALID_SESSION_ID
+        self._session_epoch = INITIAL_EPOCH
+
+    def _back_off(self) -> None:
+        """The connection or the session is of no use for now."""
+        self._reset_session()
+        delay_s = min(self._context.settings.backoff_s, FIRST_RETRY_S * (1 << min(self._retries, 10)))
+        self._retries += 1
+        self._timer = self._context.scheduler.call_later(delay_s, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._schedule()
+
+    def _hold_back_throttled(self) -> None:
+        quota = self._context.quota
+        if not quota.limited or not quota.exceeded(self._context.monotonic()):
+            return
+        for followed in list(self._ready.values()):
+            partition = followed.partition
+            in_sync = self._context.node_id in partition.state.isr
+            if not in_sync and self._context.throttled(partition):
+                self._make_unready(followed)
+                self._wake_later(followed, THROTTLE_CHECK_S)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self, connection: PeerConnection, response: FetchResponse | None, error: BaseException | None
+    ) -> None:
+        self._in_flight = False
+        renewing, self._renewing = self._renewing, False
+        if self._closed:
+            return
+        if response is None and renewing:
+            # A Fetch that opens a session ends the one that it names.
+            self._session_epoch = INITIAL_EPOCH
+            self._send()
+            return
+        if response is None:
+            logger.info("fetching from broker %d: %s", self.leader_id, error, extra=RATE_LIMITED)
+            connection.close()
+            self._back_off()
+            return
+        if response.error_code != ErrorCode.NONE:
+            if response.error_code not in SESSION_ERRORS:
+                logger.warning("broker %d refuses a fetch: %s", self.leader_id, response.error_code, extra=RATE_LIMITED)
+            self._back_off()
+            return
+        self._retries = 0
+        self._session_id = response.session_id
+        self._sessionless = response.session_id == INVALID_SESSION_ID
+        if response.session_id == INVALID_SESSION_ID:
+            self._session_epoch = INITIAL_EPOCH
+        else:
+            self._session_epoch = 1 if self._session_epoch == MAX_EPOCH else self._session_epoch + 1
+        self._brought_bytes = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                self._brought_bytes += len(data.records or b"")
+                followed = self._ready.get((topic.topic_id, data.partition_index))
+                if followed is not None and self._current(followed) and followed.asked == followed.wanted():
+                    self._take(followed, data)
+        self._send()
+
+    def _take(self, followed: _Followed, data: PartitionData) -> None:
+        """One partition's answer, to what was asked at its present end."""
+        code = data.error_code
+        if code == ErrorCode.NONE:
+            followed.retries = 0
+            try:
+                if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+                    self._diverged(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                else:
+                    self._append(followed, data)
+            except KafkaError as error:
+                self._failed(followed, error)
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._find_place(followed)
+        else:
+            if code not in EXPECTED_ERRORS:
+                logger.warning("%r: broker %d answers %s", followed.partition, self.leader_id, code, extra=RATE_LIMITED)
+            self._retry_later(followed)
+
+    def _append(self, followed: _Followed, data: PartitionData) -> None:
+        partition = followed.partition
+        records = data.records
+        needs_flush = False
+        if records:
+            result = partition.append_as_follower(bytearray(records))
+            needs_flush = result.needs_flush
+            if self._context.quota.limited and self._context.throttled(partition):
+                self._context.quota.record(len(records), self._context.monotonic())
+        partition.follow_leader(data.high_watermark, data.log_start_offset)
+        if needs_flush:
+            self._make_unready(followed)
+            partition.when_durable(lambda error: self._wake(followed))
+        elif followed.asked != followed.wanted():
+            self._changed[followed.key] = None
+
+    def _failed(self, followed: _Followed, error: KafkaError) -> None:
+        """The log takes no more: for good after a disk error, else until the next try."""
+        logger.error("%r can't follow: %s", followed.partition, error, extra=RATE_LIMITED)
+        if followed.partition.log.failed:
+            followed.partition.mark_offline()
+            self._make_unready(followed)
+        else:
+            self._retry_later(followed)
+
+    def _diverged(self, followed: _Followed, epoch: int, end_offset: int) -> None:
+        partition = followed.partition
+        log = partition.log
+        own = log.epoch_end_offset(epoch)
+        offset = truncation_offset((epoch, end_offset), own, log.log_end_offset, log.log_end_offset)
+        logger.info(
+            "%r leaves the leader's log in epoch %d at %d: cut from %d to %d",
+            partition,
+            epoch,
+            end_offset,
+            log.log_end_offset,
+            offset,
+        )
+        if self._cut(followed, offset):
+            self._changed[followed.key] = None
+
+    def _cut(self, followed: _Followed, offset: int) -> bool:
+        partition = followed.partition
+        if offset < partition.high_watermark:
+            logger.warning("%r is cut to %d, below its high watermark", partition, offset)
+        try:
+            partition.truncate_to(offset)
+        except KafkaError as error:
+            self._failed(followed, error)
+            return False
+        return True
+
+    # --- a place that the leader does not have ---------------------------------------------------------------------
+
+    def _find_place(self, followed: _Followed) -> None:
+        """The leader has nothing at this log's end: ask where its own begins and ends."""
+        self._make_unready(followed)
+        self._ask_offset(followed, EARLIEST_TIMESTAMP, lambda first: self._found_start(followed, first))
+
+    def _found_start(self, followed: _Followed, first: int) -> None:
+        partition = followed.partition
+        if first > partition.log.log_end_offset:
+            logger.warning("%r starts anew at %d, where the leader's log begins", partition, first)
+            self._then_ready(followed, lambda: partition.start_anew_at(first))
+        else:
+            self._ask_offset(followed, LATEST_TIMESTAMP, lambda end: self._found_end(followed, end))
+
+    def _found_end(self, followed: _Followed, end: int) -> None:
+        partition = followed.partition
+        if end < partition.log.log_end_offset:
+            logger.warning("%r is cut to %d, where the leader's log ends", partition, end)
+            self._then_ready(followed, lambda: partition.truncate_to(end))
+        else:
+            self._retry_later(followed)
+
+    def _then_ready(self, followed: _Followed, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except KafkaError as error:
+            self._failed(followed, error)
+            return
+        self._make_ready(followed)
+
+    def _ask_offset(self, followed: _Followed, timestamp: int, found: Callable[[int], None]) -> None:
+        """ListOffsets on the same connection, before the next Fetch."""
+        connection = self._connection
+        if connection is None:
+            self._retry_later(followed)
+            return
+        partition = followed.partition
+        asked = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._context.node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+        )
+
+        def answered(response: ListOffsetsResponse | None, error: BaseException | None) -> None:
+            if not self._current(followed):
+                return
+            answer = None if response is None else response.topics[0].partitions[0]
+            if answer is None or answer.error_code != ErrorCode.NONE or answer.offset < 0:
+                self._retry_later(followed)
+            else:
+                found(answer.offset)
+
+        send_message(connection, request, answered, self._context.settings.timeout_s)

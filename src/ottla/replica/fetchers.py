@@ -1,0 +1,88 @@
+"""Which partition follows whom: a fetcher for each leader that this broker fetches from.
+
+A partition whose leader has no address yet waits until an image brings one; a leader that came back at another address
+gets a new fetcher. Left out: the fetching (`replica.fetcher`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
+from ottla.replica.partition import Partition
+
+AddressOf = Callable[[int], "tuple[str, int] | None"]
+"""Where other brokers reach the broker of an id; None while the metadata does not know."""
+
+
+class ReplicaFetchers:
+    """All fetchers of one broker."""
+
+    __slots__ = ("_address_of", "_context", "_fetchers", "_followed")
+
+    def __init__(self, context: FetcherContext, address_of: AddressOf) -> None:
+        self._context = context
+        self._address_of = address_of
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._followed: dict[Key, tuple[Partition, int, int]] = {}
+        """Each partition with its leader and the leader epoch in which it follows."""
+
+    def follow(self, partition: Partition) -> None:
+        """Bring a partition in line with its state: fetch it from its leader, or not at all."""
+        state = partition.state
+        key = (partition.topic_id, partition.index)
+        known = self._followed.get(key)
+        if partition.is_leader or state.leader_id < 0 or partition.offline:
+            self.forget(key)
+            return
+        if known == (partition, state.leader_id, state.leader_epoch):
+            return
+        self.forget(key)
+        self._followed[key] = (partition, state.leader_id, state.leader_epoch)
+        fetcher = self._fetcher(state.leader_id)
+        if fetcher is not None:
+            fetcher.follow(partition)
+
+    def forget(self, key: Key) -> None:
+        """Fetch a partition no longer."""
+        known = self._followed.pop(key, None)
+        if known is None:
+            return
+        fetcher = self._fetchers.get(known[1])
+        if fetcher is not None:
+            fetcher.forget(key)
+            if not len(fetcher):
+                del self._fetchers[known[1]]
+                fetcher.close()
+
+    def addresses_changed(self) -> None:
+        """The brokers of the cluster changed: follow leaders to where they are now."""
+        leaders = {leader_id: None for _, leader_id, _ in self._followed.values()}
+        for leader_id in leaders:
+            fetcher = self._fetchers.get(leader_id)
+            address = self._address_of(leader_id)
+            if (None if fetcher is None else fetcher.address) == address:
+                continue
+            if fetcher is not None:
+                del self._fetchers[leader_id]
+                fetcher.close()
+            fetcher = self._fetcher(leader_id)
+            if fetcher is not None:
+                for partition, leader, _ in self._followed.values():
+                    if leader == leader_id:
+                        fetcher.follow(partition)
+
+    def close(self) -> None:
+        """Stop fetching."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._followed.clear()
+
+    def _fetcher(self, leader_id: int) -> ReplicaFetcher | None:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            address = self._address_of(leader_id)
+            if address is not None:
+                fetcher = self._fetchers[leader_id] = ReplicaFetcher(leader_id, *address, self._context)
+        return fetcher

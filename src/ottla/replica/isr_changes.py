@@ -1,0 +1,164 @@
+"""AlterPartition: proposals of this broker's leaders on their way to the controller, some in one request (KIP-497).
+
+One request is under way at a time; what is proposed meanwhile goes with the next. A proposal that a newer state of its
+partition overtook is dropped. Where it is unknown what became of a request it is sent again: the controller refuses a
+proposal that is built on an old partition epoch, so nothing is done twice.
+
+Left out: what to propose and what follows from an answer (`replica.leadership`, `replica.partition`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.common.clock import Scheduler
+from ottla.common.errors import ErrorCode
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.peer import ControllerRequests
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionPartition,
+    AlterPartitionPartitionResult,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopic,
+    BrokerState,
+)
+from ottla.replica.leadership import IsrChange
+from ottla.replica.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+TIMEOUT_S = 30.0
+
+FINAL_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    }
+)
+"""The controller knows a newer state of the partition, which is on its way to this broker."""
+
+NOT_ATTEMPTED_ERRORS = frozenset(
+    {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
+)
+
+Key = tuple[bytes, int]
+Proposals = dict[Key, tuple[Partition, IsrChange]]
+
+
+class IsrChanges:
+    """The proposals of one broker."""
+
+    __slots__ = (
+        "_broker_epoch",
+        "_controller",
+        "_in_flight",
+        "_node_id",
+        "_scheduled",
+        "_scheduler",
+        "_stopped",
+        "_unsent",
+    )
+
+    def __init__(
+        self, node_id: int, controller: ControllerRequests, broker_epoch: Callable[[], int], scheduler: Scheduler
+    ) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._scheduler = scheduler
+        self._unsent: Proposals = {}
+        self._in_flight = False
+        self._scheduled = False
+        self._stopped = False
+
+    def propose(self, partition: Partition, change: IsrChange) -> None:
+        """Send `change` with all others of this turn of the loop."""
+        self._unsent[partition.topic_id, partition.index] = (partition, change)
+        self._schedule(0.0)
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._stopped = True
+        self._unsent.clear()
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._scheduled or self._in_flight or self._stopped:
+            return
+        self._scheduled = True
+        if delay_s > 0:
+            self._scheduler.call_later(delay_s, self._send)
+        else:
+            self._scheduler.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        sent = {key: item for key, item in self._unsent.items() if item[0].proposal_stands(item[1])}
+        self._unsent = {}
+        if not sent or self._stopped:
+            return
+        broker_epoch = self._broker_epoch()
+        topics: dict[bytes, AlterPartitionTopic] = {}
+        for (topic_id, index), (_, change) in sent.items():
+            topic = topics.setdefault(topic_id, AlterPartitionTopic(topic_id=topic_id))
+            topic.partitions.append(
+                AlterPartitionPartition(
+                    partition_index=index,
+                    leader_epoch=change.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(
+                            broker_id=member, broker_epoch=broker_epoch if member == self._node_id else member_epoch
+                        )
+                        for member, member_epoch in change.isr
+                    ],
+                    partition_epoch=change.partition_epoch,
+                )
+            )
+        self._in_flight = True
+        request = AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=broker_epoch, topics=list(topics.values())
+        )
+        self._controller.send(request, lambda response, error: self._answered(sent, response, error), TIMEOUT_S)
+
+    def _answered(self, sent: Proposals, response: AlterPartitionResponse | None, error: BaseException | None) -> None:
+        self._in_flight = False
+        if self._stopped:
+            return
+        if response is None or response.error_code != ErrorCode.NONE:
+            reason = error if response is None else ErrorCode(response.error_code).name
+            logger.info("a change of ISRs is sent again: %s", reason, extra=RATE_LIMITED)
+            self._again(sent)
+            return
+        again: Proposals = {}
+        for topic in response.topics:
+            for result in topic.partitions:
+                item = sent.pop((topic.topic_id, result.partition_index), None)
+                if item is not None and not _settle(*item, result):
+                    again[topic.topic_id, result.partition_index] = item
+        # What the answer passed over is unknown, as if there were none.
+        self._again({**sent, **again})
+        if self._unsent:
+            self._schedule(0.0)
+
+    def _again(self, proposals: Proposals) -> None:
+        if proposals:
+            self._unsent = {**proposals, **self._unsent}
+            self._schedule(RETRY_S)
+
+
+def _settle(partition: Partition, change: IsrChange, result: AlterPartitionPartitionResult) -> bool:
+    """Hand the outcome to the partition; False when it is to be sent again."""
+    code = result.error_code
+    if code == ErrorCode.NONE:
+        partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
+        return True
+    logger.info("%r: the ISR %s was refused: %s", partition, change.isr, ErrorCode(code).name, extra=RATE_LIMITED)
+    if code in NOT_ATTEMPTED_ERRORS:
+        partition.isr_not_attempted(change)
+        return True
+    return code in FINAL_ERRORS

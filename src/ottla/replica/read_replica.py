@@ -1,0 +1,37 @@
+"""Which replica a consumer had better read from (KIP-392), by `replica.selector.class`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+NO_REPLICA = -1
+
+
+class Candidate(NamedTuple):
+    """A follower that holds the offset the consumer is at."""
+
+    broker_id: int
+    rack: str | None
+    log_end_offset: int
+    last_caught_up_s: float
+
+
+ReplicaSelector = Callable[[str, "str | None", Sequence[Candidate]], int]
+"""(the consumer's rack, the leader's, the followers) to the replica to read from; -1 for the leader."""
+
+
+def select_by_rack(rack: str, leader_rack: str | None, followers: Sequence[Candidate]) -> int:
+    """Kafka's RackAwareReplicaSelector: the furthest replica in the consumer's rack; the leader where there is none."""
+    if leader_rack == rack:
+        return NO_REPLICA
+    near = [follower for follower in followers if follower.rack == rack]
+    if not near:
+        return NO_REPLICA
+    return max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_s, -each.broker_id)).broker_id
+
+
+SELECTORS: dict[str, ReplicaSelector] = {
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector": select_by_rack,
+}
+"""By the class names that Kafka's configuration has."""

@@ -1,0 +1,198 @@
+"""The way from this broker to the active controller, in this process or behind a connection (KIP-590, KIP-631).
+
+Two kinds of request go it. What the broker asks on its own behalf (`send`, `send_until`) is one message and its answer.
+What a client asked this broker for (`forward`) travels as it is, in an Envelope, and the answer comes back as the
+controller wrote it. An error of a request as a whole is a KafkaError to the caller, wherever the controller is.
+
+Invariants: `done` is called exactly once, never within the call, unless `close` comes first; a connection to a node
+that is no longer the leader is closed, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.clock import Clock, Scheduler
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.peer import ControllerDone, PeerConnection, PeerNetwork
+from ottla.controller.driver import Controller
+from ottla.controller.requests import operation_of
+from ottla.net.peer_messages import send_message
+from ottla.protocol.messages.create_topics import CreateTopicsResponse
+from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+RETRY_S = 0.05
+"""Between two tries: a new controller is there within fractions of a second."""
+ATTEMPT_TIMEOUT_S = 5.0
+"""Of one try: a controller that is silent for so long is not the active one any more, or soon."""
+FORWARD_TIMEOUT_S = 30.0
+"""How long a client's request is tried, as `request.timeout.ms` of Apache Kafka's brokers."""
+
+ForwardDone = Callable[[bytes | None, BaseException | None], None]
+
+
+class ControllerChannel:
+    """Implements `ControllerRequests` for one broker."""
+
+    __slots__ = ("_address", "_clock", "_closed", "_connection", "_controller", "_endpoint", "_peers", "_scheduler")
+
+    def __init__(
+        self,
+        controller: Controller,
+        endpoint: Callable[[], Endpoint | None],
+        peers: PeerNetwork | None,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+    ) -> None:
+        """`endpoint` tells where the active controller listens; without `peers` it is always the one given."""
+        self._controller = controller
+        self._endpoint = endpoint
+        self._peers = peers
+        self._clock = clock
+        self._scheduler = scheduler
+        self._connection: PeerConnection | None = None
+        self._address: tuple[str, int] | None = None
+        self._closed = False
+
+    # -- requests of this broker -------------------------------------------------------------------------------------
+
+    def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+        """One try; see `ControllerRequests`."""
+        if self._controller.active:
+            self._controller.submit(operation_of(message), self._later(done))
+            return
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if self._closed:
+                return
+            refusal = error if error is not None else _refusal(response)
+            if refusal is None:
+                done(response, None)
+            else:
+                done(None, refusal)
+
+        self._send_away(message, answered, timeout_s)
+
+    def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+        """Try until a controller decided; REQUEST_TIMED_OUT after `timeout_s`. A try may have been carried out."""
+
+        def attempt(answered: ControllerDone) -> None:
+            self.send(message, answered, min(ATTEMPT_TIMEOUT_S, timeout_s))
+
+        self._repeat(attempt, done, timeout_s)
+
+    def _later(self, done: ControllerDone) -> ControllerDone:
+        return lambda response, error: self._answer_later(done, response, error)
+
+    def _answer_later(self, done: ControllerDone, response: Any, error: BaseException | None) -> None:
+        self._scheduler.call_soon(self._answer, done, response, error)
+
+    def _answer(self, done: ControllerDone, response: Any, error: BaseException | None) -> None:
+        if not self._closed:
+            done(response, error)
+
+    # -- requests of clients -----------------------------------------------------------------------------------------
+
+    @property
+    def local(self) -> bool:
+        """Whether the active controller is in this process, so that nothing has to be forwarded."""
+        return self._controller.active
+
+    def forward(self, request: bytes, client_host: str, done: ForwardDone) -> None:
+        """Send a client's request, header included, and hand back its response, header included."""
+        envelope = EnvelopeRequest(
+            request_data=request, request_principal=None, client_host_address=_packed_address(client_host)
+        )
+
+        def attempt(answered: ControllerDone) -> None:
+            def opened(response: EnvelopeResponse | None, error: BaseException | None) -> None:
+                if self._closed:
+                    return
+                if error is None and response is not None and response.error_code:
+                    error = KafkaError(ErrorCode(response.error_code))
+                answered(None if error is not None or response is None else response.response_data, error)
+
+            self._send_away(envelope, opened, FORWARD_TIMEOUT_S)
+
+        self._repeat(attempt, done, FORWARD_TIMEOUT_S)
+
+    # -- connection --------------------------------------------------------------------------------------------------
+
+    def leader_changed(self) -> None:
+        """Another node leads the quorum: what is under way at the one before fails now, and its callers try again."""
+        endpoint = self._endpoint()
+        address = None if endpoint is None else (endpoint.host, endpoint.port)
+        if address != self._address:
+            self._disconnect()
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._closed = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._address = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _send_away(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+        endpoint = self._endpoint()
+        if endpoint is None or self._peers is None or self._closed:
+            error = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
+            self._answer_later(done, None, error)
+            return
+        address = (endpoint.host, endpoint.port)
+        connection = self._connection
+        if connection is None or connection.failed or address != self._address:
+            self._disconnect()
+            connection = self._connection = self._peers.connect(*address)
+            self._address = address
+        send_message(connection, message, done, timeout_s)
+
+    def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
+        """Run `attempt` until it ends with anything but an error that another controller would not have."""
+        deadline_s = self._clock.monotonic() + timeout_s
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if error is None or not _is_transient(error):
+                done(response, error)
+            elif self._clock.monotonic() + RETRY_S < deadline_s:
+                self._scheduler.call_later(RETRY_S, again)
+            else:
+                done(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller could not be reached in time."))
+
+        def again() -> None:
+            if not self._closed:
+                attempt(answered)
+
+        attempt(answered)
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code is ErrorCode.NOT_CONTROLLER
+    return isinstance(error, ConnectionError | TimeoutError | ProtocolError)
+
+
+def _refusal(response: Any) -> KafkaError | None:
+    """The error of a response as a whole; CreateTopics has only those of its topics."""
+    if isinstance(response, CreateTopicsResponse):
+        if response.topics and all(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
+            return KafkaError(ErrorCode.NOT_CONTROLLER)
+        return None
+    if response.error_code:
+        return KafkaError(ErrorCode(response.error_code), getattr(response, "error_message", None) or "")
+    return None
+
+
+def _packed_address(host: str) -> bytes:
+    """The bytes of an IP address; those of no address where there is none, as in the simulator."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.inet_pton(family, host)
+    except OSError:
+        return bytes(4)

@@ -1,0 +1,29 @@
+"""AlterPartition (56): versions 2 to 3, on the controller's listener (KIP-497, KIP-903)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.controller.replication import handle_alter_partition
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.submit import submit
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: AlterPartitionRequest) -> None:
+    """Hand the request to the controller; the channel parks until what it decided is committed."""
+    submit(
+        context,
+        request,
+        lambda image, controller: handle_alter_partition(image, message, request.api_version, controller),
+    )
+
+
+def error_response(message: AlterPartitionRequest, code: ErrorCode, text: str) -> AlterPartitionResponse:
+    """The bare error."""
+    return AlterPartitionResponse(error_code=code)
+
+
+ALTER_PARTITION = DeclaredApi(ApiKey.ALTER_PARTITION, handle, error_response)

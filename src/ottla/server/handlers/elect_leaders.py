@@ -1,0 +1,42 @@
+"""ElectLeaders (43): versions 0 to 2. Version 0 knows the preferred replica only (KIP-460)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.controller.elections import handle_elect_leaders
+from ottla.protocol.messages.elect_leaders import (
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.handlers.submit import submit
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> None:
+    """Hand the request to the controller; the channel parks until what it decided is committed."""
+    submit(context, request, lambda image, controller: handle_elect_leaders(image, message, controller))
+
+
+def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
+    """The error as a whole, and for every partition that was named: version 0 has only those."""
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    ElectLeadersPartitionResult(partition_id=index, error_code=code, error_message=text)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in message.topic_partitions or []
+        ],
+    )
+
+
+ELECT_LEADERS = DeclaredApi(ApiKey.ELECT_LEADERS, handle, error_response, forwarded=True)

@@ -1,0 +1,123 @@
+"""Fetch as another replica asks for it: up to the log end, and what it asks for tells how far it is (KIP-227, KIP-903).
+
+A follower is believed only where the metadata has it: the broker of that id, in its present incarnation, with a replica
+of the partition. Everybody else who names a replica id is refused, so that nobody moves a high watermark by posing as a
+follower (CVE-2018-1288). Its progress is noted once for each request, when it arrives, and only for partitions in
+which its log agrees with ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest
+from ottla.replica.fetch_session import FetchContext, SessionPartition
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.partition import Partition
+from ottla.server.context import BrokerContext
+from ottla.server.request import Request
+from ottla.storage.off_loop import Known, OffLoop
+
+if TYPE_CHECKING:
+    from ottla.server.handlers.fetch import ReadRound
+
+Failed = Callable[[SessionPartition, Exception], FetchPartitionResult]
+
+
+class Follower(NamedTuple):
+    """Who fetches, since when, and how much fits into the answer."""
+
+    replica_id: int
+    broker_epoch: int
+    started_s: float
+    max_bytes: int
+    replicas: ReplicaManager
+
+    @classmethod
+    def identify(cls, context: BrokerContext, request: Request, message: ParsedFetchRequest) -> Follower | None:
+        """The follower that a request names; None when the metadata knows no such broker in this incarnation."""
+        replica_id, broker_epoch = message.replica_state
+        if replica_id == context.node_id or context.replicas.broker_epoch(replica_id) != broker_epoch:
+            return None
+        max_bytes = min(message.max_bytes, context.fetch_max_bytes)
+        return cls(replica_id, broker_epoch, request.started_s, max_bytes, context.replicas)
+
+    def held_back(self, partition: Partition) -> bool:
+        """Whether the throttle of this broker lets nothing go to a replica that is not in sync (KIP-73)."""
+        replicas = self.replicas
+        return (
+            replicas.leader_quota.limited
+            and self.replica_id not in partition.state.isr
+            and replicas.throttled_as_leader(partition, self.replica_id)
+            and replicas.leader_quota.exceeded(self.started_s)
+        )
+
+    def sent(self, partition: Partition, byte_count: int) -> None:
+        """Count what goes to a throttled replica."""
+        if self.replicas.throttled_as_leader(partition, self.replica_id):
+            self.replicas.leader_quota.record(byte_count, self.started_s)
+
+
+def read_for_follower(
+    follower: Follower, session: FetchContext, done: ReadRound, known: Known | None, failed: Failed
+) -> None:
+    """Read all partitions into `done`, as `Fetch.read` does. A request that was parked (`known` is None) tells nothing
+    new of the follower."""
+    left = follower.max_bytes
+    for asked in session.partitions:
+        try:
+            partition = follower.replicas.find(asked.topic, asked.index)
+            partition.check_follower(asked.current_leader_epoch, follower.replica_id)
+            log = partition.log
+            diverging = region = None
+            if asked.last_fetched_epoch >= 0:
+                diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
+            if diverging is not None:
+                done.urgent = True
+            else:
+                if asked.fetch_offset != log.log_end_offset and not follower.held_back(partition):
+                    limit = max(0, min(asked.max_bytes, left))
+                    region = log.read(
+                        asked.fetch_offset,
+                        limit,
+                        max_offset=log.log_end_offset,
+                        min_one_batch=done.byte_count == 0,
+                        known=known,
+                    ).records
+                    if region is not None:
+                        done.byte_count += region.length
+                        left -= region.length
+                        follower.sent(partition, region.length)
+                if known is not None:
+                    partition.follower_fetched(
+                        follower.replica_id,
+                        asked.fetch_offset,
+                        asked.log_start_offset,
+                        follower.broker_epoch,
+                        follower.started_s,
+                    )
+            high_watermark, log_start_offset = partition.high_watermark, log.log_start_offset
+            if (
+                region is not None
+                or diverging is not None
+                or not session.incremental
+                or asked.moved(high_watermark, log_start_offset)
+            ):
+                result = FetchPartitionResult(
+                    asked.index,
+                    0,
+                    high_watermark,
+                    high_watermark,
+                    log_start_offset,
+                    region,
+                    diverging_epoch=diverging,
+                )
+                done.rows.append((asked, result))
+        except OffLoop as needed:
+            done.needed.append(needed)
+            if done.full:
+                break
+        except Exception as error:
+            done.urgent = True
+            done.rows.append((asked, failed(asked, error)))

@@ -1,0 +1,27 @@
+"""Fetch (1) of the metadata log, on the controller's listener: versions as on the broker's (KIP-595).
+
+A path of its own beside `fetch`: one partition, no sessions, no zero copy, and followers that are told where their log
+parts from the leader's.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: FetchRequest) -> None:
+    """Answered when there are records, more is committed than the follower knows, or its time is over."""
+    context.quorum.service.fetch(message, lambda response: request.answer(lambda: response))
+
+
+def error_response(message: FetchRequest, code: ErrorCode, text: str) -> FetchResponse:
+    """The error, of the request as a whole."""
+    return FetchResponse(error_code=code)
+
+
+METADATA_FETCH = DeclaredApi(ApiKey.FETCH, handle, error_response)

@@ -1,0 +1,336 @@
+"""The life of this broker in the cluster: registered, caught up, unfenced, shutting down (KIP-631).
+
+The broker registers as a new incarnation, which the controller fences; once the metadata of that registration is here,
+the broker may open what belongs to it; once it wants to serve, it asks to be unfenced; from then on heartbeats keep its
+session. At the end it asks to be let go, and the controller moves its leaderships first.
+
+Everything is asked again until it is answered: a controller that is not there for a while costs nothing but time. A
+controller that does not know this incarnation any more (somebody unregistered the broker) gets a new registration.
+
+Invariant: one request is under way at a time, so answers come in the order of what they answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from ottla.common.clock import Clock, Scheduler, TimerHandle
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.ids import Uuid
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.peer import ControllerRequests
+from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    RegistrationFeature,
+    RegistrationListener,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.1
+"""After a request that failed, and between heartbeats that wait for another state."""
+MAX_REQUEST_TIMEOUT_S = 4.5
+SHUTDOWN_SILENCE_S = 5.0
+"""A broker that stops and hears from no controller for so long goes without its leave: perhaps all stop together."""
+SHUTDOWN_TIMEOUT_S = 60.0
+
+_FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
+"""Refusals of a registration that no wait will change."""
+
+Done = Callable[[BaseException | None], None]
+
+
+class BrokerIdentity:
+    """Who registers."""
+
+    __slots__ = (
+        "cluster_id",
+        "directory_id",
+        "endpoints",
+        "incarnation_id",
+        "node_id",
+        "previous_broker_epoch",
+        "rack",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        incarnation_id: Uuid,
+        directory_id: Uuid,
+        endpoints: Sequence[Endpoint],
+        rack: str | None,
+        previous_broker_epoch: int,
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.incarnation_id = incarnation_id
+        self.directory_id = directory_id
+        self.endpoints = tuple(endpoints)
+        self.rack = rack
+        self.previous_broker_epoch = previous_broker_epoch
+
+    def registration(self) -> BrokerRegistrationRequest:
+        """The request that makes this incarnation known."""
+        return BrokerRegistrationRequest(
+            broker_id=self.node_id,
+            cluster_id=self.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                RegistrationListener(
+                    name=endpoint.listener_name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+                )
+                for endpoint in self.endpoints
+            ],
+            features=[
+                RegistrationFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+            rack=self.rack,
+            log_dirs=[self.directory_id],
+            previous_broker_epoch=self.previous_broker_epoch,
+        )
+
+
+class _Stage(Enum):
+    """How far the broker is."""
+
+    REGISTERING = "asks to be registered"
+    CATCHING_UP = "waits for the metadata of its registration"
+    RECOVERING = "opens what belongs to it, fenced"
+    UNFENCING = "asks to be unfenced"
+    RUNNING = "serves"
+    SHUTTING_DOWN = "asks to be let go"
+    ENDED = "asks for nothing any more"
+
+
+class BrokerLifecycle:
+    """Owner of registration and heartbeats; all methods belong to the loop."""
+
+    __slots__ = (
+        "_busy",
+        "_clock",
+        "_controller",
+        "_deadline_s",
+        "_done",
+        "_heard_s",
+        "_identity",
+        "_interval_s",
+        "_publisher",
+        "_registration_timeout_s",
+        "_scheduler",
+        "_session_timeout_s",
+        "_stage",
+        "_timer",
+        "broker_epoch",
+        "fenced",
+    )
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        controller: ControllerRequests,
+        publisher: MetadataPublisher,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        heartbeat_interval_ms: int,
+        session_timeout_ms: int,
+        registration_timeout_ms: int,
+    ) -> None:
+        self._identity = identity
+        self._controller = controller
+        self._publisher = publisher
+        self._clock = clock
+        self._scheduler = scheduler
+        self._interval_s = heartbeat_interval_ms / 1000
+        self._session_timeout_s = session_timeout_ms / 1000
+        self._registration_timeout_s = registration_timeout_ms / 1000
+        self._stage = _Stage.REGISTERING
+        self._done: Done | None = None
+        self._busy = False
+        self._timer: TimerHandle | None = None
+        self._deadline_s = 0.0
+        self._heard_s = 0.0
+        self.broker_epoch = -1
+        self.fenced = True
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def start(self, caught_up: Done) -> None:
+        """Register, and call `caught_up(None)` once the metadata of the registration is published here.
+
+        `caught_up(OperatorError)` when the cluster does not take this broker, or no controller answers in time.
+        """
+        self._done = caught_up
+        self._deadline_s = self._clock.monotonic() + self._registration_timeout_s
+        self._publisher.register(lambda _image, _changes: self._image_published())
+        self._act()
+
+    def serve(self, unfenced: Done) -> None:
+        """Everything is open: ask to be unfenced, and call `unfenced` once that is so."""
+        self._stage = _Stage.UNFENCING
+        self._done = unfenced
+        self._act()
+
+    def shut_down(self, done: Done) -> None:
+        """Ask to be let go, and call `done` once leaderships have moved, or nobody is there to move them."""
+        if self._stage not in (_Stage.UNFENCING, _Stage.RUNNING):
+            self.end()
+            done(None)
+            return
+        self._stage = _Stage.SHUTTING_DOWN
+        self._done = done
+        self._heard_s = self._clock.monotonic()
+        self._deadline_s = self._heard_s + SHUTDOWN_TIMEOUT_S
+        self._act()
+
+    def end(self) -> None:
+        """Ask for nothing any more."""
+        self._stage = _Stage.ENDED
+        self._done = None
+        self._cancel_timer()
+
+    def _finish(self, error: BaseException | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(error)
+
+    def _image_published(self) -> None:
+        if self._stage is _Stage.CATCHING_UP and self._publisher.image.offset >= self.broker_epoch:
+            self._stage = _Stage.RECOVERING
+            # Not within the publication: whoever waits registers listeners of its own.
+            self._scheduler.call_soon(self._finish, None)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _act(self, delay_s: float = 0.0) -> None:
+        """Send what is due, at once or after a pause; what is under way is waited for first."""
+        if self._stage is _Stage.ENDED:
+            return
+        self._cancel_timer()
+        if delay_s:
+            self._timer = self._scheduler.call_later(delay_s, self._act)
+        elif not self._busy:
+            self._busy = True
+            timeout_s = min(MAX_REQUEST_TIMEOUT_S, self._session_timeout_s)
+            if self._stage is _Stage.REGISTERING:
+                self._controller.send(self._identity.registration(), self._registered, timeout_s)
+            else:
+                self._controller.send(self._heartbeat(), self._heard, timeout_s)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _heartbeat(self) -> BrokerHeartbeatRequest:
+        serving = self._stage in (_Stage.UNFENCING, _Stage.RUNNING, _Stage.SHUTTING_DOWN)
+        return BrokerHeartbeatRequest(
+            broker_id=self._identity.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._publisher.image.offset,
+            want_fence=not serving,
+            want_shut_down=self._stage is _Stage.SHUTTING_DOWN,
+        )
+
+    def _registered(self, response: BrokerRegistrationResponse | None, error: BaseException | None) -> None:
+        self._busy = False
+        if self._stage is not _Stage.REGISTERING:
+            self._act()
+            return
+        if response is None:
+            self._registration_failed(error)
+            return
+        again = self.broker_epoch >= 0
+        self.broker_epoch = response.broker_epoch
+        logger.info("registered as broker %d with epoch %d", self._identity.node_id, self.broker_epoch)
+        if again:
+            self._stage = _Stage.UNFENCING
+        else:
+            self._stage = _Stage.CATCHING_UP
+            self._image_published()
+        self._act()
+
+    def _registration_failed(self, error: BaseException | None) -> None:
+        refusal = error if isinstance(error, KafkaError) else None
+        node_id = self._identity.node_id
+        if refusal is not None and refusal.code in _FINAL:
+            self._stage = _Stage.ENDED
+            self._finish(OperatorError(f"the cluster refuses broker {node_id}: {refusal.message or refusal.code.name}"))
+            return
+        if self.broker_epoch < 0 and self._clock.monotonic() >= self._deadline_s:
+            self._stage = _Stage.ENDED
+            if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                reason = f"another broker with node.id {node_id} is alive; give each broker an id of its own"
+            else:
+                reason = (
+                    "no controller answers; start the other controllers, and check controller.quorum.bootstrap.servers"
+                )
+            self._finish(OperatorError(f"broker {node_id} could not join the cluster: {reason}"))
+            return
+        if refusal is not None and refusal.code is not ErrorCode.NOT_CONTROLLER:
+            logger.warning("the controller does not register this broker yet: %s", refusal, extra=RATE_LIMITED)
+        self._act(RETRY_S)
+
+    def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
+        self._busy = False
+        if self._stage is _Stage.ENDED:
+            return
+        if response is None:
+            self._heartbeat_failed(error)
+            return
+        self._heard_s = self._clock.monotonic()
+        self.fenced = response.is_fenced
+        if self._stage is _Stage.SHUTTING_DOWN:
+            if response.should_shut_down or self._heard_s >= self._deadline_s:
+                self._let_go()
+            else:
+                self._act(RETRY_S)
+        elif self._stage is _Stage.UNFENCING:
+            if response.is_fenced:
+                self._act(RETRY_S)
+            else:
+                self._stage = _Stage.RUNNING
+                self._act(self._interval_s)
+                self._finish(None)
+        elif self._stage is _Stage.RUNNING and response.is_fenced:
+            # The controller had not heard of us for a session; this very heartbeat begins the next one.
+            logger.warning("this broker was fenced, and asks to be unfenced")
+            self._act(RETRY_S)
+        else:
+            self._act(self._interval_s)
+
+    def _heartbeat_failed(self, error: BaseException | None) -> None:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH:
+            if self._stage is _Stage.SHUTTING_DOWN:
+                self._let_go()
+                return
+            if self._stage in (_Stage.UNFENCING, _Stage.RUNNING):
+                logger.warning("the controller does not know this broker any more, which registers again")
+                self._stage = _Stage.REGISTERING
+        now_s = self._clock.monotonic()
+        silent = now_s - self._heard_s >= SHUTDOWN_SILENCE_S or now_s >= self._deadline_s
+        if self._stage is _Stage.SHUTTING_DOWN and silent:
+            logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
+            self._let_go()
+            return
+        self._act(RETRY_S)
+
+    def _let_go(self) -> None:
+        self._stage = _Stage.ENDED
+        self._cancel_timer()
+        self._finish(None)

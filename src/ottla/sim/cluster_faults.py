@@ -1,0 +1,161 @@
+"""What goes wrong in a simulated cluster, from the seed: nodes, their disks and clocks, and the network between them.
+
+Within the limits of promise 1 unless `beyond`: kill -9 leaves a disk as the system has it, and may hit all nodes; a
+power failure takes what was not synced, and hits a node only while every partition has all its replicas in sync, so
+that no more than one of them (min ISR 2, less one) has lost anything before it has caught up again. `beyond` cuts power
+wherever it likes, and everywhere at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ottla.sim.network import Network
+from ottla.sim.node import SimNode
+from ottla.sim.rng import SimRng
+from ottla.sim.trace import Trace
+
+BETWEEN_S = (1.0, 20.0)
+WINDOW_S = (0.5, 15.0)
+PAUSE_S = (0.2, 25.0)
+"""Longer than a broker's session at times: then it is fenced while it believes that it leads."""
+MAX_CHANGES_TO_DEATH = 12
+MAX_SKEW_MS = 5_000
+
+
+class ClusterNemesis:
+    """Breaks things until told to stop, then mends them."""
+
+    def __init__(
+        self,
+        nodes: Sequence[SimNode],
+        network: Network,
+        rng: SimRng,
+        trace: Trace,
+        *,
+        all_in_sync: Callable[[], bool],
+        beyond: bool,
+    ) -> None:
+        self._nodes = nodes
+        self._network = network
+        self._rng = rng
+        self._trace = trace
+        self._all_in_sync = all_in_sync
+        self._beyond = beyond
+        self.count = 0
+        self._faults = (
+            self._kill,
+            self._kill,
+            self._kill_all,
+            self._kill_in_disk_change,
+            self._stop,
+            self._pause,
+            self._fail_power,
+            self._full_disk,
+            self._cold_disk,
+            self._cut_some,
+            self._isolate,
+            self._one_way,
+            self._split,
+            self._slow_network,
+            self._skew_clock,
+            *((self._fail_all_power, self._fail_all_power) if beyond else ()),
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._rng.uniform(*BETWEEN_S))
+            fault = self._rng.choice(self._faults)
+            node = self._rng.choice(self._nodes)
+            self._trace.note("nemesis", f"{fault.__name__.strip('_').replace('_', ' ')} {node.host}")
+            self.count += 1
+            await fault(node)
+
+    def mend(self) -> None:
+        """The world is whole again."""
+        self._trace.note("nemesis", "all is mended")
+        self._network.slow = False
+        self._network.unblock_all()
+        for node in self._nodes:
+            node.disk.full = False
+            node.disk.cold_chance = 0.0
+            node.resume()
+
+    async def _window(self) -> None:
+        await asyncio.sleep(self._rng.uniform(*WINDOW_S))
+
+    async def _kill(self, node: SimNode) -> None:
+        node.kill()
+
+    async def _kill_all(self, _: SimNode) -> None:
+        for each in self._nodes:
+            each.kill()
+
+    async def _kill_in_disk_change(self, node: SimNode) -> None:
+        node.kill_in_disk_change(self._rng.randrange(MAX_CHANGES_TO_DEATH))
+
+    async def _stop(self, node: SimNode) -> None:
+        node.stop()
+
+    async def _pause(self, node: SimNode) -> None:
+        node.pause()
+        await asyncio.sleep(self._rng.uniform(*PAUSE_S))
+        node.resume()
+
+    async def _fail_power(self, node: SimNode) -> None:
+        if self._beyond or self._all_in_sync():
+            node.kill(power=True)
+
+    async def _fail_all_power(self, _: SimNode) -> None:
+        for each in self._nodes:
+            each.kill(power=True)
+
+    async def _full_disk(self, node: SimNode) -> None:
+        node.disk.full = True
+        await self._window()
+        node.disk.full = False
+
+    async def _cold_disk(self, node: SimNode) -> None:
+        node.disk.cold_chance = 0.5
+        await self._window()
+        node.disk.cold_chance = 0.0
+
+    async def _cut_some(self, _: SimNode) -> None:
+        for link in self._network.links():
+            if self._rng.chance(0.3):
+                link.cut()
+
+    async def _isolate(self, node: SimNode) -> None:
+        """From the other nodes in both directions; clients still reach it."""
+        for other in self._nodes:
+            if other is not node:
+                self._network.block(node.host, other.host)
+                self._network.block(other.host, node.host)
+        await self._window()
+        self._network.unblock_all()
+
+    async def _one_way(self, node: SimNode) -> None:
+        outwards = self._rng.chance(0.5)
+        for other in self._nodes:
+            if other is not node:
+                self._network.block(*((node.host, other.host) if outwards else (other.host, node.host)))
+        await self._window()
+        self._network.unblock_all()
+
+    async def _split(self, node: SimNode) -> None:
+        """One pair of nodes loses sight of one another; all others see both."""
+        other = self._rng.choice([each for each in self._nodes if each is not node])
+        self._network.block(node.host, other.host)
+        self._network.block(other.host, node.host)
+        await self._window()
+        self._network.unblock_all()
+
+    async def _slow_network(self, _: SimNode) -> None:
+        self._network.slow = True
+        await self._window()
+        self._network.slow = False
+
+    async def _skew_clock(self, node: SimNode) -> None:
+        node.clock.skew_ms += self._rng.randrange(2 * MAX_SKEW_MS) - MAX_SKEW_MS

@@ -1,0 +1,224 @@
+"""One real node in the simulated world: started, killed, paused, stopped and started again on the same disk.
+
+The broker is `ottla.server.broker.Broker`, coordinator, controller and quorum and all; only clock, randomness, disk,
+network and pool are simulated. It comes back by itself after it died, as under a supervisor.
+
+Findings here: a start that fails, an exception that reaches the loop, a defect that the broker caught and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.channel import Dispatcher
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import OperatorError
+from ottla.metrics.registry import MetricsRegistry
+from ottla.quorum.format import format_directory
+from ottla.quorum.raft_types import Voter
+from ottla.server.broker import Broker
+from ottla.sim.disk import Mount, SimDisk
+from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
+from ottla.sim.network import Listening, Network
+from ottla.sim.peer import SimPeerNetwork
+from ottla.sim.rng import SimRng
+from ottla.sim.trace import Trace
+
+DATA_DIR = "/data"
+RESTART_S = (0.2, 4.0)
+
+
+class BrokerDefect(Exception):
+    """The broker did something that no fault excuses."""
+
+
+class SimNode:
+    """One node: its disk and its clock last, its processes come and go."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        rng: SimRng,
+        trace: Trace,
+        network: Network,
+        endpoints: Sequence[Endpoint],
+        settings: Mapping[str, str],
+    ) -> None:
+        """`endpoints` are all on one host, whose name is the node's in the trace."""
+        self._loop = loop
+        self._rng = rng.fork("broker")
+        self._trace = trace
+        self._endpoints = list(endpoints)
+        self.host = endpoints[0].host
+        self.network = network
+        self.clock = SimClock(loop)
+        self.disk = SimDisk(self.clock, rng.fork("disk"))
+        listeners = ",".join(f"{each.listener_name}://{each.host}:{each.port}" for each in endpoints)
+        self.config, _ = BrokerConfig.parse(
+            {"log.dirs": DATA_DIR, "listeners": listeners, "advertised.listeners": listeners, **settings}
+        )
+        self._process: Process | None = None
+        self._mount: Mount | None = None
+        self._broker: Broker | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._power_fails = False
+        self._abandoned = False
+        self.starts = 0
+
+    def format(self, cluster_id: str, directory_id: str, voters: Sequence[Voter]) -> None:
+        """Make the data directory of a node of a cluster, before its first start."""
+        process = Process(self._loop, self._rng.fork("format"))
+        format_directory(
+            Mount(self.disk, process),
+            self.clock,
+            self._rng,
+            DATA_DIR,
+            node_id=self.config.node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            voters=voters,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a broker that finished its start and did not begin to stop."""
+        return self._broker is not None
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker, if it is running: for checkers, which only look."""
+        return self._broker
+
+    # -- life
+
+    def start(self) -> None:
+        """A new process on the same disk."""
+        if self._abandoned or self._process is not None:
+            return
+        self.starts += 1
+        process = self._process = Process(self._loop, self._rng.fork(f"pool {self.starts}"))
+        process.on_death = self._died
+        self._mount = Mount(self.disk, process)
+        self._trace.note(self.host, f"start {self.starts}")
+        broker = Broker(
+            self.config,
+            self._mount,
+            self.clock,
+            self._rng.fork(f"rng {self.starts}"),
+            process,
+            process,
+            MetricsRegistry(),
+            peers=SimPeerNetwork(self.network, process, self.host),
+            on_fatal=lambda error: process.kill(),
+        )
+        self._follow(self._start(process, broker))
+
+    def _follow(self, life: Coroutine[None, None, None]) -> None:
+        task = self._task = self._loop.create_task(life)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._loop.failures.append(error)
+
+    async def _start(self, process: Process, broker: Broker) -> None:
+        try:
+            broker.open(self._endpoints)
+            if self.config.clustered:
+                self._listen(process, broker.controller_dispatcher, of_controller=True)
+            await broker.start()
+        except ProcessKilled:
+            return
+        except OperatorError as error:
+            if process is not self._process:
+                return
+            if not self.disk.full:
+                raise BrokerDefect(f"{self.host} doesn't start: {error}") from error
+            process.kill()  # it says that the disk is full, and the supervisor tries again
+            return
+        if process.alive:
+            self._broker = broker
+            self._listen(process, broker.dispatcher, of_controller=False)
+            self._trace.note(self.host, "serves")
+
+    def _listen(self, process: Process, dispatcher: Dispatcher, *, of_controller: bool) -> None:
+        controllers = self.config.controller_listener_names
+        for each in self._endpoints:
+            if (each.listener_name in controllers) == of_controller:
+                self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener_name))
+
+    def kill(self, *, power: bool = False) -> None:
+        """kill -9, or `power` failure: the process is gone now."""
+        if self._process is not None:
+            self._power_fails = power
+            self._process.kill()
+
+    def kill_in_disk_change(self, operations: int) -> None:
+        """The process dies in the middle of one of its next changes of the disk."""
+        if self._mount is not None:
+            self._mount.die_in(operations)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT; fine for a process that is not paused."""
+        if self._process is not None:
+            self._process.resume()
+
+    def stop(self) -> None:
+        """Ask for a graceful stop; the broker comes back afterwards."""
+        broker, process = self._broker, self._process
+        if broker is not None and process is not None:
+            self._broker = None
+            self._trace.note(self.host, "stops")
+            self._follow(self._stop(process, broker))
+
+    async def _stop(self, process: Process, broker: Broker) -> None:
+        try:
+            await broker.stop()
+        except ProcessKilled:
+            return
+        self._report_defects(broker)
+        process.kill()
+
+    def _died(self) -> None:
+        power, self._power_fails = self._power_fails, False
+        self._trace.note(self.host, "power failed" if power else "died")
+        if self._broker is not None:
+            self._report_defects(self._broker)
+        process = self._process
+        self._process = self._mount = self._broker = None
+        if self._task is not None and not self._task.done():
+            # Not at once: it may be this very task that dies.
+            self._loop.call_soon(self._task.cancel)
+        if process is not None:
+            self.network.refuse(process)
+        if power:
+            self.disk.power_failed()
+        else:
+            self.disk.process_died()
+        self._loop.call_later(self._rng.uniform(*RESTART_S), self.start)
+
+    def abandon(self) -> None:
+        """The run is over: no process comes back."""
+        self._abandoned = True
+        if self._process is not None:
+            self._process.on_death = lambda: None
+            self._process.kill()
+
+    # -- findings
+
+    def check(self) -> None:
+        """Raises BrokerDefect when the broker reported a defect of its own."""
+        if self._broker is not None:
+            self._report_defects(self._broker)
+
+    def _report_defects(self, broker: Broker) -> None:
+        if broker.context.failures.count:
+            raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")

@@ -1,0 +1,364 @@
+"""The workload of a replicated cluster: real nodes, producers, consumers, faults; then calm, where all must come right.
+
+A run is a function of its seed. Nodes are brokers and voters of one quorum; the topic has three replicas a partition
+and `min.insync.replicas` 2; producers want acks=all. While things go wrong the history of the clients is checked
+(`sim.history`), and that no leader epoch of a partition, or of the quorum, has two leaders. After the last fault every
+producer must get every partition acknowledged again within a bounded time, and all replicas must be in sync; then the
+contents are compared with the history, and the replicas with one another, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode
+from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
+from ottla.metadata.image import NO_LEADER, MetadataImage
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.registry import ApiKey
+from ottla.quorum.raft_types import Voter
+from ottla.sim.checkers import Violation
+from ottla.sim.client import Client, RequestLost
+from ottla.sim.cluster_faults import ClusterNemesis
+from ottla.sim.history import LogHistory, Losses
+from ottla.sim.log_clients import RETRIABLE, Consumer, LogWorld, Producer, Reader
+from ottla.sim.loop import SimLoop
+from ottla.sim.network import Network
+from ottla.sim.node import DATA_DIR, SimNode
+from ottla.sim.replicas import compare_replicas
+from ottla.sim.rng import SimRng
+from ottla.sim.trace import LogLines, Trace
+
+TOPIC = "events"
+REPLICATION_FACTOR = 3
+SETUP_S = 120.0
+PROGRESS_S = 180.0
+"""From the end of the faults to full service: restarts, a fencing, elections, and the longest back-off of each."""
+READ_ALL_S = 120.0
+WATCH_S = 0.5
+CREATE_TOPICS_VERSION = 7
+MAX_ROUNDS_OF_CANCELLING = 100
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+MIN_OPERATIONS = 2_000
+MIN_FAULTS = 20
+"""A seed counts as tried only above these."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a run does not take from its seed."""
+
+    nodes: int = 3
+    partitions: int = 20
+    producers: int = 3
+    consumers: int = 2
+    faults_s: float = 600.0
+    """Virtual seconds in which things go wrong."""
+    beyond: bool = False
+    """Take unsynced data from more replicas than the promises cover; then losses are counted, not refused."""
+
+
+@dataclass
+class ClusterOutcome:
+    """What came of a run."""
+
+    seed: int
+    description: str
+    violation: str | None = None
+    trace_hash: str = ""
+    events: int = 0
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    operations: int = 0
+    faults: int = 0
+    acknowledged: int = 0
+    served: int = 0
+    node_starts: int = 0
+    leader_changes: int = 0
+    losses: Losses = field(default_factory=lambda: Losses(0, 0))
+    conflicts: int = 0
+    history: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> bool:
+        """Whether enough happened for the run to say something."""
+        return self.operations >= MIN_OPERATIONS and self.faults >= MIN_FAULTS
+
+
+class Leaders:
+    """One leader a leader epoch, whichever node's image one looks at."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[tuple[bytes, int, int], int] = {}
+        self.changes = 0
+
+    def look(self, image: MetadataImage, who: str) -> None:
+        """Raises Violation when `image` names another leader for an epoch than an image before."""
+        for topic in image.topics.values():
+            for index, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER:
+                    continue
+                key = (topic.topic_id, index, partition.leader_epoch)
+                known = self._known.get(key)
+                if known is None:
+                    self._known[key] = partition.leader
+                    self.changes += 1
+                elif known != partition.leader:
+                    raise Violation(
+                        f"{who} has {partition.leader} as leader of {topic.name}-{index} in epoch "
+                        f"{partition.leader_epoch}, where {known} leads"
+                    )
+
+
+class ReplicationSimulation:
+    """One run."""
+
+    def __init__(
+        self, seed: int, options: ClusterOptions | None = None, cpu_time: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`cpu_time` in seconds, only to report it."""
+        self.seed = seed
+        self.options = options = options or ClusterOptions()
+        self._cpu_time = cpu_time
+        self._rng = rng = SimRng(seed)
+        self.loop = SimLoop()
+        self.trace = Trace(self.loop)
+        hosts = [f"broker-{number}" for number in range(1, options.nodes + 1)]
+        self.network = Network(self.loop, rng.fork("network"), self.trace, (hosts[0], BROKER_PORT))
+        self.nodes = self._make_nodes(hosts)
+        self.history = LogHistory(self.trace, allow_loss=options.beyond)
+        self.leaders = Leaders(self.trace)
+        self.world = LogWorld(
+            loop=self.loop,
+            network=self.network,
+            bootstrap=[(host, BROKER_PORT) for host in hosts],
+            topic=TOPIC,
+            partitions=options.partitions,
+            history=self.history,
+            time_ms=self.nodes[0].clock.time_ms,
+        )
+        self.nemesis = ClusterNemesis(
+            self.nodes,
+            self.network,
+            rng.fork("nemesis"),
+            self.trace,
+            all_in_sync=self._all_in_sync,
+            beyond=options.beyond,
+        )
+        self.description = f"{options.nodes} nodes, {options.partitions} partitions"
+        self._losses = Losses(0, 0)
+
+    def _make_nodes(self, hosts: list[str]) -> list[SimNode]:
+        rng = self._rng.fork("ids")
+        cluster_id = uuid_to_string(new_uuid(rng.random_bytes(16)))
+        directories = [uuid_to_string(new_uuid(rng.random_bytes(16))) for _ in hosts]
+        voters = [
+            Voter(number, uuid_from_string(directory), (("CONTROLLER", host, CONTROLLER_PORT),))
+            for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1)
+        ]
+        nodes = []
+        for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1):
+            endpoints = [
+                Endpoint("PLAINTEXT", "PLAINTEXT", host, BROKER_PORT),
+                Endpoint("CONTROLLER", "PLAINTEXT", host, CONTROLLER_PORT),
+            ]
+            settings = _settings(number, [f"{each}:{CONTROLLER_PORT}" for each in hosts])
+            node = SimNode(self.loop, self._rng.fork(host), self.trace, self.network, endpoints, settings)
+            node.format(cluster_id, directory, voters)
+            nodes.append(node)
+        return nodes
+
+    def run(self) -> ClusterOutcome:
+        """To the end, or to the first violation."""
+        outcome = ClusterOutcome(self.seed, self.description)
+        handler = LogLines(self.trace)
+        logger = logging.getLogger("ottla")
+        propagated, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        started_s = self._cpu_time()
+        try:
+            self._run()
+        except Exception as error:
+            # Whatever reaches the loop is a finding, not only what the checkers raise.
+            outcome.violation = f"{type(error).__name__}: {error}"
+            self.trace.remark("finding", outcome.violation)
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagated
+            self._end()
+        outcome.cpu_s = self._cpu_time() - started_s
+        outcome.trace_hash = self.trace.digest()
+        outcome.events = self.loop.events
+        outcome.virtual_s = self.loop.time()
+        outcome.operations = self.world.operations
+        outcome.faults = self.nemesis.count
+        outcome.acknowledged = self.history.acknowledged_count
+        outcome.served = self.history.served_count
+        outcome.node_starts = sum(node.starts for node in self.nodes)
+        outcome.leader_changes = self.leaders.changes
+        outcome.losses = self._losses
+        outcome.conflicts = self.history.conflicts
+        outcome.history = self.trace.lines() if outcome.violation else []
+        return outcome
+
+    # -- the course of a run
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._finish(self._create_topic(), SETUP_S, "the cluster is not ready")
+        clients: list[Producer | Consumer] = [
+            Producer(self.world, f"p{number}", self._rng.fork(f"producer {number}"))
+            for number in range(self.options.producers)
+        ]
+        clients += [
+            Consumer(self.world, f"c{number}", self._rng.fork(f"consumer {number}"))
+            for number in range(self.options.consumers)
+        ]
+        tasks = [self._begin(client.run()) for client in clients]
+        watch = self._begin(self._watch())
+        nemesis = self._begin(self.nemesis.run())
+        self._go_on(self.options.faults_s)
+        nemesis.cancel()
+        self.nemesis.mend()
+        self._wait_for_progress()
+        self.world.stopping = True
+        if not self.loop.run_until(self.loop.time() + PROGRESS_S, lambda: all(task.done() for task in tasks)):
+            raise Violation(f"a client is still waiting {PROGRESS_S:.0f} s after the end")
+        self._wait("not all replicas are in sync", PROGRESS_S, self._all_in_sync)
+        reader = Reader(self.world, self._rng.fork("reader"))
+        self._finish(reader.run(), READ_ALL_S, "the topic can't be read to its end")
+        self._losses = self.history.finish(reader.contents)
+        watch.cancel()
+        self._compare_replicas()
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.loop.failures.append(error)
+
+    def _go_on(self, seconds: float) -> None:
+        self.loop.run_until(self.loop.time() + seconds)
+
+    def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
+        task = self._begin(work)
+        self._wait(otherwise, within_s, task.done)
+
+    def _wait(self, otherwise: str, within_s: float, condition: Callable[[], bool]) -> None:
+        if not self.loop.run_until(self.loop.time() + within_s, condition):
+            raise Violation(f"{otherwise} after {within_s:.0f} s")
+        if self.loop.failures:
+            raise self.loop.failures.pop(0)
+
+    async def _create_topic(self) -> None:
+        client = Client(self.loop, self.network, "admin")
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=self.options.partitions,
+            replication_factor=REPLICATION_FACTOR,
+            configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
+        )
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                response = await client.request(
+                    ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, CreateTopicsRequest(topics=[topic])
+                )
+            except RequestLost:
+                continue
+            code = response.topics[0].error_code
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                client.close()
+                return
+            if code not in RETRIABLE and code != ErrorCode.INVALID_REPLICATION_FACTOR:
+                raise Violation(f"CreateTopics was answered {ErrorCode(code).name}")
+
+    async def _watch(self) -> None:
+        """Look at every node's image all the time."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for node in self.nodes:
+                if node.broker is not None:
+                    self.leaders.look(node.broker.context.image, node.host)
+                node.check()
+
+    def _all_in_sync(self) -> bool:
+        """Every node serves, agrees on the newest metadata, and every partition has all its replicas in the ISR."""
+        brokers = [node.broker for node in self.nodes]
+        images = [broker.context.image for broker in brokers if broker is not None]
+        if len(images) < len(self.nodes):
+            return False
+        newest = max(images, key=lambda image: image.offset)
+        topic = newest.topic(TOPIC)
+        return topic is not None and all(
+            partition.leader != NO_LEADER and set(partition.isr) == set(partition.replicas)
+            for partition in topic.partitions.values()
+        )
+
+    def _wait_for_progress(self) -> None:
+        """Every producer is acknowledged somewhere again, and together they are everywhere."""
+        calm_s = self.loop.time()
+        progress = self.world.progress
+        progress.clear()
+        wanted = set(range(self.options.partitions))
+
+        def progressed() -> bool:
+            return len(progress) == self.options.producers and set().union(*progress.values()) == wanted
+
+        if not self.loop.run_until(calm_s + PROGRESS_S, progressed):
+            reached = set().union(*progress.values()) if progress else set()
+            raise Violation(
+                f"{PROGRESS_S:.0f} s after the last fault nothing was acknowledged in partitions "
+                f"{sorted(wanted - reached)}; producers that go on: {sorted(progress)}"
+            )
+        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+
+    def _compare_replicas(self) -> None:
+        """Promise 4."""
+        replicas = []
+        for node in self.nodes:
+            if node.broker is None:
+                raise Violation(f"{node.host} does not run at the end")
+            replicas.append((node.host, node.broker.context.replicas))
+        for partition in range(self.options.partitions):
+            compare_replicas(TOPIC, partition, replicas)
+
+    def _end(self) -> None:
+        """Take the world apart without a sound: tasks that were under way would complain when collected."""
+        for node in self.nodes:
+            node.abandon()
+        for task in asyncio.all_tasks(self.loop.as_asyncio()):
+            task.cancel()
+        for _ in range(MAX_ROUNDS_OF_CANCELLING):
+            if not asyncio.all_tasks(self.loop.as_asyncio()):
+                break
+            with contextlib.suppress(Exception):
+                self.loop.run_until(self.loop.time())
+        self.loop.failures.clear()
+        self.loop.close()
+
+
+def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": ",".join(controllers),
+        "log.dirs": DATA_DIR,
+        "offsets.topic.num.partitions": "2",
+        "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": "6000",
+        "replica.lag.time.max.ms": "8000",
+    }

@@ -1,0 +1,184 @@
+"""Three nodes on loopback: formatted, started with `ottla start --config`, killed and stopped one by one by process id.
+
+Each is an ordinary process with a config and a directory of its own; its log goes to a file in that directory's parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from ottla.common.ids import new_uuid, uuid_to_string
+
+T = TypeVar("T")
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+SETTINGS = {
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "200",
+    "offsets.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""A dead broker is noticed sooner than by Kafka's defaults, so that tests need not wait."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def eventually(probe: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
+    """The first true value of `probe`; waits for the condition, not for the time."""
+    until = time.monotonic() + timeout_s
+    while True:
+        found = probe()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.02)
+
+
+class Node:
+    """One node of the cluster."""
+
+    def __init__(self, folder: Path, node_id: int, port: int, controller_port: int, directory_id: str) -> None:
+        self.node_id = node_id
+        self.port = port
+        self.controller_port = controller_port
+        self.directory_id = directory_id
+        self.data_dir = folder / f"node-{node_id}"
+        self.config = folder / f"node-{node_id}.properties"
+        self.log = folder / f"node-{node_id}.log"
+        self.ready_file = folder / f"node-{node_id}.ready"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def voter(self) -> str:
+        return f"{self.node_id}@{HOST}:{self.controller_port}:{self.directory_id}"
+
+    def start(self, *, wait: bool = True) -> None:
+        command = [sys.executable, "-m", "ottla", "start", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--ready-file", str(self.ready_file)], stdout=log, stderr=log, start_new_session=True
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until it serves clients."""
+        process = self.process
+        assert process is not None
+
+        def ready() -> bool:
+            assert process.poll() is None, f"node {self.node_id} ended:\n{self.log_text()[-4000:]}"
+            try:
+                return bool(json.loads(self.ready_file.read_bytes())["pid"] == process.pid)
+            except (OSError, ValueError):
+                return False
+
+        eventually(ready, f"node {self.node_id} is ready\n{self.log_text()[-4000:]}", START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """A controlled shutdown; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        os.kill(process.pid, number)
+        return process.wait(STOP_TIMEOUT_S)
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Nodes:
+    """The nodes of one cluster; those that it begins with vote, those that are added are brokers only."""
+
+    def __init__(self, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        ports = free_ports(2 * count)
+        self.cluster_id = uuid_to_string(new_uuid(os.urandom(16)))
+        self.nodes = [
+            Node(folder, number + 1, ports[2 * number], ports[2 * number + 1], uuid_to_string(new_uuid(os.urandom(16))))
+            for number in range(count)
+        ]
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._voters = list(self.nodes)
+        for node in self.nodes:
+            self._configure(node)
+            self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters))
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id - 1]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    def add(self) -> Node:
+        """One more broker, formatted and running."""
+        port, controller_port = free_ports(2)
+        node = Node(self.folder, len(self.nodes) + 1, port, controller_port, uuid_to_string(new_uuid(os.urandom(16))))
+        self.nodes.append(node)
+        self._configure(node)
+        self._format(node, "--no-initial-controllers")
+        node.start()
+        return node
+
+    def _configure(self, node: Node) -> None:
+        votes = node in self._voters
+        controller = f",CONTROLLER://{HOST}:{node.controller_port}" if votes else ""
+        lines = {
+            "node.id": str(node.node_id),
+            "process.roles": "broker,controller" if votes else "broker",
+            "listeners": f"PLAINTEXT://{node.address}{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{each.controller_port}" for each in self._voters),
+            "log.dirs": str(node.data_dir),
+            **self._settings,
+        }
+        node.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
+    def _format(self, node: Node, *voters: str) -> None:
+        command = [sys.executable, "-m", "ottla", "format", "--config", str(node.config)]
+        subprocess.run(
+            [*command, "--cluster-id", self.cluster_id, *voters], check=True, capture_output=True, timeout=60
+        )
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.start(wait=False)
+        for node in self.nodes:
+            node.wait_ready()
+
+    def close(self) -> None:
+        """End whatever runs."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.kill()

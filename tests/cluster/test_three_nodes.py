@@ -1,0 +1,195 @@
+"""A cluster of three processes as its clients see it: it forms, serves, loses a node and goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.cluster_admin import (
+    PREFERRED,
+    alter_reassignments,
+    describe_brokers,
+    elect_leaders,
+    list_reassignments,
+    unregister_broker,
+)
+from ottla.client.connection import Connection
+
+from .nodes import HOST, Node, Nodes, eventually
+
+TIMEOUT_S = 30
+
+
+def admin(*nodes: Node) -> AdminClient:
+    return AdminClient({"bootstrap.servers": ",".join(node.address for node in nodes)})
+
+
+def create(client: AdminClient, name: str, partitions: int = 3, replicas: int = 3, **config: str) -> None:
+    topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in config.items()})
+    client.create_topics([topic])[name].result(TIMEOUT_S)
+
+
+def partitions(client: AdminClient, name: str) -> dict[int, Any]:
+    """The partitions of the topic; empty while it is not known."""
+    try:
+        return dict(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
+    except KafkaException:
+        return {}
+
+
+def in_sync(client: AdminClient, name: str, count: int) -> bool:
+    found = partitions(client, name)
+    return bool(found) and all(len(part.isrs) == count and part.leader >= 0 for part in found.values())
+
+
+def produce(nodes: Nodes, topic: str, values: list[str]) -> None:
+    """All of them acknowledged by the whole ISR; raises otherwise."""
+    producer = Producer(
+        {"bootstrap.servers": nodes.bootstrap_servers, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+    )
+    failures: list[object] = []
+    for value in values:
+        producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failures == []
+
+
+def consume(nodes: Nodes, topic: str, count: int, partition_count: int = 3) -> list[str]:
+    """The first `count` values of all partitions, in no order."""
+    consumer = Consumer(
+        {"bootstrap.servers": nodes.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partition_count)])
+    values: list[str] = []
+
+    def poll() -> bool:
+        values.extend(message.value().decode() for message in consumer.consume(500, 0.2) if message.error() is None)
+        return len(values) >= count
+
+    eventually(poll, f"{count} records of {topic}", TIMEOUT_S)
+    consumer.close()
+    return values
+
+
+def controller_of(client: AdminClient) -> int:
+    return int(client.list_topics(timeout=TIMEOUT_S).controller_id)
+
+
+def test_the_cluster_forms_and_any_node_serves_admin_requests(nodes: Nodes) -> None:
+    clients = [admin(node) for node in nodes.nodes]
+    for client in clients:
+        eventually(lambda client=client: len(client.list_topics(timeout=TIMEOUT_S).brokers) == 3, "three brokers")
+    for number, client in enumerate(clients):
+        create(client, f"topic-{number}", partitions=3)
+    for number in range(3):
+        for client in clients:
+            eventually(
+                lambda client=client, name=f"topic-{number}": in_sync(client, name, 3),
+                "every node knows every topic with its whole ISR",
+            )
+    leaders = {part.leader for part in partitions(clients[0], "topic-0").values()}
+    assert leaders == {1, 2, 3}, "leaderships are spread"
+    clients[0].delete_topics(["topic-0"])["topic-0"].result(TIMEOUT_S)
+    eventually(lambda: "topic-0" not in clients[2].list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
+
+
+def test_a_killed_node_costs_retries_only_and_comes_back(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    create(client, "t", min_insync_replicas="2")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    produce(nodes, "t", [f"before-{number}" for number in range(100)])
+    victim = nodes[controller_of(client)]
+    victim.kill()
+    produce(nodes, "t", [f"after-{number}" for number in range(100)])
+    expected = sorted([*(f"before-{n}" for n in range(100)), *(f"after-{n}" for n in range(100))])
+    assert sorted(consume(nodes, "t", 200)) == expected
+    others = admin(*(node for node in nodes.nodes if node is not victim))
+    eventually(
+        lambda: all(part.leader != victim.node_id for part in partitions(others, "t").values()), "leaders have moved"
+    )
+    victim.start()
+    eventually(lambda: in_sync(client, "t", 3), "the node is in sync again")
+    assert sorted(consume(nodes, "t", 200)) == expected
+
+
+def test_a_rolling_restart_by_controlled_shutdown(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    create(client, "t", min_insync_replicas="2")
+    expected: list[str] = []
+    for node in nodes.nodes:
+        eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+        assert node.stop() == 0
+        others = admin(*(each for each in nodes.nodes if each is not node))
+        found = eventually(lambda others=others: partitions(others, "t"), "the topic is there")
+        assert all(part.leader not in (-1, node.node_id) for part in found.values()), "it led nothing when it ended"
+        batch = [f"without-{node.node_id}-{number}" for number in range(50)]
+        produce(nodes, "t", batch)
+        expected += batch
+        node.start()
+    assert sorted(consume(nodes, "t", len(expected))) == sorted(expected)
+
+
+def test_everybody_stops_and_starts_again(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    create(client, "t")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    values = [str(number) for number in range(100)]
+    produce(nodes, "t", values)
+    for node in nodes.nodes:
+        node.kill()
+    nodes.start()
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+    assert sorted(consume(nodes, "t", 100)) == sorted(values)
+
+
+def test_groups_move_with_the_leaders_of_their_topic(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    create(client, "t", partitions=1)
+    produce(nodes, "t", [str(number) for number in range(10)])
+    consumer = Consumer(
+        {"bootstrap.servers": nodes.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["t"])
+    seen: list[bytes] = []
+
+    def poll(count: int) -> bool:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            seen.append(message.value())
+        return len(seen) >= count
+
+    eventually(lambda: poll(10), "ten records")
+    eventually(lambda: in_sync(client, "__consumer_offsets", 3), "the offsets have three replicas")
+    consumer.commit(asynchronous=False)
+    nodes[partitions(client, "__consumer_offsets")[0].leader].kill()
+    produce(nodes, "t", [str(number) for number in range(10, 20)])
+    eventually(lambda: poll(20), "ten more records", 60.0)
+    assert sorted(seen, key=int) == [str(number).encode() for number in range(20)]
+    consumer.close()
+
+
+def test_a_broker_joins_takes_over_and_another_is_forgotten(nodes: Nodes) -> None:
+    """Requests go to the new broker, which forwards them all."""
+    client = admin(*nodes.nodes)
+    create(client, "t", partitions=2)
+    produce(nodes, "t", [str(number) for number in range(100)])
+    added = nodes.add()
+    eventually(lambda: len(admin(added).list_topics(timeout=TIMEOUT_S).brokers) == 4, "four brokers")
+    connection = Connection(HOST, added.port, client_id="test", timeout_s=TIMEOUT_S, software_version="1")
+    old = partitions(client, "t")[0].replicas
+    gone = next(node for node in nodes.nodes if node.node_id != controller_of(client))
+    kept = [node.node_id for node in nodes.nodes if node is not gone]
+    alter_reassignments(connection, {("t", index): [4, *(one for one in kept if one != 4)] for index in (0, 1)}, 10_000)
+    eventually(lambda: not list_reassignments(connection, 10_000), "the moves are complete")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    assert partitions(client, "t")[0].replicas != old
+    elect_leaders(connection, None, PREFERRED, 10_000)
+    eventually(lambda: {part.leader for part in partitions(client, "t").values()} == {4}, "the new broker leads")
+    assert gone.stop() == 0
+    unregister_broker(connection, gone.node_id)
+    eventually(lambda: gone.node_id not in {one.node_id for one in describe_brokers(connection)}, "it is forgotten")
+    connection.close()
+    produce(nodes, "t", [str(number) for number in range(100, 200)])
+    assert sorted(consume(nodes, "t", 200, 2), key=int) == [str(number) for number in range(200)]

@@ -1,0 +1,228 @@
+"""Brokers join, fall silent, come back and leave, as conversations with the controller's handlers."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.controller.configs import handle_incremental_alter_configs
+from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from .world import SESSION_MS, World, refused
+
+
+def three(**properties: str) -> World:
+    world = World(**properties)
+    world.join(1, 2, 3)
+    return world
+
+
+class TestRegistration:
+    def test_a_broker_is_fenced_until_it_has_caught_up_and_wants_to_serve(self) -> None:
+        world = World()
+        epoch = world.register(1)
+        assert world.image.brokers[1].fenced
+        assert world.image.brokers[1].broker_epoch == epoch
+        behind = world.heartbeat(1, offset=epoch - 1)
+        assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+        waiting = world.heartbeat(1, want_fence=True)
+        assert (waiting.is_caught_up, waiting.is_fenced) == (True, True)
+        assert not world.heartbeat(1).is_fenced
+        assert world.image.brokers[1].active
+
+    def test_the_epoch_is_the_offset_of_the_registration(self) -> None:
+        world = World()
+        offset = world.image.offset
+        assert world.register(1) == offset + 1
+        assert world.register(2) == offset + 2
+
+    def test_a_second_broker_of_that_id_is_refused_while_the_first_lives(self) -> None:
+        world = World()
+        world.join(1)
+        first = world.epochs[1]
+        refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1))
+        world.silence(1)
+        assert world.register(1) > first
+        refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1, epoch=first))
+
+    def test_a_lost_answer_is_asked_for_again(self) -> None:
+        """The same incarnation registers a second time: it keeps its epoch and its state."""
+        world = World()
+        epoch = world.register(1, incarnation_id=b"I" * 16)
+        assert world.register(1, incarnation_id=b"I" * 16) == epoch
+        world.heartbeat(1)
+        assert world.register(1, incarnation_id=b"I" * 16) == epoch
+        assert world.image.brokers[1].active
+
+    def test_brokers_of_other_clusters_and_of_old_versions_are_refused(self) -> None:
+        world = World()
+        refused(ErrorCode.INCONSISTENT_CLUSTER_ID, lambda: world.register(1, cluster_id="another"))
+        refused(ErrorCode.UNSUPPORTED_VERSION, lambda: world.register(1, features=[]))
+
+    def test_an_unclean_return_costs_the_place_in_the_isr(self) -> None:
+        world = three()
+        world.create("t", [1, 2, 3])
+        world.now_ms += SESSION_MS
+        world.heartbeat(2)
+        world.heartbeat(3)
+        # Nobody noticed yet that broker 1 died: its registration is what tells.
+        world.register(1)
+        assert world.partition().leader == 2
+        assert world.partition().isr == (2, 3)
+
+
+class TestSilence:
+    def test_leaders_move_and_the_isr_shrinks(self) -> None:
+        world = three()
+        world.create("t", [1, 2, 3], [2, 3, 1])
+        world.silence(1)
+        assert world.image.brokers[1].fenced
+        assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+        assert (world.partition(index=1).leader, world.partition(index=1).isr) == (2, (2, 3))
+        assert world.partition().leader_epoch == 1
+        assert world.partition(index=1).leader_epoch == 0, "its leader stays"
+        world.register(1)
+        world.heartbeat(1)
+        assert world.partition().leader == 2, "who comes back leads when it is in sync and asked"
+
+    def test_heartbeats_keep_a_session(self) -> None:
+        world = three()
+        for _ in range(5):
+            world.now_ms += SESSION_MS - 1
+            for broker_id in (1, 2, 3):
+                world.heartbeat(broker_id)
+            world.fence_silent()
+        assert len(world.image.active_brokers()) == 3
+
+    def test_a_new_controller_gives_everybody_a_whole_session(self) -> None:
+        world = three()
+        world.now_ms += 10 * SESSION_MS
+        world.heartbeats.reset(world.image, world.now_ms)
+        assert world.heartbeats.stale(world.image, world.now_ms) == []
+        world.now_ms += SESSION_MS
+        assert [broker.broker_id for broker in world.heartbeats.stale(world.image, world.now_ms)] == [1, 2, 3]
+
+    def test_a_fenced_broker_that_was_only_slow_is_unfenced_by_its_next_heartbeat(self) -> None:
+        world = three()
+        world.create("t", [1, 2])
+        world.silence(1)
+        assert not world.heartbeat(1).is_fenced
+        assert world.partition().isr == (2,)
+        assert world.alter_partition([2, 1]).error_code == 0
+
+    def test_many_partitions_go_in_slices(self) -> None:
+        world = three(min_insync_replicas="1")
+        for topic in range(3):
+            world.create(f"t{topic}", *[[1, 2, 3]] * 4000)
+        world.silence(1)
+        assert {part.leader for topic in world.image.topics.values() for part in topic.partitions.values()} == {2}
+
+
+class TestControlledShutdown:
+    def test_leaders_move_before_the_broker_may_go(self) -> None:
+        world = three()
+        world.create("t", [1, 2, 3])
+        first = world.heartbeat(1, want_shut_down=True)
+        assert (first.should_shut_down, first.is_fenced) == (False, False)
+        assert world.image.brokers[1].in_controlled_shutdown
+        assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+        moved = world.image.offset
+        world.heartbeat(2, offset=moved - 1)
+        world.heartbeat(3)
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down, "broker 2 doesn't know yet"
+        world.heartbeat(2, offset=moved)
+        assert world.heartbeat(1, want_shut_down=True).should_shut_down
+        assert world.image.brokers[1].fenced
+
+    def test_after_a_clean_stop_the_last_replica_leads_again_without_loss(self) -> None:
+        world = three()
+        world.create("t", [1])
+        world.shut_down(1)
+        gone = world.partition()
+        assert (gone.leader, gone.isr, gone.eligible_leader_replicas) == (NO_LEADER, (), (1,))
+        world.register(1, clean=True)
+        world.heartbeat(1)
+        back = world.partition()
+        assert (back.leader, back.isr, back.leader_recovery_state) == (1, (1,), RECOVERED)
+        assert back.leader_epoch == gone.leader_epoch + 1
+
+    def test_a_fenced_broker_may_go_at_once(self) -> None:
+        world = three()
+        world.silence(1)
+        assert world.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+class TestEligibleLeaderReplicas:
+    def test_who_leaves_below_the_minimum_stays_eligible(self) -> None:
+        world = three(min_insync_replicas="2")
+        world.create("t", [1, 2, 3])
+        world.silence(1)
+        assert world.partition().eligible_leader_replicas == (), "the ISR is as large as it must be"
+        world.silence(2)
+        assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), (2,))
+        world.silence(3)
+        assert (world.partition().leader, world.partition().isr) == (NO_LEADER, ())
+        assert world.partition().eligible_leader_replicas == (2, 3)
+        world.register(2, clean=True)
+        world.heartbeat(2)
+        after = world.partition()
+        assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), (3,))
+        assert after.leader_recovery_state == RECOVERED
+
+    def test_an_unclean_return_is_not_eligible_and_the_last_leader_is_the_last_resort(self) -> None:
+        world = three(min_insync_replicas="2")
+        world.create("t", [1, 2, 3])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        assert world.partition().last_known_elr == (3,)
+        world.join(2)
+        assert world.partition().leader == NO_LEADER, "broker 3 is still eligible, and may come back"
+        assert world.partition().eligible_leader_replicas == (3,)
+        world.register(3)
+        assert world.partition().eligible_leader_replicas == ()
+        assert world.partition().leader == NO_LEADER
+        world.heartbeat(3)
+        last = world.partition()
+        assert (last.leader, last.isr, last.leader_recovery_state) == (3, (3,), RECOVERING)
+        assert last.last_known_elr == ()
+        assert world.alter_partition([3]).error_code == 0, "the leader has recovered"
+        assert world.partition().leader_recovery_state == RECOVERED
+
+    def test_another_minimum_forgets_who_was_eligible(self) -> None:
+        world = three(min_insync_replicas="2")
+        world.create("t", [1, 2, 3])
+        world.silence(1, 2)
+        assert world.partition().eligible_leader_replicas
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="t",
+                    configs=[AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")],
+                )
+            ]
+        )
+        world.run(lambda image, context: handle_incremental_alter_configs(image, request, context))
+        assert world.partition().eligible_leader_replicas == ()
+
+    def test_unclean_election_by_setting(self) -> None:
+        world = three()
+        world.create("t", [1, 2], unclean_leader_election_enable="true")
+        assert world.alter_partition([1]).error_code == 0
+        world.silence(1)
+        after = world.partition()
+        assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), RECOVERING)
+
+
+class TestUnregister:
+    def test_a_broker_is_forgotten_with_its_leaderships(self) -> None:
+        world = three()
+        world.create("t", [1, 2, 3])
+        world.unregister(1)
+        assert 1 not in world.image.brokers
+        assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+        refused(ErrorCode.BROKER_ID_NOT_REGISTERED, lambda: world.unregister(1))
+        refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1))

@@ -1,0 +1,239 @@
+"""Drivers of several nodes: elections, replication, snapshots, changes of voters, and all that under faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.quorum.raft import Follower
+from ottla.quorum.raft_types import Voter
+from ottla.storage.names import METADATA_TOPIC
+
+from .driver_world import CLUSTER_ID, PORT, Node, World, topic_records, voter_of
+
+
+def active(world: World) -> Node:
+    node = world.active()
+    assert node is not None
+    return node
+
+
+@pytest.mark.parametrize(("voters", "observers"), [(1, 0), (1, 2), (2, 0), (3, 0), (3, 2), (5, 0)])
+def test_a_cluster_begins_and_everybody_sees_what_is_committed(voters: int, observers: int) -> None:
+    world = World(1, voters, observers)
+    world.run(10.0)
+    world.calm()
+    assert len(world.acknowledged) > 10
+    assert set(world.acknowledged) <= set(active(world).publisher.image.topics)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
+    world = World(seed, 3 + 2 * (seed % 3 == 2), observers=seed % 2)
+    world.run(60.0, faults=True)
+    world.calm()
+    missing = set(world.acknowledged) - set(active(world).publisher.image.topics)
+    assert not missing
+    assert world.acknowledged
+
+
+def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:
+    world = World(3)
+    world.run(8.0)
+    first = active(world)
+    epoch = first.driver.leader_epoch if first.driver else 0
+    first.kill()
+    world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
+    second = active(world)
+    assert second is not first
+    assert second.driver is not None
+    assert second.driver.leader_epoch > epoch
+    world.run(1.0)
+    world.calm()
+
+
+def test_a_leader_that_stops_hands_over_at_once() -> None:
+    world = World(4)
+    world.run(8.0)
+    first = active(world)
+    assert first.driver is not None
+    assert first.process is not None
+    began = world.loop.time()
+    stopped: list[BaseException | None] = []
+    first.process.run(first.driver.stop, stopped.append)
+    world.loop.run_until(began + 5.0, lambda: world.active() not in (None, first))
+    assert world.loop.time() - began < 1.5, "sooner than anybody would doubt that it lives"
+    world.loop.run_until(world.loop.time() + 2.0, lambda: bool(stopped))
+    assert stopped == [None]
+    first.driver.close()
+    first.kill()
+    world.run(1.0)
+    world.calm()
+
+
+def test_a_submission_that_the_majority_never_gets_fails_when_the_leader_notices() -> None:
+    world = World(5)
+    world.run(8.0)
+    first = active(world)
+    assert first.driver is not None
+    for node in world.nodes.values():
+        if node is not first:
+            world.network.block(first.host, node.host)
+            world.network.block(node.host, first.host)
+    outcome: list[BaseException | None] = []
+    first.driver.submit(topic_records("lost"), outcome.append)
+    world.loop.run_until(world.loop.time() + 10.0)
+    (error,) = outcome
+    assert getattr(error, "code", None) is ErrorCode.NOT_CONTROLLER
+    assert not first.driver.active
+    assert active(world) is not first
+    world.calm()
+    assert "lost" not in first.publisher.image.topics
+
+
+def test_who_was_away_for_long_gets_a_snapshot() -> None:
+    world = World(6)
+    world.run(8.0)
+    away = next(node for node in world.nodes.values() if node is not active(world))
+    away.kill()
+    end = away.disk  # its log stays where it was
+    world.run(40.0)
+    driver = active(world).driver
+    assert driver is not None
+    assert driver.log.start_offset > 0
+    away.start()
+    assert away.disk is end
+    assert away.driver is not None
+    behind = away.driver.next_offset
+    assert behind < driver.log.start_offset
+    world.calm()
+    assert away.driver.log.start_offset >= driver.log.start_offset - 1000
+    assert away.driver.log.start_offset > behind
+    assert set(world.acknowledged) <= set(away.publisher.image.topics)
+
+
+def describe(node: Node) -> tuple[list[int], list[int]]:
+    """(voters, observers) as the leader says."""
+    assert node.driver is not None
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
+    answer = node.driver.service.describe(DescribeQuorumRequest(topics=[topic])).topics[0].partitions[0]
+    assert answer.error_code == 0
+    return [item.replica_id for item in answer.current_voters], [item.replica_id for item in answer.observers]
+
+
+def add(world: World, voter: Voter) -> ErrorCode:
+    answers: list[AddRaftVoterResponse] = []
+    driver = active(world).driver
+    assert driver is not None
+    request = AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        timeout_ms=10_000,
+        voter_id=voter.voter_id,
+        voter_directory_id=voter.directory_id,
+        listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in voter.endpoints],
+    )
+    driver.service.add_voter(request, answers.append)
+    world.loop.run_until(world.loop.time() + 20.0, lambda: bool(answers))
+    return ErrorCode(answers[0].error_code)
+
+
+def remove(world: World, voter: Voter) -> ErrorCode:
+    answers: list[RemoveRaftVoterResponse] = []
+    driver = active(world).driver
+    assert driver is not None
+    request = RemoveRaftVoterRequest(
+        cluster_id=CLUSTER_ID, voter_id=voter.voter_id, voter_directory_id=voter.directory_id
+    )
+    driver.service.remove_voter(request, answers.append)
+    world.loop.run_until(world.loop.time() + 20.0, lambda: bool(answers))
+    return ErrorCode(answers[0].error_code)
+
+
+def test_voters_come_and_go() -> None:
+    world = World(7, voters=1, observers=2)
+    world.run(5.0)
+    assert add(world, voter_of(9)) is ErrorCode.REQUEST_TIMED_OUT, "nobody has seen that one"
+    assert add(world, voter_of(1, directory=5)) is ErrorCode.DUPLICATE_VOTER
+    assert add(world, voter_of(2)) is ErrorCode.NONE
+    assert add(world, voter_of(3)) is ErrorCode.NONE
+    assert describe(active(world)) == ([1, 2, 3], [])
+    assert remove(world, voter_of(2, directory=1)) is ErrorCode.VOTER_NOT_FOUND
+    first = active(world)
+    assert first.node_id == 1
+    assert remove(world, voter_of(1)) is ErrorCode.NONE
+    world.loop.run_until(world.loop.time() + 10.0, lambda: world.active() not in (None, first))
+    assert active(world).node_id in (2, 3), "the leader that was removed leaves the lead to a voter"
+    world.run(5.0)
+    world.calm()
+    voters, observers = describe(active(world))
+    assert sorted(voters) == [2, 3]
+    assert observers == [1]
+
+
+def test_a_voter_whose_directory_is_lost_comes_back_as_observer() -> None:
+    world = World(8)
+    world.run(8.0)
+    lost = next(node for node in world.nodes.values() if node is not active(world))
+    lost.kill()
+    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
+    world.nodes[lost.node_id] = reborn
+    reborn.start()
+    world.run(5.0)
+    voters, observers = describe(active(world))
+    assert voters == [1, 2, 3], "its old self is still counted"
+    assert observers == [lost.node_id]
+    assert reborn.driver is not None
+    assert isinstance(reborn.driver.raft.role, Follower)
+    assert remove(world, voter_of(lost.node_id)) is ErrorCode.NONE
+    assert add(world, reborn.voter) is ErrorCode.NONE
+    world.run(2.0)
+    world.calm()
+    assert sorted(describe(active(world))[0]) == [1, 2, 3]
+    assert reborn.driver.raft.is_voter
+
+
+def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
+    """Two of three lose their disks: the third alone must not find a majority among the empty ones."""
+    world = World(9)
+    world.run(8.0)
+    kept = active(world)
+    for node_id, node in list(world.nodes.items()):
+        if node is not kept:
+            node.kill()
+            world.nodes[node_id] = Node(world, node_id, voter_of(node_id, directory=7), ())
+            world.nodes[node_id].start()
+    world.loop.run_until(world.loop.time() + 30.0)
+    assert world.active() is None
+
+
+def test_a_voter_that_moved_tells_its_new_address() -> None:
+    world = World(10)
+    world.run(8.0)
+    moved = next(node for node in world.nodes.values() if node is not active(world))
+    moved.kill()
+    moved.host = "elsewhere"
+    moved.start()
+    world.run(5.0)
+    world.calm()
+    driver = active(world).driver
+    assert driver is not None
+    voter = next(voter for voter in driver.voters if voter.voter_id == moved.node_id)
+    assert voter.endpoints == (("CONTROLLER", "elsewhere", PORT),)
+
+
+def test_the_same_seed_runs_the_same() -> None:
+    def run(seed: int) -> tuple[str, int]:
+        world = World(seed)
+        world.run(20.0, faults=True)
+        return world.trace.digest(), world.loop.events
+
+    assert run(11) == run(11)
+    assert run(11) != run(12)

@@ -1,0 +1,400 @@
+"""Replicas among each other: what is acknowledged, who is in sync, what is cut, and that all copies are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.replica.manager import ReplicationSettings
+from ottla.replica.read_replica import select_by_rack
+
+from .world import TOPIC, World
+
+NONE = ErrorCode.NONE
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(fakes: Any) -> MakeWorld:
+    def make(*, replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **configs: Any) -> World:
+        world = World(fakes, **{"min_insync_replicas": "2", **configs})
+        for node in (1, 2, 3):
+            world.start(node, rack=f"rack{node}")
+        world.create_topic(replicas, partitions)
+        return world
+
+    return make
+
+
+class TestAcknowledgement:
+    def test_acks_all_waits_for_all_in_sync_replicas(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        answer = world.produce(1, b"a", b"b")
+        assert not answer.there
+        assert answer.result() == (NONE, 0)
+        assert [world.nodes[node].partition().log.log_end_offset for node in (1, 2, 3)] == [2, 2, 2]
+        world.settle(1, 2, 3)
+
+    def test_acks_1_does_not_wait_and_consumers_do(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        assert world.produce(1, b"a", acks=1).there
+        data = world.fetch(1, 0)
+        assert (data.error_code, data.high_watermark, bytes(data.records or b"")) == (0, 0, b"")
+        world.settle(1, 2, 3)
+        assert world.fetch(1, 0).high_watermark == 1
+
+    def test_too_few_in_sync_refuse_before_and_after_the_append(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        waiting = world.produce(1, b"a", timeout_ms=200_000)
+        world.loop.run_until(lambda: world.state().isr == (1,))
+        world.loop.run_for(5)
+        assert not waiting.there, "the high watermark stays while too few are in sync"
+        assert world.produce(1, b"b").result()[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert world.produce(1, b"c", acks=1).result() == (NONE, 1)
+        world.loop.run_for(60)
+        assert world.nodes[1].partition().high_watermark == 0
+        world.cuts.clear()
+        assert waiting.result() == (NONE, 0)
+        world.settle(1, 2, 3)
+
+    def test_the_isr_that_shrinks_below_the_limit_after_replication_is_told(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        answer = world.produce(1, b"a")
+        world.change(isr=(1, 2))
+        partition = world.nodes[1].partition()
+        world.cuts.discard(frozenset((2, 1)))
+        world.loop.run_until(lambda: partition.log.high_watermark == 1)
+        world.change(isr=(1,))
+        assert answer.result()[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def test_a_leader_that_was_deposed_acknowledges_nothing_more(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        world.deaf.add(1)
+        lost = world.produce(1, b"old")
+        world.change(leader=2)
+        kept = world.produce(2, b"new")
+        world.loop.run_for(1)
+        world.change(leader=1)
+        world.deaf.clear()
+        world.cuts.clear()
+        world.change(leader=2)
+        assert lost.result()[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert kept.result() == (NONE, 0) or kept.result()[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_followers_flush_before_they_count(self, make_world: MakeWorld) -> None:
+        world = make_world(flush_messages="1")
+        assert world.produce(1, b"a").result() == (NONE, 0)
+        for node in (1, 2, 3):
+            assert world.nodes[node].partition().log.recovery_point == 1
+
+
+class TestInSyncReplicas:
+    def test_who_falls_behind_leaves_and_comes_back(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts.add(frozenset((3, 1)))
+        answer = world.produce(1, b"a", timeout_ms=200_000)
+        world.loop.run_until(lambda: world.state().isr == (1, 2))
+        assert answer.result() == (NONE, 0)
+        for number in range(20):
+            world.produce(1, b"more %d" % number)
+        world.cuts.clear()
+        world.settle(1, 2, 3)
+        assert world.isr_changes == [(1, 2), (1, 2, 3)]
+
+    def test_a_fenced_broker_does_not_join(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.fence(3)
+        world.change(isr=(1, 2))
+        world.produce(1, b"a").result()
+        world.loop.run_for(5)
+        assert world.state().isr == (1, 2)
+        world.fence(3, fenced=False)
+        world.settle(1, 2, 3)
+
+    def test_a_refused_change_is_tried_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        refusals = [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+        def refuse(request: AlterPartitionRequest) -> int:
+            return refusals.pop(0) if refusals else 0
+
+        world.controller_refuses = refuse
+        world.change(isr=(1, 2))
+        world.settle(1, 2, 3)
+        assert not refusals
+
+    def test_a_controller_out_of_reach_is_asked_until_it_answers(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.change(isr=(1, 2))
+        world.cuts.add(frozenset((1, 0)))
+        world.loop.run_for(5)
+        assert world.state().isr == (1, 2)
+        waiting = world.produce(1, b"a")
+        world.cuts.clear()
+        assert waiting.result() == (NONE, 0)
+        world.settle(1, 2, 3)
+
+    def test_a_follower_of_an_earlier_incarnation_is_not_believed(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.deaf |= {1}
+        world.kill(3)
+        world.start(3)
+        answer = world.produce(1, b"a", timeout_ms=1000)
+        assert answer.result()[0] == ErrorCode.REQUEST_TIMED_OUT, "the leader has not heard of the new incarnation"
+        world.deaf.clear()
+        world.change(isr=(1, 2))
+        world.settle(1, 2, 3)
+
+
+class TestElections:
+    def test_a_new_leader_goes_on_with_everything(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(10):
+            world.produce(1, b"%d" % number)
+        world.settle(1, 2, 3)
+        world.kill(1)
+        world.change(leader=2, isr=(2, 3))
+        assert world.produce(2, b"next").result() == (NONE, 10)
+        world.start(1)
+        world.settle(1, 2, 3)
+
+    def test_what_only_the_old_leader_had_is_cut(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.produce(1, b"all have this").result()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        for number in range(5):
+            world.produce(1, b"lost %d" % number, acks=1)
+        world.deaf.add(1)
+        world.change(leader=2, isr=(2, 3))
+        world.produce(2, b"kept").result()
+        world.deaf.clear()
+        world.cuts.clear()
+        world.change(isr=(2, 3))
+        world.settle(1, 2, 3)
+        assert world.nodes[1].partition().log.log_end_offset == 2
+
+    def test_who_was_cut_hears_of_the_high_watermark_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        world.produce(1, b"lost", acks=1)
+        world.kill(1)
+        world.cuts.clear()
+        world.change(leader=2, isr=(2, 3))
+        world.start(1)
+        world.settle(1, 2, 3)
+
+    def test_a_leader_that_appended_nothing_leaves_no_epoch_behind(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.produce(1, b"a").result()
+        world.settle(1, 2, 3)
+        for leader in (2, 3, 1, 2):
+            world.change(leader=leader)
+            world.settle(1, 2, 3)
+        world.produce(2, b"b").result()
+        world.settle(1, 2, 3)
+
+    def test_logs_that_alternated_are_brought_in_line(self, make_world: MakeWorld) -> None:
+        """Two brokers lead in turn and each keeps a tail that the other never had (KIP-279)."""
+        world = make_world(min_insync_replicas="1")
+        world.settle(1, 2, 3)
+        alone = {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
+        world.cuts |= alone
+        for round_number in range(3):
+            for leader in (1, 2):
+                world.change(leader=leader, isr=(leader,))
+                for number in range(round_number + leader):
+                    world.produce(leader, b"%d of %d" % (number, leader), acks=1)
+        world.cuts.clear()
+        world.change(leader=3, isr=(3,))
+        world.produce(3, b"from 3", acks=1)
+        world.settle(1, 2, 3)
+
+    def test_the_latest_offset_is_not_told_before_it_is_known(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.produce(1, b"a").result()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((3, 1)), frozenset((3, 2)), frozenset((2, 1))}
+        world.produce(1, b"b", acks=1)
+        world.cuts.discard(frozenset((2, 1)))
+        world.loop.run_until(lambda: world.nodes[2].partition().log.log_end_offset == 2)
+        world.kill(1)
+        world.change(leader=2, isr=(2, 3))
+        assert world.latest(2).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert world.latest(2, 4).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        data = world.fetch(2, 2)
+        assert (data.error_code, bytes(data.records or b"")) == (0, b"")
+        world.cuts.clear()
+        world.settle(2, 3)
+        assert (world.latest(2).error_code, world.latest(2).offset) == (0, 2)
+
+    def test_a_replica_that_lost_its_tail_catches_up(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(30):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        world.kill(3, power=True)
+        world.change(isr=(1, 2))
+        world.produce(1, b"meanwhile").result()
+        world.start(3)
+        world.settle(1, 2, 3)
+
+    def test_a_leader_that_lost_its_tail_follows_and_gets_it_back(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(30):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        world.kill(1, power=True)
+        world.change(leader=2, isr=(2, 3))
+        world.start(1)
+        world.settle(1, 2, 3)
+        assert world.nodes[1].partition().log.log_end_offset == 30
+
+
+class TestFetching:
+    def test_a_follower_far_behind_starts_where_the_leader_does(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.kill(3)
+        world.change(isr=(1, 2))
+        for number in range(10):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2)
+        world.nodes[1].partition().delete_records(7)
+        world.start(3)
+        world.settle(1, 2, 3)
+        starts = [world.nodes[node].partition().log for node in (1, 2, 3)]
+        world.loop.run_until(lambda: {log.log_start_offset for log in starts} == {7})
+
+    def test_deleted_records_are_gone_everywhere_before_the_answer(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        assert world.delete_records(1, 3).result() == (NONE, 3)
+        assert [world.nodes[node].partition().log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
+        world.cuts.add(frozenset((1, 3)))
+        assert world.delete_records(1, 4, timeout_ms=2000).result() == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        world.fence(3)
+        assert world.delete_records(1, 4).result() == (NONE, 4)
+
+    def test_a_leader_that_begins_within_a_batch_is_followed(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.kill(3)
+        world.change(isr=(1, 2))
+        world.produce(1, b"a", b"b", b"c", b"d").result()
+        world.produce(1, b"e").result()
+        world.settle(1, 2)
+        world.nodes[1].partition().delete_records(2)
+        world.start(3)
+        world.settle(1, 2, 3)
+        assert world.nodes[3].partition().log.log_start_offset == 2
+
+    def test_many_partitions_share_a_session(self, make_world: MakeWorld) -> None:
+        world = make_world(partitions=20)
+        for index in range(20):
+            world.produce(1, b"first", index=index)
+        for index in range(20):
+            world.settle(1, 2, 3, index=index)
+        assert world.produce(1, b"second", index=7).result() == (NONE, 1)
+        assert len(world.nodes[1].context.sessions) == 2
+
+    def test_a_new_partition_does_not_wait_for_the_long_poll_of_the_others(self, make_world: MakeWorld) -> None:
+        world = make_world(partitions=2)
+        world.change(1, leader=2)
+        world.settle(1, 2, 3, index=1)
+        world.loop.run_for(0.1)
+        for leader in (2, 1, 2, 1):
+            world.change(0, leader=leader)
+            began = world.loop.now_s
+            assert world.produce(leader, b"a").result()[0] == NONE
+            assert world.loop.now_s - began < 0.15
+        assert len(world.nodes[2].context.sessions) == 2, "one that was given up was closed"
+
+    def test_a_lost_session_is_made_anew(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        sessions = world.nodes[1].context.sessions
+        world.nodes[1].context.sessions = type(sessions)(1000, world.rng, world.nodes[1].context.purgatory)
+        assert world.produce(1, b"a").result() == (NONE, 0)
+        world.settle(1, 2, 3)
+
+    def test_without_room_for_sessions_it_goes_on(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        sessions = world.nodes[1].context.sessions
+        world.nodes[1].context.sessions = type(sessions)(0, world.rng, world.nodes[1].context.purgatory)
+        assert world.produce(1, b"a").result() == (NONE, 0)
+        world.settle(1, 2, 3)
+
+    def test_a_replica_that_moves_away_is_removed(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.produce(1, b"a").result()
+        world.settle(1, 2, 3)
+        world.change(replicas=(1, 2), isr=(1, 2))
+        assert world.nodes[3].logs.get_log(TOPIC, 0) is None
+        world.produce(1, b"b").result()
+        world.settle(1, 2)
+        world.change(replicas=(1, 2, 3))
+        world.settle(1, 2, 3)
+
+    def test_one_replica_becomes_three(self, make_world: MakeWorld) -> None:
+        world = make_world(replicas=(1,))
+        assert world.produce(1, b"a").result() == (NONE, 0)
+        world.change(replicas=(1, 2, 3))
+        world.settle(1, 2, 3)
+
+    def test_a_throttled_replica_catches_up_no_faster_than_it_may(self, make_world: MakeWorld) -> None:
+        world = make_world(leader_replication_throttled_replicas="*")
+        world.kill(3)
+        world.change(isr=(1, 2))
+        for _ in range(20):
+            world.produce(1, b"x" * 100_000).result()
+        world.nodes[1].replicas.leader_quota.bytes_per_s = 20_000
+        world.start(3)
+        began = world.loop.now_s
+        world.loop.run_until(lambda: 3 in world.state().isr, limit_s=300)
+        assert 40 < world.loop.now_s - began < 250
+
+
+class TestReadingFromFollowers:
+    def test_a_consumer_is_sent_to_the_replica_in_its_rack(self, make_world: MakeWorld) -> None:
+        world = make_world(settings=ReplicationSettings(selector=select_by_rack))
+        world.produce(1, b"a").result()
+        world.settle(1, 2, 3)
+        told = world.fetch(1, 0, rack="rack3")
+        assert (told.preferred_read_replica, bytes(told.records or b"")) == (3, b"")
+        assert world.fetch(1, 0, rack="rack1").preferred_read_replica == -1
+        assert world.fetch(1, 0, rack="elsewhere").preferred_read_replica == -1
+        read = world.fetch(3, 0, rack="rack3")
+        assert (read.error_code, read.high_watermark, read.preferred_read_replica) == (0, 1, -1)
+        assert bytes(read.records or b"") == world.nodes[1].log_bytes(0, 1)
+
+    def test_old_consumers_read_from_leaders_only(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        assert world.fetch(2, 0, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert world.fetch(2, 0, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def test_a_follower_that_is_not_so_far_yet_says_so(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts.add(frozenset((3, 1)))
+        world.produce(1, b"a", acks=1)
+        assert world.fetch(3, 1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert world.fetch(1, 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

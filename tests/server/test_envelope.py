@@ -1,0 +1,74 @@
+"""Requests of clients that a broker hands on: what the controller's listener makes of the envelope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.registry import ApiKey
+from ottla.quorum.raft_types import LeaderAndEpoch
+from ottla.server.controller_apis import CONTROLLER_APIS
+from ottla.server.dispatch import RequestDispatcher
+
+from .harness import MemoryChannel, Server, join
+
+CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+
+
+class ControllerClient:
+    """Another node, connected to the controller's listener of a running server."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.channel = MemoryChannel(99)
+        self.dispatcher = RequestDispatcher(server.broker.context, CONTROLLER_APIS, serves_controller=True)
+
+    def ask(self, data: bytes) -> Any:
+        """Send what a client sent, in an envelope; the envelope's answer."""
+        envelope = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=bytes([10, 0, 0, 1]))
+        frame = bytearray(encode_request(ApiKey.ENVELOPE, 0, 5, "broker", envelope)[4:])
+        parts = self.dispatcher.handle(self.channel, frame, 0, len(frame))
+        if parts is None:
+            self.server.run_until(lambda: bool(self.channel.answers) or self.channel.closed)
+            answer = self.channel.answers.pop(0)
+        else:
+            answer = join(parts)
+        _, message = decode_response(ApiKey.ENVELOPE, 0, answer[4:])
+        return message
+
+
+def request(key: ApiKey, version: int, message: object) -> bytes:
+    return encode_request(key, version, 7, "client", message)[4:]
+
+
+@pytest.fixture
+def controller(server: Server) -> ControllerClient:
+    return ControllerClient(server)
+
+
+def test_the_request_inside_is_served_and_its_answer_has_its_own_header(controller: ControllerClient) -> None:
+    response = controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE))
+    assert response.error_code == 0
+    correlation_id, inner = decode_response(ApiKey.CREATE_TOPICS, 7, bytes(response.response_data))
+    assert (correlation_id, inner.topics[0].name, inner.topics[0].error_code) == (7, "t", 0)
+    again = controller.ask(request(ApiKey.DELETE_TOPICS, 3, DeleteTopicsRequest(topic_names=["t"])))
+    assert again.error_code == 0
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\x13", request(ApiKey.METADATA, 12, MetadataRequest(topics=None)), b"\x7f\x7f" + bytes(20)]
+)
+def test_only_requests_that_are_forwarded_may_be_inside(controller: ControllerClient, data: bytes) -> None:
+    assert controller.ask(data).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_who_does_not_decide_any_more_says_so_for_the_envelope(controller: ControllerClient) -> None:
+    controller.server.broker.context.controller.on_leader_change(LeaderAndEpoch(2, 9), False)
+    assert controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE)).error_code == ErrorCode.NOT_CONTROLLER

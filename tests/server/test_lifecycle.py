@@ -1,0 +1,203 @@
+"""A broker joins, stays in and leaves the cluster, whatever the controller answers or does not answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.server.lifecycle import SHUTDOWN_SILENCE_S, BrokerIdentity, BrokerLifecycle
+
+from .virtual_time import VirtualTime
+
+EPOCH = 40
+
+
+class Controller:
+    """Keeps what it was asked until the test answers. Implements `ControllerRequests`."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, Any]] = []
+
+    def send(self, message: object, done: Any, timeout_s: float) -> None:
+        assert not self.asked, "one request at a time"
+        self.asked.append((message, done))
+
+    def answer(self, response: object | None, error: BaseException | None = None) -> Any:
+        """Answer the request that is under way; the request."""
+        ((message, done),) = self.asked
+        self.asked.clear()
+        done(response, error)
+        return message
+
+
+class World:
+    """One broker's lifecycle."""
+
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        self.controller = Controller()
+        self.publisher = MetadataPublisher()
+        self.events: list[object] = []
+        identity = BrokerIdentity(
+            node_id=1,
+            cluster_id="c",
+            incarnation_id=b"I" * 16,
+            directory_id=b"D" * 16,
+            endpoints=[Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)],
+            rack="r",
+            previous_broker_epoch=7,
+        )
+        self.lifecycle = BrokerLifecycle(
+            identity,
+            self.controller,
+            self.publisher,
+            clock=self.time,
+            scheduler=self.time,
+            heartbeat_interval_ms=2000,
+            session_timeout_ms=9000,
+            registration_timeout_ms=60_000,
+        )
+        self.lifecycle.start(lambda error: self.events.append(error or "caught up"))
+
+    def publish(self, offset: int) -> None:
+        self.publisher.publish(replace(EMPTY_IMAGE, offset=offset), MetadataChanges())
+        self.time.run()
+
+    def heard(self, *, fenced: bool, let_go: bool = False) -> BrokerHeartbeatRequest:
+        response = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=fenced, should_shut_down=let_go)
+        request = self.controller.answer(response)
+        assert isinstance(request, BrokerHeartbeatRequest)
+        return request
+
+    def registered(self, epoch: int = EPOCH) -> BrokerRegistrationRequest:
+        request = self.controller.answer(BrokerRegistrationResponse(broker_epoch=epoch))
+        assert isinstance(request, BrokerRegistrationRequest)
+        return request
+
+    def serve(self) -> None:
+        """Up to a broker that runs."""
+        self.registered()
+        self.publish(EPOCH)
+        self.heard(fenced=True)
+        self.lifecycle.serve(lambda error: self.events.append(error or "unfenced"))
+        self.heard(fenced=False)
+        assert self.events == ["caught up", "unfenced"]
+        self.events.clear()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_from_registration_to_service(world: World) -> None:
+    request = world.registered()
+    assert (request.broker_id, request.rack, request.previous_broker_epoch) == (1, "r", 7)
+    assert world.heard(fenced=True).want_fence
+    assert world.events == [], "its registration is not known here yet"
+    world.publish(EPOCH - 1)
+    assert world.events == []
+    world.publish(EPOCH)
+    assert world.events == ["caught up"]
+    world.lifecycle.serve(lambda error: world.events.append(error or "unfenced"))
+    last = world.heard(fenced=False)
+    assert (last.broker_epoch, last.current_metadata_offset, last.want_fence) == (EPOCH, EPOCH, False)
+    assert world.events == ["caught up", "unfenced"]
+    assert not world.lifecycle.fenced
+
+
+def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> None:
+    world.serve()
+    world.time.run(1.9)
+    assert world.controller.asked == []
+    world.time.run(0.2)
+    world.controller.answer(None, ConnectionError("gone"))
+    world.time.run(0.2)
+    assert not world.heard(fenced=False).want_fence
+
+
+def test_a_broker_that_was_fenced_asks_to_be_unfenced(world: World) -> None:
+    world.serve()
+    world.time.run(2.1)
+    world.heard(fenced=True)
+    assert world.lifecycle.fenced
+    world.time.run(0.2)
+    assert not world.heard(fenced=False).want_fence
+    assert not world.lifecycle.fenced
+
+
+def test_a_broker_that_was_unregistered_registers_again(world: World) -> None:
+    world.serve()
+    world.time.run(2.1)
+    world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
+    world.time.run(0.2)
+    world.registered(50)
+    assert world.lifecycle.broker_epoch == 50
+    assert world.heard(fenced=False).broker_epoch == 50
+
+
+@pytest.mark.parametrize("error", [ConnectionError("x"), TimeoutError("x"), KafkaError(ErrorCode.NOT_CONTROLLER)])
+def test_registration_is_tried_until_the_time_is_over(world: World, error: BaseException) -> None:
+    for _ in range(500):
+        world.controller.answer(None, error)
+        world.time.run(0.15)
+        if world.events:
+            break
+    ((failure),) = world.events
+    assert isinstance(failure, OperatorError)
+    assert "controller.quorum.bootstrap.servers" in str(failure)
+    assert 60 <= world.time.now < 61
+
+
+def test_another_broker_with_this_id(world: World) -> None:
+    for _ in range(3):
+        world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
+        world.time.run(0.1)
+    world.time.run(60)
+    world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
+    assert "node.id 1" in str(world.events[0])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_refusal_for_good_ends_the_start_at_once(world: World, code: ErrorCode) -> None:
+    world.controller.answer(None, KafkaError(code, "no"))
+    assert isinstance(world.events[0], OperatorError)
+    world.time.run(100)
+    assert world.controller.asked == []
+
+
+class TestShutdown:
+    def begin(self, world: World) -> None:
+        world.serve()
+        world.lifecycle.shut_down(lambda error: world.events.append(error or "let go"))
+
+    def test_waits_until_the_leaderships_have_moved(self, world: World) -> None:
+        self.begin(world)
+        for _ in range(3):
+            assert world.heard(fenced=False).want_shut_down
+            assert world.events == []
+            world.time.run(0.15)
+        world.heard(fenced=True, let_go=True)
+        assert world.events == ["let go"]
+        world.time.run(100)
+        assert world.controller.asked == [], "it asks for nothing any more"
+
+    def test_goes_without_leave_when_nobody_answers(self, world: World) -> None:
+        self.begin(world)
+        while not world.events:
+            world.controller.answer(None, ConnectionError("gone"))
+            world.time.run(0.1)
+        assert SHUTDOWN_SILENCE_S <= world.time.now < SHUTDOWN_SILENCE_S + 1
+
+    def test_a_broker_that_never_served_just_ends(self, world: World) -> None:
+        world.lifecycle.shut_down(lambda error: world.events.append(error or "let go"))
+        assert world.events == ["let go"]

@@ -1,0 +1,85 @@
+"""The history of a simulated cluster finds each kind of lie: a checker that can't fail proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.sim.checkers import Violation
+from ottla.sim.history import LogHistory, Losses
+from ottla.sim.loop import SimLoop
+from ottla.sim.trace import Trace
+
+
+@pytest.fixture
+def history() -> LogHistory:
+    return made()
+
+
+def made(*, allow_loss: bool = False) -> LogHistory:
+    found = LogHistory(Trace(SimLoop()), allow_loss=allow_loss)
+    for number in range(4):
+        found.sent(0, f"p:{number}")
+    return found
+
+
+def test_a_true_history_holds(history: LogHistory) -> None:
+    history.acknowledged("p", 0, 0, ["p:0", "p:1"])
+    history.served("c", 0, 0, "p:0")
+    history.served("d", 0, 0, "p:0")
+    history.told_latest("c", 0, 1, history.served_end(0))
+    assert history.finish({0: {0: "p:0", 1: "p:1", 2: "p:2"}}) == Losses(0, 0)
+
+
+def test_an_acknowledged_record_is_missing(history: LogHistory) -> None:
+    history.acknowledged("p", 0, 0, ["p:0"])
+    with pytest.raises(Violation, match="was acknowledged at 0@0"):
+        history.finish({0: {}})
+
+
+def test_a_served_record_is_missing(history: LogHistory) -> None:
+    history.served("c", 0, 0, "p:0")
+    with pytest.raises(Violation, match="was served at 0@0"):
+        history.finish({0: {0: "p:1"}})
+
+
+def test_two_records_are_acknowledged_at_one_offset(history: LogHistory) -> None:
+    history.acknowledged("p", 0, 0, ["p:0"])
+    with pytest.raises(Violation, match="where p:0 was before"):
+        history.acknowledged("q", 0, 0, ["p:1"])
+
+
+def test_an_offset_is_served_with_two_values(history: LogHistory) -> None:
+    history.served("c", 0, 0, "p:0")
+    with pytest.raises(Violation, match="where p:0 was before"):
+        history.served("d", 0, 0, "p:1")
+
+
+def test_what_is_served_is_not_what_was_acknowledged(history: LogHistory) -> None:
+    history.acknowledged("p", 0, 0, ["p:0"])
+    with pytest.raises(Violation, match="another was told p:0"):
+        history.served("c", 0, 0, "p:1")
+
+
+def test_a_record_of_nobody_is_served(history: LogHistory) -> None:
+    with pytest.raises(Violation, match="nobody sent"):
+        history.served("c", 0, 0, "q:7")
+
+
+@pytest.mark.parametrize("contents", [["p:0", "p:0"], ["p:1", "p:0"]])
+def test_a_record_is_doubled_or_reordered(history: LogHistory, contents: list[str]) -> None:
+    with pytest.raises(Violation, match="doubled or reordered"):
+        history.finish({0: dict(enumerate(contents))})
+
+
+def test_the_end_goes_back(history: LogHistory) -> None:
+    history.served("c", 0, 3, "p:3")
+    with pytest.raises(Violation, match="ends at 2, after 4"):
+        history.told_latest("c", 0, 2, history.served_end(0))
+
+
+def test_where_losses_are_allowed_they_are_counted() -> None:
+    history = made(allow_loss=True)
+    history.acknowledged("p", 0, 0, ["p:0", "p:1"])
+    history.served("c", 0, 0, "p:0")
+    assert history.finish({0: {0: "p:0"}}) == Losses(1, 0)
+    assert history.finish({0: {}}) == Losses(2, 1)
