@@ -1,0 +1,113 @@
+"""The copies of three processes: whatever is killed, paused or emptied, they end up equal to the last byte."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from .nodes import Node, Nodes, eventually
+from .test_three_nodes import admin, consume, create, in_sync, partitions, produce
+
+TOPIC = "t"
+PARTITIONS = 3
+
+
+def stored(node: Node, index: int) -> bytes:
+    """All batches of a partition as they lie in the files of a stopped node."""
+    folder = node.data_dir / f"{TOPIC}-{index}"
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def assert_equal_copies(nodes: Nodes) -> None:
+    """Stop everybody and compare."""
+    for node in nodes.nodes:
+        node.stop()
+    for index in range(PARTITIONS):
+        first, second, third = (stored(node, index) for node in nodes.nodes)
+        assert first == second == third, f"partition {index}: {len(first)}, {len(second)} and {len(third)} bytes"
+        assert first
+
+
+def everybody_in_sync(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
+
+
+@pytest.fixture
+def busy(make_nodes: Callable[..., Nodes]) -> Nodes:
+    """A cluster with a topic that has some records."""
+    nodes = make_nodes(replica_lag_time_max_ms="3000")
+    nodes.start()
+    create(admin(*nodes.nodes), TOPIC, PARTITIONS, min_insync_replicas="2")
+    everybody_in_sync(nodes)
+    produce(nodes, TOPIC, [f"first-{number}" for number in range(300)])
+    return nodes
+
+
+def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": busy.bootstrap_servers,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "message.timeout.ms": 60_000,
+        }
+    )
+    acknowledged: list[str] = []
+    failures: list[object] = []
+
+    def send(value: str) -> None:
+        def delivered(error: object, _: object) -> None:
+            (failures if error else acknowledged).append(error or value)  # type: ignore[arg-type]
+
+        producer.produce(TOPIC, value.encode(), on_delivery=delivered)
+        producer.poll(0)
+
+    for node in busy.nodes:
+        for number in range(200):
+            send(f"before-{node.node_id}-{number}")
+        node.kill()
+        for number in range(200):
+            send(f"without-{node.node_id}-{number}")
+        assert producer.flush(60) == 0
+        node.start()
+        everybody_in_sync(busy)
+    assert not failures
+    assert len(acknowledged) == 1200
+    values = consume(busy, TOPIC, 1500, PARTITIONS)
+    assert sorted(values) == sorted([*acknowledged, *(f"first-{number}" for number in range(300))])
+    assert_equal_copies(busy)
+
+
+def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
+    paused = busy[3]
+    assert paused.process is not None
+    os.kill(paused.process.pid, signal.SIGSTOP)
+    try:
+        others = admin(busy[1], busy[2])
+        eventually(
+            lambda: all(3 not in part.isrs and part.leader != 3 for part in partitions(others, TOPIC).values()),
+            "the paused node is in no ISR",
+        )
+        produce(busy, TOPIC, [f"second-{number}" for number in range(300)])
+    finally:
+        os.kill(paused.process.pid, signal.SIGCONT)
+    everybody_in_sync(busy)
+    assert_equal_copies(busy)
+
+
+def test_a_node_that_lost_its_records_gets_them_back(busy: Nodes) -> None:
+    victim = busy[2]
+    victim.kill()
+    for folder in victim.data_dir.glob(f"{TOPIC}-*"):
+        shutil.rmtree(folder)
+    produce(busy, TOPIC, [f"second-{number}" for number in range(100)])
+    victim.start()
+    everybody_in_sync(busy)
+    assert_equal_copies(busy)
