@@ -28,7 +28,7 @@ REMARKS = FOLDER / "remarks.toml"
 TOPIC = "profile"
 SIX = 6
 WARM_UP_S = 2.0
-SAMPLED_S = 10
+SAMPLED_S = 8
 RATE = 250
 """Samples a second of py-spy, which stops the process for each: more would change what is measured."""
 PERF_ROWS = 25
@@ -107,8 +107,6 @@ def spy(pid: int, folder: Path) -> str:
 def take(name: str) -> str:
     """The text of one profile."""
     remark = tomllib.loads(REMARKS.read_text()).get(name, "") if REMARKS.exists() else ""
-    with page_cache_filler() as fill:
-        fill()
     with Ottla("ottla") as server, PROFILED[name](server), tempfile.TemporaryDirectory() as folder:
         time.sleep(WARM_UP_S)
         before = server.usage()
@@ -132,12 +130,16 @@ def take(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="profiles", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROFILED)}")
-    for name in parser.parse_args().names or PROFILED:
-        if name not in PROFILED:
-            raise SystemExit(f"there is no profile {name!r}, but {', '.join(PROFILED)}")
-        path = FOLDER / f"{name}.txt"
-        path.write_text(take(name))
-        print(f"written to {path}", file=sys.stderr, flush=True)
+    names = parser.parse_args().names or list(PROFILED)
+    unknown = [name for name in names if name not in PROFILED]
+    if unknown:
+        raise SystemExit(f"there is no profile {unknown[0]!r}, but {', '.join(PROFILED)}")
+    with page_cache_filler() as fill:
+        for name in names:
+            fill()
+            path = FOLDER / f"{name}.txt"
+            path.write_text(take(name))
+            print(f"written to {path}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
