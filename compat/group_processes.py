@@ -67,14 +67,22 @@ class ProcessMember(threading.Thread):
         try:
             self.process.wait(STOP_S)
         finally:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
         self.join(STOP_S)
         assert not self.errors, f"{self.name}: {self.errors[:3]}"
 
+    def kill(self) -> None:
+        """The end in any case; nothing if it has ended."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
 
 class KafkaJsMember(ProcessMember):
-    """kafkajs, by `client.mjs group`."""
+    """kafkajs, by `client.mjs group`.
+
+    A consumer that "crashes" leaves the group and starts again by itself, after it said so.
+    """
 
     def __init__(self, name: str, home: Path, servers: str, topic: str, group: str, history: History) -> None:
         super().__init__(name, ["node", "client.mjs", "group", servers, topic, group, name], history, home)
@@ -88,6 +96,8 @@ class KafkaJsMember(ProcessMember):
         if "at" not in event:
             if event.get("level") == "ERROR" and "rebalanc" not in line:
                 self.complain(line)
+            if event.get("message", "").startswith("[Consumer] Crash"):
+                self.history.revoked(self.name, self.owned(), _nanoseconds(event["timestamp"]))
             return
         at = event["at"] * MS
         if "offset" in event:
@@ -142,7 +152,7 @@ class ConsoleMember(ProcessMember):
         at, level, text = logged.groups()
         if level == "ERROR":
             self.complain(line)
-        self._understand_log(text, round(datetime.datetime.fromisoformat(at).timestamp() * 1000) * MS)
+        self._understand_log(text, _nanoseconds(at))
 
     def _understand_log(self, text: str, at: int) -> None:
         invoked = self._INVOKED.match(text)
@@ -155,6 +165,11 @@ class ConsoleMember(ProcessMember):
             self.history.assigned(self.name, self._changes.get("Added", ()), at)
         elif "to FENCED" in text:
             self.history.revoked(self.name, self.owned(), at)
+
+
+def _nanoseconds(date: str) -> int:
+    """Of a date with milliseconds in the zone that it names, or the local one."""
+    return round(datetime.datetime.fromisoformat(date).timestamp() * 1000) * MS
 
 
 def _numbers(partitions: str) -> list[int]:

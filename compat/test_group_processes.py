@@ -87,3 +87,9 @@ def test_events_of_kafkajs(history: History, tmp_path) -> None:
     assert history.owned() == {}
     assert history.violations({1: 1}) == []
     assert member.errors == ['{"level": "ERROR", "message": "broken"}\n']
+    member.tolerated = ("No broker available",)
+    member.understand(f'{{"at": {now}, "assigned": [0]}}\n')
+    crash = '"timestamp": "2026-11-21T15:06:43.426Z", "message": "[Consumer] Crash: No broker available"'
+    member.understand(f'{{"level": "ERROR", {crash}}}\n')
+    assert history.owned() == {}
+    assert len(member.errors) == 1

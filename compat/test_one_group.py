@@ -11,7 +11,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ MOST_PROCESSES = 2
 CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "partition.assignment.strategy": "range"}
 PYTHON = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
 RANGE_ASSIGNOR = "org.apache.kafka.clients.consumer.RangeAssignor"
-LOST_CONNECTION = ("ECONNREFUSED", "Connection error", "Closed connection", "DisconnectException")
+LOST_CONNECTION = (
+    *("ECONNREFUSED", "Connection error", "Closed connection", "DisconnectException"),
+    *("No broker available", "Restarting the consumer"),
+)
 PROCESSES = frozenset({"kafkajs", "console", "verifiable"})
 
 Make = dict[str, Callable[[str], Any]]
@@ -149,12 +152,21 @@ def create_topic(servers: str, topic: str) -> None:
 
 
 @pytest.fixture(params=["classic", "consumer"])
-def members(request, tools, logging_tools, name, tmp_path) -> Callable[[str, History], Make]:
-    """All families that speak the protocol, for a broker's address."""
+def members(request, tools, logging_tools, name, tmp_path) -> Iterator[Callable[[str, History], Make]]:
+    """All families that speak the protocol, for a broker's address; none of their members outlives the test."""
     protocol: str = request.param
+    made: list[Any] = []
+
+    def noted(factory: Callable[[str], Any]) -> Callable[[str], Any]:
+        def make_one(name: str) -> Any:
+            made.append(factory(name))
+            return made[-1]
+
+        return make_one
+
     home = request.getfixturevalue("kafkajs") if protocol == "classic" else None
 
-    def make(servers: str, history: History) -> Make:
+    def families(servers: str, history: History) -> Make:
         common = (servers, name, name, history)
         java = java_members(tools, logging_tools, servers, name, history, protocol, tmp_path)
         if protocol == "consumer":
@@ -170,7 +182,11 @@ def members(request, tools, logging_tools, name, tmp_path) -> Callable[[str, His
             **java,
         }
 
-    return make
+    yield lambda servers, history: {kind: noted(make) for kind, make in families(servers, history).items()}
+    for member in made:
+        member.stopping.set()
+        if isinstance(member, ProcessMember):
+            member.kill()
 
 
 @pytest.mark.timeout(400 + 2 * CHURN_S)

@@ -30,13 +30,17 @@ def test_a_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
     history = History()
     ends = produce_evenly(servers, name, PARTITIONS, 200)
     members = [KafkaJsMember(f"kafkajs-{number}", kafkajs, servers, name, name, history) for number in range(2)]
-    for member in members:
-        member.start()
-    wait_until(history, ends)
-    members[0].stop()
-    ends = produce_evenly(servers, name, PARTITIONS, 200, already=ends)
-    wait_until(history, ends)
-    members[1].stop()
+    try:
+        for member in members:
+            member.start()
+        wait_until(history, ends)
+        members[0].stop()
+        ends = produce_evenly(servers, name, PARTITIONS, 200, already=ends)
+        wait_until(history, ends)
+        members[1].stop()
+    finally:
+        for member in members:
+            member.kill()
     assert history.violations(ends, commits_known=False) == []
     result = subprocess.run(
         ["node", "client.mjs", "groups", servers, name, name],
