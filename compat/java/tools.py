@@ -23,6 +23,9 @@ CLASSES = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "connect-standalone": "org.apache.kafka.connect.cli.ConnectStandalone",
     "connect-distributed": "org.apache.kafka.connect.cli.ConnectDistributed",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
 }
 
