@@ -131,6 +131,7 @@ class ConsoleMember(ProcessMember):
         self.tolerated = self._ENDED_WHILE_IT_MOVED
         self._changes: dict[str, list[int]] = {}
         self._begun = ""
+        self._level = "ERROR"
 
     def understand(self, line: str) -> None:
         record = self._RECORD.fullmatch(self._begun + line)
@@ -145,12 +146,13 @@ class ConsoleMember(ProcessMember):
             return
         logged = self._LOGGED.search(line)
         if logged is None:
-            if "Exception" in line and not line.startswith("\tat "):
+            # Traces of warnings are told too, for what a client will try again.
+            if "Exception" in line and self._level == "ERROR" and not line.startswith("\tat "):
                 self.complain(line)
             return
         self._begun += line[: logged.start()]
-        at, level, text = logged.groups()
-        if level == "ERROR":
+        at, self._level, text = logged.groups()
+        if self._level == "ERROR":
             self.complain(line)
         self._understand_log(text, _nanoseconds(at))
 

@@ -72,6 +72,8 @@ def test_errors_are_kept_unless_they_are_expected(console: ConsoleMember) -> Non
     failed = logged("ConsumerMembershipManager - Reconciliation failed.").replace("INFO", "ERROR")
     console.understand(failed)
     console.understand("java.util.CompletionException: could not be completed before the consumer closed\n")
+    console.understand(logged("Fetcher - tries again").replace("INFO", "WARN"))
+    console.understand("org.apache.kafka.common.errors.CoordinatorLoadInProgressException: loading\n")
     other = logged("Fetcher - broken").replace("INFO", "ERROR")
     console.understand(other)
     assert console.errors == [lost, other]
