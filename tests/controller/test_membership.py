@@ -226,3 +226,10 @@ class TestUnregister:
         assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
         refused(ErrorCode.BROKER_ID_NOT_REGISTERED, lambda: world.unregister(1))
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1))
+
+    def test_the_last_one_that_serves_is_not_forgotten(self) -> None:
+        world = three()
+        world.unregister(1)
+        world.unregister(2)
+        refused(ErrorCode.INVALID_REQUEST, lambda: world.unregister(3))
+        assert 3 in world.image.brokers

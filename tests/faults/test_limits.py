@@ -158,7 +158,7 @@ def _until(condition, timeout_s: float = 20.0) -> None:
 
 
 def test_a_thousand_idle_connections_and_partitions(many_sockets):
-    """Figures come from bench/start_and_idle.py; here only that nothing is out of proportion."""
+    """Figures come from bench/workloads; here only that nothing is out of proportion."""
     with Broker() as broker, ExitStack() as stack:
         empty = _resident_bytes(broker)
         with Cluster(broker.bootstrap_servers, timeout_s=60) as cluster:

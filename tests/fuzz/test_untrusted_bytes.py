@@ -432,7 +432,6 @@ NOT_SERVED = {
     "FetchSnapshot, which as an empty request killed a controller (CVE-2026-83525)": 59,
     "BrokerRegistration": 62,
     "BrokerHeartbeat": 63,
-    "UnregisterBroker": 64,
     "AllocateProducerIds": 67,
     "PushTelemetry, which decompressed bombs (CVE-2026-111073)": 72,
     "AddRaftVoter": 80,

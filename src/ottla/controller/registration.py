@@ -254,12 +254,16 @@ def handle_unregister_broker(
     """Forget a broker, in slices if it led much.
 
     Its replicas stay in the assignments, as in Apache Kafka: move them before. Raises KafkaError
-    BROKER_ID_NOT_REGISTERED.
+    BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for the last broker that serves, without which nothing would.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
+        )
+    if image.active_brokers() == [broker]:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker ID {broker.broker_id} is the only one that serves; it is not forgotten"
         )
     moved = isr_without(image, broker.broker_id, context, SLICE)
     if not moved.complete:
