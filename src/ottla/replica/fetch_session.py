@@ -127,6 +127,8 @@ class SessionPartition:
         if session is not None and not session.privileged:
             self.listen(watch)
             session.active.pop(self, None)
+            if not session.active:
+                session.active.clear()  # walking it would still pass over the places of all that were in it
 
     def wake(self) -> Watch:
         """The watch was touched: read this partition again."""
