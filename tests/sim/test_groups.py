@@ -101,4 +101,4 @@ def test_a_failing_seed_explains_itself(planted: SimpleNamespace, capsys: pytest
     assert "FAIL seed" in printed
     assert "is owned by" in printed
     assert "takes" in printed
-    assert "again: python -m ottla.sim --seed" in printed
+    assert "again: python -m ottla.sim --workload groups --seed" in printed
