@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
+from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures, profiles
 from harness.peers import Server
 from replayer import ENDLESS_S, Load, Replay, measure
 from replayer.frames import Wire, batch
@@ -22,6 +22,8 @@ from replayer.frames import Wire, batch
 TOPIC = "many"
 RECORD_BYTES = 100
 PARTITIONS = (1, 100, 1000, 10_000)
+SUBSET = {"partitions/full/1000", "partitions/active/10000"}
+QUICK = {"partitions/full/100", "partitions/active/1000"}
 FOLLOWED = 10_000
 """Records of the partition that is followed; behind the last one the fetches begin again with the first."""
 TAIL_RATE = 1000
@@ -95,16 +97,12 @@ def cells() -> list[Cell]:
     found = []
     for kind in ROWS:
         for partitions in PARTITIONS:
-            declared = {"full"}
-            if kind in ("full", "session", "active") and partitions in (1, 1000, 10_000):
-                declared.add("subset")
-            if (kind, partitions) in (("full", 100), ("active", 1000)):
-                declared.add("quick")
+            name = f"partitions/{kind}/{partitions}"
             found.append(
                 Cell(
-                    f"partitions/{kind}/{partitions}",
+                    name,
                     partial(run_tail, partitions) if kind == "tail" else partial(run, kind, partitions),
-                    frozenset(declared),
+                    profiles(name, SUBSET, QUICK),
                     axis=Axis("Broker CPU per fetch", kind, partitions, "partitions"),
                 )
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures
+from harness.cells import Axis, Cell, Figure, Profile, cpu_figures, memory_figures, profiles
 from harness.peers import Server
 from replayer import Load, measure
 from replayer.frames import Wire, batch
@@ -18,6 +18,8 @@ PARTITIONS = 6
 RECORD_BYTES = 100
 WINDOWS = {"unpipelined": 1, "pipelined": 16}
 CONNECTIONS = (1, 8, 64, 1000)
+SUBSET = {"requests/unpipelined/1", "requests/unpipelined/64", "requests/pipelined/64"}
+QUICK = {"requests/unpipelined/1", "requests/pipelined/64"}
 
 
 def load(wire: Wire, connections: int, window: int) -> Load:
@@ -49,16 +51,12 @@ def cells() -> list[Cell]:
     found = []
     for mode, window in WINDOWS.items():
         for connections in CONNECTIONS:
-            declared = {"full"}
-            if connections in (1, 64, 1000):
-                declared.add("subset")
-            if (mode, connections) in (("unpipelined", 1), ("pipelined", 64)):
-                declared.add("quick")
+            name = f"requests/{mode}/{connections}"
             found.append(
                 Cell(
-                    f"requests/{mode}/{connections}",
+                    name,
                     partial(run, connections, window),
-                    frozenset(declared),
+                    profiles(name, SUBSET, QUICK),
                     axis=Axis("Broker CPU per request", mode, connections, "connections"),
                 )
             )

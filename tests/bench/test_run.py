@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cells import Axis, Cell, Figure, Profile, all_cells, chosen
+from harness.cells import PROFILES, Axis, Cell, Figure, Profile, all_cells, chosen
 from harness.peers import Server, split
 from harness.run import Plan, run_plan, runs_of
 
@@ -160,3 +160,10 @@ def test_every_workload_names_its_cells_once_and_every_subset_is_of_full() -> No
     for cell in all_cells():
         assert "full" in cell.profiles or cell.profiles == {"quick"}, cell.name
         assert "ottla" in cell.peers, cell.name
+
+
+def test_the_subset_fits_forty_minutes() -> None:
+    pytest.importorskip("confluent_kafka")
+    subset = PROFILES["subset"]
+    runs = len(chosen(all_cells(), "subset", [])) * len(subset.peers) * subset.rounds
+    assert runs * 23 <= 40 * 60, f"{runs} runs of about 23 s"
