@@ -15,7 +15,8 @@ from ottla.protocol.codec import read_message
 from ottla.protocol.header import encode_response, parse_request_header
 from ottla.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.registry import API, ApiKey
-from ottla.quorum.driver import QuorumConfig, QuorumDriver
+from ottla.quorum.config import QuorumConfig
+from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.format import format_directory
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import LeaderAndEpoch, Voter

@@ -33,7 +33,8 @@ from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
-from ottla.quorum.driver import QuorumConfig, QuorumDriver
+from ottla.quorum.config import QuorumConfig
+from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts

@@ -23,20 +23,23 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
-from ottla.common.disk import Buffer, Disk
+from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import Uuid
 from ottla.common.peer import PeerNetwork
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, encode_record
+from ottla.metadata.records import ApiMessageAndVersion, encode_record
+from ottla.quorum.config import QuorumConfig
 from ottla.quorum.control import leader_change, voter_records
-from ottla.quorum.fetcher import Fetcher, QuorumTimes
+from ottla.quorum.fetcher import Fetcher
+from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig, open_metadata_log
 from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
@@ -45,16 +48,13 @@ from ottla.quorum.raft_types import (
     LeaderAndEpoch,
     Persist,
     ReplicaKey,
-    Timeouts,
     Voter,
 )
-from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
-from ottla.quorum.replay import Replay, SubmitDone, batch_content
+from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
+from ottla.quorum.replay import Replay, SubmitDone
 from ottla.quorum.sender import EffectSender, address_of
 from ottla.quorum.service import QuorumService
-from ottla.quorum.snapshot_file import Snapshot, SnapshotBuilder, SnapshotId
 from ottla.quorum.snapshots import SnapshotTaker
-from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData
 
 T = TypeVar("T")
@@ -66,18 +66,6 @@ _SNAPSHOT_AT_START_BYTES = 1024 * 1024
 _STOP_S = 1.0
 """How long a leader that stops waits for the others to hear of it."""
 _SHORTEST_TIMER_S = 0.001
-
-
-class QuorumConfig(NamedTuple):
-    """Which cluster this is, and the settings `controller.quorum.*`."""
-
-    cluster_id: str = ""
-    bootstrap: tuple[Address, ...] = ()
-    """Where somebody may know the leader."""
-    listener_name: str = "CONTROLLER"
-    security_protocol: str = "PLAINTEXT"
-    timeouts: Timeouts = Timeouts()
-    times: QuorumTimes = QuorumTimes()
 
 
 class LeadershipListener(Protocol):
@@ -115,7 +103,6 @@ class QuorumDriver:
         "_disk",
         "_endpoints",
         "_failure",
-        "_heard",
         "_known",
         "_led_epoch",
         "_listeners",
@@ -178,7 +165,6 @@ class QuorumDriver:
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self._led_epoch = -1
-        self._heard = False
         self._caught_up: list[tuple[int, SubmitDone]] = []
         self._acting = False
         self._again = False
@@ -304,42 +290,18 @@ class QuorumDriver:
 
     def _read(self, log: MetadataLog) -> Raft:
         """Replay what is there, and make the parts that work on it."""
+        local = ReplicaKey(self._node_id, self._directory_id)
+        alone = self._networks is None
+        content = read_log(log, self._replay, local, alone=alone)
+        if alone:
+            bootstrap_voter(log, content.voters, self._own_voter(), self._clock.time_ms())
         snapshots = SnapshotTaker(
             log, self._config, self._snapshot_source, clock=self._clock, scheduler=self._scheduler, pool=self._pool
         )
-        voters = VoterSets()
-        committed_end = self._read_snapshot(log, voters)
-        for batch in log.batches(committed_end):
-            messages, sets = batch_content(batch)
-            self._replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
-            for offset, voter_set in sets:
-                voters.add(offset, voter_set)
-            snapshots.appended(batch.size_bytes, batch.max_timestamp)
-        local = ReplicaKey(self._node_id, self._directory_id)
-        if self._networks is None:
-            self._require_alone(log, local, voters)
-        if [voter.key for voter in voters.latest] == [local]:
-            committed_end = log.end_offset  # its log is all there is
-        self._replay.advance(committed_end, leading=False)
-        self._refuse_unknown_levels()
-        if not voters.latest and self._networks is None:
-            voters.add(BOOTSTRAP_OFFSET, (self._own_voter(),))
-            if log.end_offset == 0:
-                self._write_bootstrap_snapshot(log)
-        raft = Raft(local, log, self._rng, self._quorum.timeouts, voters, committed_end)
+        snapshots.appended(content.tail_bytes, content.last_timestamp_ms)
+        raft = Raft(local, log, self._rng, self._quorum.timeouts, content.voters, content.committed_end)
         self._parts = self._make_parts(log, raft, snapshots)
         return raft
-
-    def _read_snapshot(self, log: MetadataLog, voters: VoterSets) -> int:
-        """Load the newest snapshot, if there is one; where it ends."""
-        found = log.snapshots()
-        if not found:
-            return 0
-        newest = found[-1]
-        snapshot = log.read_snapshot(newest)
-        voters.reset(newest.end_offset - 1, snapshot.voters)
-        self._replay.load(_image_of(newest, snapshot), newest.end_offset)
-        return newest.end_offset
 
     def _make_parts(self, log: MetadataLog, raft: Raft, snapshots: SnapshotTaker) -> _Parts:
         if self._networks is None:
@@ -357,8 +319,9 @@ class QuorumDriver:
             times=quorum.times,
             endpoints=self._endpoints,
         )
+        followed = FollowerLog(log, raft, self._replay, snapshots, self._clock, act=self.act, failed=self._fail)
         fetcher = Fetcher(
-            self,
+            followed,
             raft,
             log,
             for_fetches,
@@ -379,36 +342,8 @@ class QuorumDriver:
         known = [*(address for address in voters if address is not None), *self._quorum.bootstrap]
         return [address for address in dict.fromkeys(known) if address not in own]
 
-    def _require_alone(self, log: MetadataLog, local: ReplicaKey, voters: VoterSets) -> None:
-        if {voter.key for voter in voters.latest} - {local}:
-            raise OperatorError(
-                f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
-                "configuration names none; set controller.quorum.bootstrap.servers, or start with the node.id and "
-                "meta.properties that the directory was made with"
-            )
-
-    def _refuse_unknown_levels(self) -> None:
-        """Records of another level would be read wrongly, or written so that the other broker can't read them."""
-        features = self.latest.features
-        for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):
-            level = features[name]
-            supported = SUPPORTED_FEATURES.get(name, VersionRange(0, 0))
-            if not supported.low <= level <= supported.high:
-                raise OperatorError(
-                    f"the metadata log in {self.log.directory} is at level {level} of {name}, and this version has "
-                    f"levels {supported.low} to {supported.high}: start what wrote it, or set log.dirs (--data-dir) to "
-                    "another directory"
-                )
-
     def _own_voter(self) -> Voter:
         return Voter(self._node_id, self._directory_id, self._endpoints)
-
-    def _write_bootstrap_snapshot(self, log: MetadataLog) -> None:
-        """What formatting a directory leaves (KIP-853): the voters, before the first epoch."""
-        now = self._clock.time_ms()
-        snapshot = SnapshotId(0, 0)
-        log.write_snapshot(snapshot, SnapshotBuilder(0, now, now, [self._own_voter()]).finish())
-        log.add_snapshot(snapshot)
 
     # -- after every event -----------------------------------------------------------------------------------------
 
@@ -472,9 +407,6 @@ class QuorumDriver:
     def _advance(self, raft: Raft) -> None:
         try:
             self._replay.advance(raft.high_watermark, leading=self._led_epoch >= 0)
-            if self._heard:
-                self._heard = False
-                self._replay.end_quiet()
         except (KafkaError, OSError):
             raise
         except Exception as error:
@@ -502,7 +434,7 @@ class QuorumDriver:
             self.active = True
             if self._networks is not None:
                 _LOGGER.info("node %d leads the metadata quorum in epoch %d", self._node_id, leading.epoch)
-                self._heard = True
+                self._replay.leader_heard()
 
     def _begin_leading(self, leading: LeaderState, raft: Raft) -> None:
         """Append the first batch of the epoch."""
@@ -684,55 +616,6 @@ class QuorumDriver:
             self.raft.flushed(self._clock.monotonic(), self._opened.flushed_offset)
             self.act()
 
-    # -- as the fetcher's owner ------------------------------------------------------------------------------------
-
-    def replicated(self, data: Buffer) -> None:
-        """See `FetcherOwner`."""
-        log, raft, snapshots = self.log, self.raft, self._started.snapshots
-        for batch in iter_batches(data):
-            epoch = batch.partition_leader_epoch
-            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.epoch:
-                raise ProtocolError(
-                    f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
-                    f"{log.end_offset} of epoch {log.last_epoch}"
-                )
-            messages, sets = batch_content(batch)
-            log.append_replicated(batch.to_bytes())
-            self._replay.appended(batch.next_offset, epoch, messages)
-            for offset, voters in sets:
-                raft.voters_appended(self._clock.monotonic(), offset, voters)
-            snapshots.appended(batch.size_bytes, batch.max_timestamp)
-
-    def cut(self, end_offset: int) -> None:
-        """See `FetcherOwner`."""
-        log = self.log
-        _LOGGER.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
-        log.truncate_to(end_offset)
-        self.raft.truncated(log.end_offset)
-        self._replay.truncated(log.end_offset)
-
-    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """See `FetcherOwner`."""
-        raft = self.raft
-        if raft.leading is not None or snapshot.end_offset <= raft.high_watermark:
-            return
-        image = _image_of(snapshot, content)
-        self.log.start_from(snapshot)
-        raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
-        raft.leader_says(snapshot.end_offset)
-        self._replay.load(image, snapshot.end_offset)
-
-    def leader_told(self, high_watermark: int) -> None:
-        """See `FetcherOwner`."""
-        raft = self.raft
-        raft.leader_says(high_watermark)
-        if self._replay.quiet and 0 <= high_watermark <= self.log.end_offset:
-            self._heard = True
-
-    def failed(self, error: BaseException) -> None:
-        """See `FetcherOwner`."""
-        self._fail(error)
-
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> bool:
@@ -789,11 +672,3 @@ class QuorumDriver:
         self._replay.fail(self._failure)
         if log is not None:
             log.close()
-
-
-def _image_of(snapshot: SnapshotId, content: Snapshot) -> MetadataImage:
-    delta = MetadataDelta(EMPTY_IMAGE)
-    for record in content.records:
-        delta.replay(record.message)
-    image, _ = delta.apply(snapshot.end_offset - 1, snapshot.epoch)
-    return image

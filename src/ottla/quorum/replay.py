@@ -54,12 +54,13 @@ class _Entry:
 class Replay:
     """The images of one replica. `quiet` until the first image may be published."""
 
-    __slots__ = ("_advancing", "_entries", "_publisher", "committed", "committed_end", "latest", "quiet")
+    __slots__ = ("_advancing", "_entries", "_heard", "_publisher", "committed", "committed_end", "latest", "quiet")
 
     def __init__(self, publisher: MetadataPublisher) -> None:
         self._publisher = publisher
         self._entries: deque[_Entry] = deque()
         self._advancing = False
+        self._heard = False
         self.committed: MetadataImage = EMPTY_IMAGE
         self.committed_end = 0
         self.latest: MetadataImage = EMPTY_IMAGE
@@ -130,6 +131,10 @@ class Replay:
             entry.published = None
         self._entries[-1].published = (self.latest, all_changes(self.latest))
 
+    def leader_heard(self) -> None:
+        """All that a leader calls committed is in the log here: images are published once it is replayed."""
+        self._heard = self.quiet
+
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def advance(self, high_watermark: int, *, leading: bool) -> None:
@@ -145,6 +150,9 @@ class Replay:
                 self._advance_leader(high_watermark)
             else:
                 self._advance_follower(high_watermark)
+            if self._heard:
+                self._heard = False
+                self._end_quiet()
         finally:
             self._advancing = False
 
@@ -179,7 +187,7 @@ class Replay:
             if not self.quiet:
                 self._publisher.publish(self.committed, changes)
 
-    def end_quiet(self) -> None:
+    def _end_quiet(self) -> None:
         """Everything that was committed when a leader was first heard of is here: publish from now on."""
         if self.quiet:
             self.quiet = False

@@ -1,0 +1,20 @@
+"""What a replica of the metadata log is told by its node: which cluster this is, and the settings of the quorum."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.quorum.fetcher import QuorumTimes
+from ottla.quorum.raft_types import Address, Timeouts
+
+
+class QuorumConfig(NamedTuple):
+    """Which cluster this is, and the settings `controller.quorum.*`."""
+
+    cluster_id: str = ""
+    bootstrap: tuple[Address, ...] = ()
+    """Where somebody may know the leader."""
+    listener_name: str = "CONTROLLER"
+    security_protocol: str = "PLAINTEXT"
+    timeouts: Timeouts = Timeouts()
+    times: QuorumTimes = QuorumTimes()

@@ -1,0 +1,87 @@
+"""The own log as a follower writes it: the leader's batches, cuts where the logs differ, snapshots in place of both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.common.clock import Clock
+from ottla.common.disk import Buffer
+from ottla.common.errors import ProtocolError
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.opening import image_of
+from ottla.quorum.raft import Raft
+from ottla.quorum.replay import Replay, batch_content
+from ottla.quorum.snapshot_file import Snapshot, SnapshotId
+from ottla.quorum.snapshots import SnapshotTaker
+from ottla.record.batch import iter_batches
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class FollowerLog:
+    """Implements `FetcherOwner`: what the fetcher brings reaches log, rules and images together."""
+
+    __slots__ = ("_clock", "_log", "_raft", "_replay", "_snapshots", "act", "failed")
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        raft: Raft,
+        replay: Replay,
+        snapshots: SnapshotTaker,
+        clock: Clock,
+        *,
+        act: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`act` is called when the rules were told something, `failed` when the log can't be gone on with."""
+        self._log = log
+        self._raft = raft
+        self._replay = replay
+        self._snapshots = snapshots
+        self._clock = clock
+        self.act = act
+        self.failed = failed
+
+    def replicated(self, data: Buffer) -> None:
+        """See `FetcherOwner`."""
+        log, raft = self._log, self._raft
+        for batch in iter_batches(data):
+            epoch = batch.partition_leader_epoch
+            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.epoch:
+                raise ProtocolError(
+                    f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
+                    f"{log.end_offset} of epoch {log.last_epoch}"
+                )
+            messages, sets = batch_content(batch)
+            log.append_replicated(batch.to_bytes())
+            self._replay.appended(batch.next_offset, epoch, messages)
+            for offset, voters in sets:
+                raft.voters_appended(self._clock.monotonic(), offset, voters)
+            self._snapshots.appended(batch.size_bytes, batch.max_timestamp)
+
+    def cut(self, end_offset: int) -> None:
+        """See `FetcherOwner`."""
+        log = self._log
+        _LOGGER.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
+        log.truncate_to(end_offset)
+        self._raft.truncated(log.end_offset)
+        self._replay.truncated(log.end_offset)
+
+    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """See `FetcherOwner`."""
+        raft = self._raft
+        if raft.leading is not None or snapshot.end_offset <= raft.high_watermark:
+            return
+        image = image_of(snapshot, content)
+        self._log.start_from(snapshot)
+        raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
+        raft.leader_says(snapshot.end_offset)
+        self._replay.load(image, snapshot.end_offset)
+
+    def leader_told(self, high_watermark: int) -> None:
+        """See `FetcherOwner`."""
+        self._raft.leader_says(high_watermark)
+        if 0 <= high_watermark <= self._log.end_offset:
+            self._replay.leader_heard()

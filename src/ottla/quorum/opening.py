@@ -1,0 +1,113 @@
+"""From the files of a metadata log to what they say: images, voters, and what is known to be committed.
+
+Used once, at the start, before anything is written: a log that names other voters than a node that is alone, or levels
+of features that this version doesn't have, is refused as it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.errors import OperatorError
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
+from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.raft_types import ReplicaKey, Voter
+from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
+from ottla.quorum.replay import Replay, batch_content
+from ottla.quorum.snapshot_file import Snapshot, SnapshotBuilder, SnapshotId
+
+
+class LogContent(NamedTuple):
+    """What a log was found to hold beside its images."""
+
+    voters: VoterSets
+    committed_end: int
+    """The end of what is known to be committed: the newest snapshot, or everything where nobody else votes."""
+    tail_bytes: int
+    """Of batches after the newest snapshot."""
+    last_timestamp_ms: int
+    """The largest of those batches; 0 without any."""
+
+
+def read_log(log: MetadataLog, replay: Replay, local: ReplicaKey, *, alone: bool) -> LogContent:
+    """Replay the newest snapshot and what follows it; `alone`: this node is its own only voter.
+
+    Raises OperatorError for what this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
+    """
+    voters = VoterSets()
+    committed_end = _read_snapshot(log, replay, voters)
+    tail_bytes = last_timestamp_ms = 0
+    for batch in log.batches(committed_end):
+        messages, sets = batch_content(batch)
+        replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
+        for offset, voter_set in sets:
+            voters.add(offset, voter_set)
+        tail_bytes += batch.size_bytes
+        last_timestamp_ms = max(last_timestamp_ms, batch.max_timestamp)
+    if alone:
+        _require_alone(log, local, voters)
+    if [voter.key for voter in voters.latest] == [local]:
+        committed_end = log.end_offset  # its log is all there is
+    replay.advance(committed_end, leading=False)
+    _refuse_unknown_levels(log, replay.latest)
+    return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms)
+
+
+def bootstrap_voter(log: MetadataLog, voters: VoterSets, own: Voter, now_ms: int) -> None:
+    """Make `own` the only voter of a log that names none.
+
+    An empty log gets what formatting a directory leaves (KIP-853): a snapshot with the voters, before the first epoch.
+    """
+    if voters.latest:
+        return
+    voters.add(BOOTSTRAP_OFFSET, (own,))
+    if log.end_offset == 0:
+        snapshot = SnapshotId(0, 0)
+        log.write_snapshot(snapshot, SnapshotBuilder(0, now_ms, now_ms, [own]).finish())
+        log.add_snapshot(snapshot)
+
+
+def image_of(snapshot: SnapshotId, content: Snapshot) -> MetadataImage:
+    """The image that a snapshot holds."""
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for record in content.records:
+        delta.replay(record.message)
+    image, _ = delta.apply(snapshot.end_offset - 1, snapshot.epoch)
+    return image
+
+
+def _read_snapshot(log: MetadataLog, replay: Replay, voters: VoterSets) -> int:
+    """Load the newest snapshot, if there is one; where it ends."""
+    found = log.snapshots()
+    if not found:
+        return 0
+    newest = found[-1]
+    snapshot = log.read_snapshot(newest)
+    voters.reset(newest.end_offset - 1, snapshot.voters)
+    replay.load(image_of(newest, snapshot), newest.end_offset)
+    return newest.end_offset
+
+
+def _require_alone(log: MetadataLog, local: ReplicaKey, voters: VoterSets) -> None:
+    if {voter.key for voter in voters.latest} - {local}:
+        raise OperatorError(
+            f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
+            "configuration names none; set controller.quorum.bootstrap.servers, or start with the node.id and "
+            "meta.properties that the directory was made with"
+        )
+
+
+def _refuse_unknown_levels(log: MetadataLog, image: MetadataImage) -> None:
+    """Records of another level would be read wrongly, or written so that the other broker can't read them."""
+    features = image.features
+    for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):
+        level = features[name]
+        supported = SUPPORTED_FEATURES.get(name, VersionRange(0, 0))
+        if not supported.low <= level <= supported.high:
+            raise OperatorError(
+                f"the metadata log in {log.directory} is at level {level} of {name}, and this version has "
+                f"levels {supported.low} to {supported.high}: start what wrote it, or set log.dirs (--data-dir) to "
+                "another directory"
+            )
