@@ -28,7 +28,7 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_load import PROTOCOLS, BareMember, Tally
-from peers import PEERS, ROOT, Server
+from harness.peers import PEERS, ROOT, Server
 
 from ottla.client.cluster import Cluster
 
