@@ -19,6 +19,7 @@ from ottla.controller.requests import operation_of
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -141,6 +142,7 @@ class Life:
             clock=Clock(),
             rng=rng,
             scheduler=Now(),
+            registry=MetricsRegistry(),
         )
         outcome: list[BaseException | None] = []
         self.controller.start(ENDPOINTS, outcome.append, lambda image: log_epochs or {})

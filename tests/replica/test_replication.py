@@ -105,12 +105,15 @@ class TestInSyncReplicas:
         world.cuts.add(frozenset((3, 1)))
         answer = world.produce(1, b"a", timeout_ms=200_000)
         world.loop.run_until(lambda: world.state().isr == (1, 2))
+        statistics = world.nodes[1].statistics
+        assert (statistics.isr_shrinks.value, statistics.isr_expands.value) == (1, 0)
         assert answer.result() == (NONE, 0)
         for number in range(20):
             world.produce(1, b"more %d" % number)
         world.cuts.clear()
         world.settle(1, 2, 3)
         assert world.isr_changes == [(1, 2), (1, 2, 3)]
+        assert (statistics.isr_shrinks.value, statistics.isr_expands.value) == (1, 1)
 
     def test_a_fenced_broker_does_not_join(self, make_world: MakeWorld) -> None:
         world = make_world()

@@ -48,6 +48,7 @@ from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager, ReplicationSettings
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
+from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
@@ -283,6 +284,7 @@ class Node:
         self.failures = Failures(loop)
         purgatory = Purgatory(loop, self.failures)
         self.publisher = MetadataPublisher()
+        self.statistics = ReplicationStatistics(MetricsRegistry())
         self.replicas = ReplicaManager(
             node_id,
             self.logs,
@@ -295,6 +297,7 @@ class Node:
             controller=world.controller_for(node_id),
             broker_epoch=lambda: broker_epoch,
             settings=world.settings,
+            statistics=self.statistics,
         )
         parts: dict[str, Any] = {
             "config": config,

@@ -121,6 +121,16 @@ def test_gauges_are_rendered(server: Server, client: Connection) -> None:
         "kafka_server_replicamanager_partitioncount 3",
         "kafka_server_replicamanager_leadercount 3",
         "kafka_server_replicamanager_underreplicatedpartitions 0",
+        "kafka_server_replicamanager_underminisrpartitioncount 0",
+        "kafka_server_replicamanager_atminisrpartitioncount 3",
+        "kafka_server_replicamanager_isrshrinks_total 0",
+        "kafka_server_replicafetchermanager_maxlag 0",
+        "kafka_controller_kafkacontroller_activecontrollercount 1",
+        "kafka_controller_kafkacontroller_activebrokercount 1",
+        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount 0",
+        "kafka_controller_controllerstats_uncleanleaderelections_total 0",
+        "kafka_server_raft_metrics_current_leader 1",
+        "kafka_server_raft_metrics_number_of_voters 1",
         'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 1',
     ):
         assert line in text.splitlines()

@@ -30,8 +30,10 @@ from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, fence_silent
 from ottla.controller.replication import led_by_anyone
 from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
+from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.driver import QuorumDriver
@@ -101,6 +103,7 @@ class Controller:
         "_rng",
         "_scheduler",
         "_static_config",
+        "_statistics",
         "_upkeep_due",
         "broker_epoch",
     )
@@ -115,6 +118,7 @@ class Controller:
         clock: Clock,
         rng: Rng,
         scheduler: Scheduler,
+        registry: MetricsRegistry,
     ) -> None:
         """`config` as parsed at the start; dynamic settings are laid over it from the image."""
         self._quorum = quorum
@@ -125,6 +129,7 @@ class Controller:
         self._clock = clock
         self._rng = rng
         self._scheduler = scheduler
+        self._statistics = ControllerStatistics(registry)
         self._heartbeats = BrokerHeartbeats(config.get_int("broker.session.timeout.ms"))
         self._active = False
         self._fencing_timer: TimerHandle | None = None
@@ -184,6 +189,7 @@ class Controller:
         self._cancel_timers()
         if not active:
             return
+        self._statistics.new_active_controllers.value += 1
         self._heartbeats.reset(self.image, self._now_ms())
         if not self.image.features:
             self.submit(lambda _image, _context: ControllerResult(bootstrap_records(), None), _forgotten)
@@ -235,7 +241,9 @@ class Controller:
         def committed(error: BaseException | None) -> None:
             if error is not None:
                 done(None, error)
-            elif result.again:
+                return
+            self._statistics.decided(result.records)
+            if result.again:
                 self._scheduler.call_soon(self.submit, operation, done)
             else:
                 done(result.response, None)
@@ -272,6 +280,7 @@ class Controller:
 
     def _fence_silent(self) -> None:
         for broker in self._heartbeats.stale(self.image, self._now_ms()):
+            self._statistics.timed_out_heartbeats.value += 1
             self._submit_fencing(broker.broker_id)
         self._arm_fencing()
 

@@ -46,6 +46,7 @@ from ottla.quorum.raft_types import (
     NO_NODE,
     Address,
     LeaderAndEpoch,
+    OffsetAndEpoch,
     Persist,
     ReplicaKey,
     Voter,
@@ -218,6 +219,12 @@ class QuorumDriver:
     @property
     def voters(self) -> tuple[Voter, ...]:
         return self.raft.voters
+
+    @property
+    def log_end(self) -> OffsetAndEpoch:
+        """Where the log ends here, committed or not; also after `close`."""
+        log = self._started.log
+        return OffsetAndEpoch(log.end_offset, log.last_epoch)
 
     @property
     def next_offset(self) -> int:

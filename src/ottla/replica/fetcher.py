@@ -114,13 +114,15 @@ class _Asked(NamedTuple):
 class _Followed:
     """One partition that is fetched here."""
 
-    __slots__ = ("asked", "leader_epoch", "partition", "retries", "timer")
+    __slots__ = ("asked", "lag", "leader_epoch", "partition", "retries", "timer")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.asked: _Asked | None = None
         """What the session holds; None while it does not have the partition."""
+        self.lag = 0
+        """Records up to the leader's high watermark, as of its last answer."""
         self.retries = 0
         self.timer: TimerHandle | None = None
 
@@ -200,6 +202,10 @@ class ReplicaFetcher:
     @property
     def address(self) -> tuple[str, int]:
         return self._host, self._port
+
+    def max_lag(self) -> int:
+        """Most records that a partition lacks of the leader's high watermark, as of the last answers."""
+        return max((followed.lag for followed in self._followed.values()), default=0)
 
     # --- partitions ------------------------------------------------------------------------------------------------
 
@@ -455,6 +461,7 @@ class ReplicaFetcher:
             if self._context.quota.limited and self._context.throttled(partition):
                 self._context.quota.record(len(records), self._context.monotonic())
         partition.follow_leader(data.high_watermark, data.log_start_offset)
+        followed.lag = max(0, data.high_watermark - partition.log.log_end_offset)
         if needs_flush:
             self._make_unready(followed)
             partition.when_durable(lambda error: self._wake(followed))

@@ -72,6 +72,10 @@ class ReplicaFetchers:
                     if leader == leader_id:
                         fetcher.follow(partition)
 
+    def max_lag(self) -> int:
+        """Most records that a partition lacks of its leader's high watermark."""
+        return max((fetcher.max_lag() for fetcher in self._fetchers.values()), default=0)
+
     def close(self) -> None:
         """Stop fetching."""
         for fetcher in self._fetchers.values():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
@@ -26,6 +27,7 @@ from ottla.protocol.messages.alter_partition import (
 )
 from ottla.replica.leadership import IsrChange
 from ottla.replica.partition import Partition
+from ottla.replica.statistics import ReplicationStatistics
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,17 @@ NOT_ATTEMPTED_ERRORS = frozenset(
 )
 
 Key = tuple[bytes, int]
-Proposals = dict[Key, tuple[Partition, IsrChange]]
+
+
+class Proposal(NamedTuple):
+    """A change on its way; `grows`: somebody is to join."""
+
+    partition: Partition
+    change: IsrChange
+    grows: bool
+
+
+Proposals = dict[Key, Proposal]
 
 
 class IsrChanges:
@@ -61,17 +73,24 @@ class IsrChanges:
         "_node_id",
         "_scheduled",
         "_scheduler",
+        "_statistics",
         "_stopped",
         "_unsent",
     )
 
     def __init__(
-        self, node_id: int, controller: ControllerRequests, broker_epoch: Callable[[], int], scheduler: Scheduler
+        self,
+        node_id: int,
+        controller: ControllerRequests,
+        broker_epoch: Callable[[], int],
+        scheduler: Scheduler,
+        statistics: ReplicationStatistics,
     ) -> None:
         self._node_id = node_id
         self._controller = controller
         self._broker_epoch = broker_epoch
         self._scheduler = scheduler
+        self._statistics = statistics
         self._unsent: Proposals = {}
         self._in_flight = False
         self._scheduled = False
@@ -79,7 +98,8 @@ class IsrChanges:
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
         """Send `change` with all others of this turn of the loop."""
-        self._unsent[partition.topic_id, partition.index] = (partition, change)
+        grows = len(change.isr) > len(partition.state.isr)
+        self._unsent[partition.topic_id, partition.index] = Proposal(partition, change, grows)
         self._schedule(0.0)
 
     def stop(self) -> None:
@@ -98,13 +118,13 @@ class IsrChanges:
 
     def _send(self) -> None:
         self._scheduled = False
-        sent = {key: item for key, item in self._unsent.items() if item[0].proposal_stands(item[1])}
+        sent = {key: item for key, item in self._unsent.items() if item.partition.proposal_stands(item.change)}
         self._unsent = {}
         if not sent or self._stopped:
             return
         broker_epoch = self._broker_epoch()
         topics: dict[bytes, AlterPartitionTopic] = {}
-        for (topic_id, index), (_, change) in sent.items():
+        for (topic_id, index), (_, change, _) in sent.items():
             topic = topics.setdefault(topic_id, AlterPartitionTopic(topic_id=topic_id))
             topic.partitions.append(
                 AlterPartitionPartition(
@@ -138,7 +158,7 @@ class IsrChanges:
         for topic in response.topics:
             for result in topic.partitions:
                 item = sent.pop((topic.topic_id, result.partition_index), None)
-                if item is not None and not _settle(*item, result):
+                if item is not None and not self._settle(item, result):
                     again[topic.topic_id, result.partition_index] = item
         # What the answer passed over is unknown, as if there were none.
         self._again({**sent, **again})
@@ -150,15 +170,18 @@ class IsrChanges:
             self._unsent = {**proposals, **self._unsent}
             self._schedule(RETRY_S)
 
-
-def _settle(partition: Partition, change: IsrChange, result: AlterPartitionPartitionResult) -> bool:
-    """Hand the outcome to the partition; False when it is to be sent again."""
-    code = result.error_code
-    if code == ErrorCode.NONE:
-        partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
-        return True
-    logger.info("%r: the ISR %s was refused: %s", partition, change.isr, ErrorCode(code).name, extra=RATE_LIMITED)
-    if code in NOT_ATTEMPTED_ERRORS:
-        partition.isr_not_attempted(change)
-        return True
-    return code in FINAL_ERRORS
+    def _settle(self, proposal: Proposal, result: AlterPartitionPartitionResult) -> bool:
+        """Hand the outcome to the partition; False when it is to be sent again."""
+        partition, change, grows = proposal
+        code = result.error_code
+        statistics = self._statistics
+        if code == ErrorCode.NONE:
+            (statistics.isr_expands if grows else statistics.isr_shrinks).value += 1
+            partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
+            return True
+        statistics.failed_isr_updates.value += 1
+        logger.info("%r: the ISR %s was refused: %s", partition, change.isr, ErrorCode(code).name, extra=RATE_LIMITED)
+        if code in NOT_ATTEMPTED_ERRORS:
+            partition.isr_not_attempted(change)
+            return True
+        return code in FINAL_ERRORS

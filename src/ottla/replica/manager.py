@@ -36,6 +36,7 @@ from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH, IsrChange
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
+from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
 from ottla.storage.append_rules import PRODUCER_CODEC
 from ottla.storage.log_config import LogConfig
@@ -121,6 +122,7 @@ class ReplicaManager:
         controller: ControllerRequests | None = None,
         broker_epoch: Callable[[], int] = lambda: UNKNOWN_BROKER_EPOCH,
         settings: ReplicationSettings | None = None,
+        statistics: ReplicationStatistics,
     ) -> None:
         """Without `peers` and `controller` the cluster is this broker."""
         settings = settings or ReplicationSettings()
@@ -151,7 +153,7 @@ class ReplicaManager:
         self._shrinking: TimerHandle | None = None
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
-        self._isr_changes = IsrChanges(node_id, controller or alone, broker_epoch, scheduler)
+        self._isr_changes = IsrChanges(node_id, controller or alone, broker_epoch, scheduler, statistics)
         self._leader_context = LeaderContext(
             clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose
         )
@@ -264,6 +266,10 @@ class ReplicaManager:
         ]
         own = brokers.get(self._node_id)
         return selector(rack, None if own is None else own.rack, candidates)
+
+    def max_follower_lag(self) -> int:
+        """Most records that a partition followed here lacks of its leader's high watermark, as last heard."""
+        return self._fetchers.max_lag()
 
     def _shrink_isrs(self) -> None:
         """Twice in `replica.lag.time.max.ms`, as long as there is a partition with other replicas."""

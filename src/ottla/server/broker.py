@@ -36,6 +36,7 @@ from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
+from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.apis import BROKER_APIS
 from ottla.server.background import PeriodicSteps
 from ottla.server.context import BrokerContext
@@ -278,6 +279,7 @@ class Broker:
             clock=self._clock,
             rng=self._rng,
             scheduler=self._scheduler,
+            registry=self._registry,
         )
         channel = ControllerChannel(
             controller, quorum.leader_endpoint, self._peers, clock=self._clock, scheduler=self._scheduler
@@ -333,6 +335,7 @@ class Broker:
             controller=None if self._peers is None else parts.channel,
             broker_epoch=self.broker_epoch,
             settings=replication_settings(config),
+            statistics=ReplicationStatistics(self._registry),
         )
         in_flight = InFlight()
         groups = self._groups = GroupCoordination(

@@ -1,0 +1,20 @@
+"""What replication counts on one broker, under the names of Kafka's dashboards."""
+
+from __future__ import annotations
+
+from ottla.metrics.registry import MetricsRegistry
+
+_MANAGER = "kafka_server_replicamanager_"
+
+
+class ReplicationStatistics:
+    """Changes of ISRs that the leaders of this broker asked for."""
+
+    __slots__ = ("failed_isr_updates", "isr_expands", "isr_shrinks")
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISRs of this broker's that became smaller.")
+        self.isr_expands = registry.counter(f"{_MANAGER}isrexpands_total", "ISRs of this broker's that became larger.")
+        self.failed_isr_updates = registry.counter(
+            f"{_MANAGER}failedisrupdates_total", "Changes of an ISR that the controller refused."
+        )

@@ -1,0 +1,100 @@
+"""What a node shows of the metadata quorum and, while its controller is the active one, of the cluster.
+
+Names as on Kafka's dashboards. Partitions of the cluster are counted once an image that changed them, when a scrape
+asks; a sum over all nodes is right, since only the active controller counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ottla.controller.driver import Controller
+from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metrics.registry import MetricsRegistry
+from ottla.quorum.driver import QuorumDriver
+
+_CONTROLLER = "kafka_controller_kafkacontroller_"
+_RAFT = "kafka_server_raft_metrics_"
+
+
+class PartitionTally:
+    """Partitions of the whole cluster; counted again when the topics of the image are others."""
+
+    __slots__ = ("_topics", "_total", "offline", "unpreferred")
+
+    def __init__(self) -> None:
+        self._topics: Mapping[str, TopicImage] | None = None
+        self.offline = 0
+        """Without a leader."""
+        self.unpreferred = 0
+        """Led by another than their first replica, or by nobody."""
+
+    def of(self, image: MetadataImage) -> PartitionTally:
+        """Itself, with the counts of `image`."""
+        if self._topics is not image.topics:
+            self._topics = image.topics
+            partitions = [each for topic in image.topics.values() for each in topic.partitions.values()]
+            self.offline = sum(each.leader == NO_LEADER for each in partitions)
+            self.unpreferred = sum(each.leader != each.replicas[0] for each in partitions)
+        return self
+
+
+def register_controller_gauges(
+    registry: MetricsRegistry, quorum: QuorumDriver, controller: Controller, publisher: MetadataPublisher
+) -> None:
+    """Make the gauges of one node, whatever its roles."""
+    tally = PartitionTally()
+
+    def active(name: str, text: str, count: Callable[[MetadataImage], int]) -> None:
+        registry.gauge(
+            f"{_CONTROLLER}{name}",
+            f"{text}, as the active controller sees them.",
+            read=lambda: count(publisher.image) if controller.active else 0,
+        )
+
+    registry.gauge(
+        f"{_CONTROLLER}activecontrollercount", "1 where the active controller is.", read=lambda: int(controller.active)
+    )
+    active("activebrokercount", "Brokers that are not fenced", lambda image: _brokers(image, fenced=False))
+    active("fencedbrokercount", "Brokers that are registered and fenced", lambda image: _brokers(image, fenced=True))
+    active("offlinepartitionscount", "Partitions without a leader", lambda image: tally.of(image).offline)
+    active(
+        "preferredreplicaimbalancecount",
+        "Partitions that another than their first replica leads",
+        lambda image: tally.of(image).unpreferred,
+    )
+    registry.gauge(f"{_CONTROLLER}globaltopiccount", "Topics.", read=lambda: len(publisher.image.topics))
+    registry.gauge(
+        f"{_CONTROLLER}globalpartitioncount",
+        "Partitions of all topics.",
+        read=lambda: float(publisher.image.partition_count()),
+    )
+    registry.gauge(
+        "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+        "The offset of the metadata log up to which this node knows the cluster.",
+        read=lambda: publisher.image.offset,
+    )
+    _register_raft_gauges(registry, quorum)
+
+
+def _register_raft_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
+    def gauge(name: str, text: str, read: Callable[[], float]) -> None:
+        registry.gauge(f"{_RAFT}{name}", text, read=read)
+
+    gauge(
+        "current_leader", "The node that leads the metadata quorum; -1 while none is known.", lambda: quorum.leader[0]
+    )
+    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.leader_epoch)
+    gauge("current_vote", "The node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
+    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.high_watermark)
+    gauge("log_end_offset", "The end of the metadata log here.", lambda: quorum.log_end.end_offset)
+    gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
+    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.voters))
+    gauge(
+        "is_observer", "1 where this node follows the metadata quorum without a vote.", lambda: not quorum.raft.is_voter
+    )
+
+
+def _brokers(image: MetadataImage, *, fenced: bool) -> int:
+    return sum(broker.fenced is fenced for broker in image.brokers.values())

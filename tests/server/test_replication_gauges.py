@@ -1,0 +1,58 @@
+"""What dashboards are told of the replicas of a broker, from states that are made here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.server.replication_gauges import TALLY_LIFETIME_S, ReplicaTally
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time_ms(self) -> int:
+        return 0
+
+
+def replica(isr: int, replicas: int, *, leader: bool = True, failed: bool = False) -> Any:
+    """A replica with so many in sync of so many, and min.insync.replicas 2."""
+    log = SimpleNamespace(failed=failed, config=SimpleNamespace(min_insync_replicas=2))
+    state = SimpleNamespace(isr=tuple(range(isr)), replicas=tuple(range(replicas)))
+    return SimpleNamespace(state=state, is_leader=leader, offline=False, log=log)
+
+
+class TestReplicas:
+    def test_leaders_are_counted_by_their_isr(self) -> None:
+        held = [
+            replica(3, 3),
+            replica(2, 3),
+            replica(1, 3),
+            replica(0, 3),
+            replica(1, 1),
+            replica(1, 3, leader=False),
+            replica(3, 3, leader=False, failed=True),
+        ]
+        tally = ReplicaTally(SimpleNamespace(partitions=lambda: held), Clock()).refreshed()  # type: ignore[arg-type]
+        assert (tally.partitions, tally.leaders, tally.offline) == (7, 5, 1)
+        assert (tally.under_replicated, tally.under_min_isr, tally.at_min_isr) == (3, 2, 2)
+
+    def test_gauges_of_one_scrape_share_a_pass(self) -> None:
+        passes: list[int] = []
+
+        def partitions() -> list[Any]:
+            passes.append(1)
+            return [replica(1, 1)]
+
+        clock = Clock()
+        tally = ReplicaTally(SimpleNamespace(partitions=partitions), clock)  # type: ignore[arg-type]
+        assert [tally.refreshed().leaders for _ in range(5)] == [1] * 5
+        assert len(passes) == 1
+        clock.now_s += TALLY_LIFETIME_S
+        assert (tally.refreshed().leaders, len(passes)) == (1, 2)
