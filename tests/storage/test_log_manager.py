@@ -348,6 +348,18 @@ class TestFlush:
         assert log.recovery_point == 4
         assert manager.flush_due(pool) == 0
 
+    def test_a_log_without_flush_ms_or_gone_is_not_flushed_by_time(self, fakes, clock, manager):
+        pool = fakes.Pool()
+        timed = LogConfig(flush_ms=1000)
+        for partition in range(3):
+            put(fakes, manager.create_log("t", partition, TOPIC_ID, timed), clock)
+        clock.now_ms += 1000
+        manager.create_log("t", 1, TOPIC_ID, LogConfig())
+        manager.delete_log("t", 2)
+        assert manager.flush_due(pool) == 1
+        pool.run_all()
+        assert [log.recovery_point for log in manager.logs()] == [1, 0]
+
 
 def test_error_logging_is_bounded(fakes, disk, clock, manager, caplog):
     log = manager.create_log("t", 0, TOPIC_ID)
@@ -382,6 +394,26 @@ def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
     synced.clear()
     fakes.open_manager(disk, clock, directory="/new/deep/data")
     assert "/new/deep/data" in synced, "after a crash nobody knows what was synced"
+
+
+def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock, manager):
+    def due():
+        files = manager.offset_checkpoints_due()
+        manager.write_files(files)
+        manager.offset_checkpoints_written(files, None)
+        return [name for name, _ in files]
+
+    log = manager.create_log("t", 0, TOPIC_ID)
+    assert due() == ["log-start-offset-checkpoint", "replication-offset-checkpoint"]
+    assert due() == []
+    put(fakes, log, clock)
+    assert due() == ["replication-offset-checkpoint"]
+    log.delete_records(1)
+    assert due() == ["log-start-offset-checkpoint"]
+    manager.delete_log("t", 0)
+    put(fakes, manager.create_log("u", 0), clock)
+    assert due() == ["log-start-offset-checkpoint", "replication-offset-checkpoint"]
+    assert due() == []
 
 
 def test_recovery_points_of_before_a_truncation_are_not_written_after_it(fakes, clock, disk, manager):

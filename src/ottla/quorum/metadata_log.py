@@ -65,6 +65,9 @@ class _Events:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
+    def log_configured(self, log: Log) -> None:
+        """It is flushed by who appends."""
+
     def log_rolled(self, log: Log) -> None:
         """The next flush covers the finished segment."""
 

@@ -33,7 +33,7 @@ class CheckpointCorruption(Exception):
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint, sorted by topic and partition."""
-    return _format(f"{topic} {partition} {offsets[topic, partition]}" for topic, partition in sorted(offsets))
+    return _format([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -49,7 +49,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     """The bytes of a leader epoch checkpoint."""
-    return _format(f"{epoch} {start}" for epoch, start in entries)
+    return _format([f"{epoch} {start}" for epoch, start in entries])
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
@@ -66,9 +66,8 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
     return entries
 
 
-def _format(lines: Iterable[str]) -> bytes:
-    body = list(lines)
-    return "".join(f"{line}\n" for line in [str(_VERSION), str(len(body)), *body]).encode()
+def _format(lines: list[str]) -> bytes:
+    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
 def _read_lines(disk: Disk, path: str) -> list[tuple[int, str]]:

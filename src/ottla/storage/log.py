@@ -164,6 +164,7 @@ class Log:
         self._max_index_entries = max(config.segment_index_bytes // TIME_ENTRY_SIZE, 1)
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._draw_roll_time()
+        self._events.log_configured(self)
 
     def _draw_roll_time(self) -> None:
         jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)

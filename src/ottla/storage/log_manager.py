@@ -55,7 +55,7 @@ DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 class RecoveryPoints(NamedTuple):
     """A checkpoint's content, and how many truncations it knows of."""
 
-    data: bytes
+    offsets: dict[TopicPartition, int]
     truncations: int
 
 
@@ -93,10 +93,13 @@ class LogManager:
         self._lock: FileLock | None = None
         self._meta: MetaProperties | None = None
         self._rolled: dict[TopicPartition, Log] = {}
+        self._flushed_by_time: dict[TopicPartition, None] = {}
+        """Those with a `flush.ms`: a step that runs each second must not walk over all logs for the few."""
         self._unlinks: list[tuple[int, str]] = []
         self._removals: list[tuple[int, str]] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        """What the checkpoints on disk hold, by file: comparing is a tenth of formatting."""
         self._truncations = 0
         self._recovery_lock = threading.Lock()
         """Held while recovery points are written, which happens on the loop and in the pool."""
@@ -328,6 +331,7 @@ class LogManager:
         if log is None:
             return None
         self._rolled.pop((topic, partition), None)
+        self._flushed_by_time.pop((topic, partition), None)
         self._high_watermarks.pop((topic, partition), None)
         self._sizes_at_last_pass.pop((topic, partition), None)
         target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
@@ -394,9 +398,9 @@ class LogManager:
         now = self._clock.time_ms() if now_ms is None else now_ms
         due = dict(self._rolled)
         self._rolled.clear()
-        for key, log in self._logs.items():
-            flush_ms = log.config.flush_ms
-            if flush_ms != MAX_LONG and log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= flush_ms:
+        for key in self._flushed_by_time:
+            log = self._logs[key]
+            if log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= log.config.flush_ms:
                 due[key] = log
         for log in due.values():
             if not log.failed:
@@ -410,17 +414,16 @@ class LogManager:
         """
         try:
             self.write_recovery_points()
-            for name, data in self.offset_checkpoints_due():
-                self._disk.write_atomic(self._join(name), data)
-                self._written[name] = data
+            for name, offsets in self.offset_checkpoints_due():
+                self._write_checkpoint(name, offsets)
         except OSError as error:
             self._note_error(error, "writing checkpoints")
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"writing checkpoints in {self.data_dir} failed: {error.strerror}"
             ) from error
 
-    def offset_checkpoints_due(self) -> list[tuple[str, bytes]]:
-        """The files of log start offsets and high watermarks that changed, as (name, content).
+    def offset_checkpoints_due(self) -> list[tuple[str, dict[TopicPartition, int]]]:
+        """The files of log start offsets and high watermarks that changed, as (name, offsets).
 
         They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
         `offset_checkpoints_written` must follow.
@@ -428,24 +431,23 @@ class LogManager:
         starts = {
             key: log.log_start_offset
             for key, log in self._logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
+            if log.log_start_offset and log.log_start_offset > log.segments[0].base_offset
         }
         marks = {
             key: log.log_end_offset if log.high_watermark is None else log.high_watermark
             for key, log in self._logs.items()
         }
-        files = [
-            (names.LOG_START_OFFSET_CHECKPOINT, format_offsets(starts)),
-            (names.HIGH_WATERMARK_CHECKPOINT, format_offsets(marks)),
-        ]
-        return [(name, data) for name, data in files if self._written.get(name) != data]
+        files = [(names.LOG_START_OFFSET_CHECKPOINT, starts), (names.HIGH_WATERMARK_CHECKPOINT, marks)]
+        return [(name, offsets) for name, offsets in files if self._written.get(name) != offsets]
 
-    def write_files(self, files: list[tuple[str, bytes]]) -> None:
+    def write_files(self, files: list[tuple[str, dict[TopicPartition, int]]]) -> None:
         """Write what `offset_checkpoints_due` named; blocks, touches no state. Raises OSError."""
-        for name, data in files:
-            self._disk.write_atomic(self._join(name), data)
+        for name, offsets in files:
+            self._disk.write_atomic(self._join(name), format_offsets(offsets))
 
-    def offset_checkpoints_written(self, files: list[tuple[str, bytes]], error: BaseException | None) -> None:
+    def offset_checkpoints_written(
+        self, files: list[tuple[str, dict[TopicPartition, int]]], error: BaseException | None
+    ) -> None:
         """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
         if isinstance(error, OSError):
             self._note_error(error, "writing checkpoints")
@@ -455,14 +457,16 @@ class LogManager:
     def write_recovery_points(self) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError."""
         with self._recovery_lock:
-            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, self._recovery_points())
+            points = self._recovery_points()
+            if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != points:
+                self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
 
     def recovery_points_due(self) -> RecoveryPoints | None:
         """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
-        data = format_offsets(self._recovery_points())
-        if self._written.get(names.RECOVERY_POINT_CHECKPOINT) == data:
+        points = self._recovery_points()
+        if self._written.get(names.RECOVERY_POINT_CHECKPOINT) == points:
             return None
-        return RecoveryPoints(data, self._truncations)
+        return RecoveryPoints(points, self._truncations)
 
     def write_off_loop(self, due: RecoveryPoints) -> bool:
         """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
@@ -473,20 +477,23 @@ class LogManager:
         with self._recovery_lock:
             if due.truncations != self._truncations:
                 return False
-            self._disk.write_atomic(self._join(names.RECOVERY_POINT_CHECKPOINT), due.data)
-            self._written[names.RECOVERY_POINT_CHECKPOINT] = due.data
+            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
             return True
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
         return {key: log.recovery_point for key, log in self._logs.items()}
 
-    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        data = format_offsets(offsets)
-        if self._written.get(name) != data:
-            self._disk.write_atomic(self._join(name), data)
-            self._written[name] = data
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._disk.write_atomic(self._join(name), format_offsets(offsets))
+        self._written[name] = offsets
 
     # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
+
+    def log_configured(self, log: Log) -> None:
+        if log.config.flush_ms == MAX_LONG:
+            self._flushed_by_time.pop((log.topic, log.partition), None)
+        else:
+            self._flushed_by_time[log.topic, log.partition] = None
 
     def log_rolled(self, log: Log) -> None:
         self._rolled[log.topic, log.partition] = log

@@ -53,6 +53,10 @@ class ReadResult:
 class LogEvents(Protocol):
     """What a log tells its manager."""
 
+    def log_configured(self, log: Log) -> None:
+        """The log's settings are new."""
+        ...
+
     def log_rolled(self, log: Log) -> None:
         """A segment is complete and not yet durable."""
         ...
