@@ -246,6 +246,20 @@ def test_port_without_a_plaintext_listener_is_refused():
         read_settings(options(settings={"listeners": "A://:1,B://:2"}, port=7))
 
 
+def test_the_collector_rests_during_the_import_only():
+    code = (
+        "import gc\n"
+        "from ottla.app.main import cli\n"
+        "from ottla.common.errors import OperatorError\n"
+        "try:\n"
+        "    cli(['start', '--config', '/no/such/file'], standalone_mode=False)\n"
+        "except OperatorError:\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == "True True\n", done.stderr
+
+
 def test_without_uvloop_asyncio_runs(monkeypatch):
     assert choose_loop()[1] == "uvloop"
     monkeypatch.setitem(sys.modules, "uvloop", None)

@@ -6,6 +6,7 @@ Every mistake of the operator ends as OperatorError: one sentence, exit code 2, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ class StartOptions(NamedTuple):
 
 def run(options: StartOptions) -> int:
     """Run until a signal asks for the end; returns the exit code. Raises OperatorError."""
+    gc.freeze()
+    gc.enable()
     configure_logging(options.log_level, options.log_format)
     return run_broker(options) if options.brokers is None else run_cluster(options, options.brokers)
 

@@ -8,7 +8,6 @@ by another function; a group whose log comes from there is rebalanced once, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.assignor import TopicSpec
@@ -40,6 +39,8 @@ def topic_spec(topic: TopicImage, image: MetadataImage) -> TopicSpec:
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
     """A signed 64-bit number; NO_TOPICS_HASH when none of the topics exists."""
+    from hashlib import blake2b  # here, since it loads OpenSSL's digests and each import delays the start
+
     digest = blake2b(digest_size=8)
     with_racks = _has_racks(image)
     found = False

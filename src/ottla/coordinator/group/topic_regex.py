@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import re2
-
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.consumer_group import ResolvedRegex
 
@@ -41,6 +39,8 @@ def compile_regex(pattern: str) -> Matcher:
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}.",
         )
+    import re2  # here, since only few groups subscribe by a pattern and each import delays the start
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_PROGRAM_BYTES
