@@ -14,6 +14,7 @@ from typing import Literal
 
 import workloads
 
+from harness.cluster import Cluster
 from harness.peers import Server
 from harness.processes import Usage
 
@@ -78,6 +79,8 @@ class Cell:
     peers: Sequence[str] = ("ottla", "kafka")
     settings: Mapping[str, object] = field(default_factory=dict)
     started: bool = True
+    brokers: int = 1
+    """More than one: the peers are clusters of so many processes (`harness.cluster`), by the same names."""
     axis: Axis | None = None
     shape: str = ""
 
@@ -117,11 +120,17 @@ def cpu_figures(used: Usage, *, payload_bytes: int = 0, records: int = 0, reques
 
 
 def memory_figures(server: Server) -> list[Figure]:
-    """Resident memory now and at its peak."""
-    return [
+    """Resident memory now and at its peak; of a cluster the sum, and each broker."""
+    figures = [
         Figure("memory", server.memory_mb(), "MiB"),
         Figure("peak memory", server.peak_memory_mb(), "MiB", yardstick=True),
     ]
+    if isinstance(server, Cluster):
+        figures += [
+            Figure(f"peak memory of broker {number}", node.peak_memory_mb(), "MiB", better="neither")
+            for number, node in enumerate(server.nodes, start=1)
+        ]
+    return figures
 
 
 def quantile_figures(name: str, quantiles_s: Mapping[float, float]) -> list[Figure]:

@@ -104,4 +104,4 @@ def create_topic(server: Server, name: str, partitions: int) -> None:
     """A topic with the defaults of the broker; NATS gets its stream from the load generator."""
     if server.protocol == "kafka":
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-        admin.create_topics([NewTopic(name, partitions, 1)], request_timeout=60)[name].result(90)
+        admin.create_topics([NewTopic(name, partitions)], request_timeout=60)[name].result(90)

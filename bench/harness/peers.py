@@ -6,7 +6,9 @@ A peer is started on a fresh directory on the same file system, one at a time, k
 
 from __future__ import annotations
 
+import base64
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,15 +30,39 @@ ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "compat" / "java-lib"
 START_TIMEOUT_S = 600.0  # an unclean restart of 10 GB is a start too
 STOP_TIMEOUT_S = 120.0
+PORTS = range(15_000, 30_000)
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+ONE_REPLICA = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+}
+"""What Apache Kafka needs to be told where it is alone."""
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of the loopback address that nobody listens on now.
+
+    They lie below those that the system gives to connections: nobody gets the port of a node while it is down.
+    """
+    found: list[int] = []
+    with ExitStack() as stack:
+        for port in random.sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                break
+            probe = stack.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    return found
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One of them."""
+    return free_ports(1)[0]
 
 
 def split(cpus: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
@@ -49,6 +76,33 @@ def split(cpus: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
 BROKER_CPUS, LOAD_CPUS = split(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True)
+class Member:
+    """A node's place among the controllers of a cluster; every node is broker, controller and voter."""
+
+    node_id: int
+    controllers: Mapping[int, int]
+    """The port of the controller's listener of every node, by node id."""
+
+    def properties(self, port: int, data: Path, settings: Mapping[str, object]) -> str:
+        """The node's config file, by Kafka's names, the same for every peer."""
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": self.node_id,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{each}" for each in self.controllers.values()),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self.controllers[self.node_id]}",
+            "log.dirs": data,
+            **settings,
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+    def initial_controllers(self) -> str:
+        """The voters with the ids of their directories, as both commands that format a directory take them."""
+        ids = {each: base64.urlsafe_b64encode(bytes([each]) * 16)[:22].decode() for each in self.controllers}
+        return ",".join(f"{each}@127.0.0.1:{port}:{ids[each]}" for each, port in self.controllers.items())
+
+
 @dataclass
 class Server:
     """One server process on a temporary directory; as a context manager it is started, and gone afterwards."""
@@ -59,6 +113,8 @@ class Server:
     port: int = field(default_factory=free_port)
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ottla-bench-")))
     cpus: frozenset[int] = BROKER_CPUS
+    member: Member | None = None
+    """Its place in a cluster of several (`harness.cluster`); None where it is alone."""
     process: subprocess.Popen[bytes] | None = None
     protocol: ClassVar[str] = "kafka"
 
@@ -82,6 +138,11 @@ class Server:
         """Where the server keeps its data; partition 0 of topic t of a Kafka peer is `data/t-0`."""
         return self.home / "data"
 
+    @property
+    def properties(self) -> Path:
+        """The config file, for those that have one."""
+        return self.home / "server.properties"
+
     def prepare(self) -> None:
         """What is done once for a fresh directory before the first start, such as formatting it."""
 
@@ -94,25 +155,42 @@ class Server:
 
     def start(self) -> float:
         """Start on what the directory holds; seconds from the start of the process to its first answer."""
+        started = time.perf_counter()
+        self.launch()
+        self.wait_until(self.answers)
+        return time.perf_counter() - started
+
+    def launch(self) -> None:
+        """Start the process, and don't wait for it."""
         command = pinned(self.command(), self.cpus)
         with (self.home / "server.log").open("ab") as log:
-            started = time.perf_counter()
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=self.home, env=self.environment()
             )
-        deadline = started + START_TIMEOUT_S
-        while not self.answers():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+
+    def wait_until(self, reached: Callable[[], bool], pause_s: float = 0.001) -> None:
+        """Raises RuntimeError when the process ends before, or when it takes too long."""
+        deadline = time.perf_counter() + START_TIMEOUT_S
+        while not reached():
+            self.check_alive()
             if time.perf_counter() > deadline:
-                raise RuntimeError(f"{self.name}: no answer within {START_TIMEOUT_S:.0f} s")
-            time.sleep(0.001)
-        return time.perf_counter() - started
+                raise RuntimeError(f"{self.name}: not ready within {START_TIMEOUT_S:.0f} s")
+            time.sleep(pause_s)
+
+    def check_alive(self) -> None:
+        """Raises RuntimeError, with its last words, when a process that was started has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+
+    def end(self, number: signal.Signals) -> None:
+        """Tell the process to end, and don't wait for it."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the process, cleanly or with SIGKILL; the directory stays."""
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+            self.end(number)
             try:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -180,10 +258,23 @@ class Ottla(Server):
     """A checkout of Ottla, or a folder that it was installed to; this checkout unless told."""
 
     source: Path = ROOT / "src"
+    supervised: int = 0
+    """So many brokers by one command, `--brokers`, which formats their directories too; 0 for one process."""
+
+    def prepare(self) -> None:
+        if self.member is not None:
+            self.properties.write_text(self.member.properties(self.port, self.data, self.settings))
+            command = [sys.executable, "-m", "ottla", "format", "--config", str(self.properties)]
+            command += ["--cluster-id", CLUSTER_ID, "--initial-controllers", self.member.initial_controllers()]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=self.environment())
 
     def command(self) -> Sequence[str]:
-        command = [sys.executable, "-m", "ottla", "start", "--data-dir", str(self.data)]
-        command += ["--port", str(self.port), "--log-level", "warning"]
+        command = [sys.executable, "-m", "ottla", "start", "--log-level", "warning"]
+        if self.member is not None:
+            return [*command, "--config", str(self.properties)]
+        command += ["--data-dir", str(self.data), "--port", str(self.port)]
+        if self.supervised:
+            command += ["--brokers", str(self.supervised)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command
@@ -202,10 +293,6 @@ class Kafka(Server):
         *("-Djava.awt.headless=true", "-cp", f"{JARS}/*"),
     )
 
-    @property
-    def properties(self) -> Path:
-        return self.home / "server.properties"
-
     @staticmethod
     def missing() -> str:
         if shutil.which("java") and any(JARS.glob("*.jar")):
@@ -213,16 +300,12 @@ class Kafka(Server):
         return "Java (Debian: default-jre-headless) or Apache Kafka's jars are missing; make bench fetches the jars"
 
     def prepare(self) -> None:
-        controller = free_port()
-        self.properties.write_text(
-            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}\n"
-            f"log.dirs={self.data}\noffsets.topic.replication.factor=1\n"
-            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
-            + "".join(f"{name}={value}\n" for name, value in self.settings.items())
-        )
-        storage = ["kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(self.properties)]
+        member, settings = self.member, self.settings
+        if member is None:
+            member, settings = Member(1, {1: free_port()}), {**ONE_REPLICA, **settings}
+        self.properties.write_text(member.properties(self.port, self.data, settings))
+        storage = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
+        storage += ["--initial-controllers", member.initial_controllers()]
         subprocess.run([*self.JAVA, *storage], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def command(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cells import Cell, Figure, Profile
+from harness.cluster import Cluster
 from harness.page_cache import page_cache_filler, write_cost_s_per_gb
 from harness.peers import LOAD_CPUS, Server
 
@@ -44,6 +45,14 @@ def wanted(path: Path, again: bool) -> bool:
     return again or not path.exists() or "error" in json.loads(path.read_text())
 
 
+def new_server(cell: Cell, peer: str, make: Callable[..., Server]) -> Server:
+    """The peer that the cell wants: one process, or a cluster."""
+    settings = dict(cell.settings)
+    if cell.brokers > 1:
+        return Cluster(peer, settings, make_node=make, size=cell.brokers)
+    return make(peer, settings=settings)
+
+
 def one_run(cell: Cell, server: Server, profile: Profile) -> Sequence[Figure]:
     """The cell on a peer of its own, which is stopped and removed in any case."""
     if cell.started:
@@ -64,6 +73,7 @@ def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, An
         "round": round_number,
         "profile": {"seconds": plan.profile.seconds, "warm_up_s": plan.profile.warm_up_s},
         "settings": dict(cell.settings),
+        "brokers": cell.brokers,
         "shape": cell.shape,
         "axis": dataclasses.asdict(cell.axis) if cell.axis else None,
         "conditions": {
@@ -73,8 +83,7 @@ def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, An
         },
     }
     try:
-        server = plan.peers[peer](peer, settings=dict(cell.settings))
-        figures = one_run(cell, server, plan.profile)
+        figures = one_run(cell, new_server(cell, peer, plan.peers[peer]), plan.profile)
         result["figures"] = [dataclasses.asdict(figure) for figure in figures]
     except Exception as error:
         result["error"] = f"{type(error).__name__}: {error}"

@@ -6,10 +6,13 @@
  *     load consume key=value...     a topic from its beginning, again and again
  *     load stream  key=value...     both at once, the consumer from the end
  *     load latency key=value...     records at a fixed rate, and the time until they were acknowledged and came back
+ *     load gaps    key=value...     records at a fixed rate to one partition, until the standard input ends: a line
+ *                                   "gap BEGIN END" for each time without an acknowledgement, of the monotonic clock
  *
  * Keys: brokers, topic, partitions, size (bytes of a payload), warm_up_s, seconds, rate (records a second; also for
- * stream), records (stop after so many, without a window); any other key is a property of the client, with "producer."
- * or "consumer." before it if it is for one only.
+ * stream), records (stop after so many, without a window), partition (the only one to produce to), gap_s (the shortest
+ * that is told); any other key is a property of the client, with "producer." or "consumer." before it if it is for one
+ * only.
  *
  * It warms up, prints "begin", measures, and prints "end" with its counts as JSON, so that whoever reads the lines can
  * read the broker's CPU at both. A record that failed is an error; nothing is retried here.
@@ -39,13 +42,15 @@ enum {
 
 struct options {
     const char *mode, *brokers, *topic;
-    int partitions;
+    int partitions, partition;
     size_t size;
-    double warm_up_s, seconds, rate;
+    double warm_up_s, seconds, rate, gap_s;
     int64_t records;
 };
 
-static struct options options = {.partitions = 1, .size = 1024, .warm_up_s = 1, .seconds = 2};
+static struct options options = {
+    .partitions = 1, .partition = RD_KAFKA_PARTITION_UA, .size = 1024, .warm_up_s = 1, .seconds = 2,
+};
 static rd_kafka_conf_t *producer_conf, *consumer_conf;
 static char *pool;
 static atomic_llong acknowledged, consumed;
@@ -58,7 +63,7 @@ struct samples {
 };
 
 static struct samples ack_times, end_to_end_times;
-static double window_begin, window_end;
+static double window_begin, window_end, last_acknowledged;
 
 static void fail(const char *format, ...) {
     va_list arguments;
@@ -136,6 +141,14 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
         memcpy(&due, message->payload, sizeof due);
         add_sample(&ack_times, due);
     }
+    if (options.gap_s > 0) {
+        double at = now();
+        if (last_acknowledged > 0 && at - last_acknowledged > options.gap_s) {
+            printf("gap %.6f %.6f\n", last_acknowledged, at);
+            fflush(stdout);
+        }
+        last_acknowledged = at;
+    }
     atomic_fetch_add(&acknowledged, 1);
 }
 
@@ -181,7 +194,7 @@ static void *produce_at_rate(void *opaque) {
         if (due > now()) sleep_until(due);
         memcpy(payload, piece(number), options.size);
         memcpy(payload, &due, sizeof due);
-        if (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, payload, options.size, NULL, 0, NULL))
+        if (rd_kafka_produce(topic, options.partition, RD_KAFKA_MSG_F_COPY, payload, options.size, NULL, 0, NULL))
             fail("a record was refused: %s", rd_kafka_err2str(rd_kafka_last_error()));
     }
     return NULL;
@@ -313,6 +326,8 @@ static void option(const char *name, const char *value) {
     else if (!strcmp(name, "seconds")) options.seconds = atof(value);
     else if (!strcmp(name, "rate")) options.rate = atof(value);
     else if (!strcmp(name, "records")) options.records = atoll(value);
+    else if (!strcmp(name, "partition")) options.partition = atoi(value);
+    else if (!strcmp(name, "gap_s")) options.gap_s = atof(value);
     else if (!strncmp(name, "producer.", 9)) set(producer_conf, name + 9, value);
     else if (!strncmp(name, "consumer.", 9)) set(consumer_conf, name + 9, value);
     else set(producer_conf, name, value), set(consumer_conf, name, value);
@@ -321,7 +336,7 @@ static void option(const char *name, const char *value) {
 static void parse(int count, char **arguments) {
     producer_conf = rd_kafka_conf_new();
     consumer_conf = rd_kafka_conf_new();
-    if (count < 2) fail("usage: load produce|consume|stream|latency key=value...");
+    if (count < 2) fail("usage: load produce|consume|stream|latency|gaps key=value...");
     options.mode = arguments[1];
     for (int at = 2; at < count; at++) {
         char *value = strchr(arguments[at], '=');
@@ -330,7 +345,9 @@ static void parse(int count, char **arguments) {
         option(arguments[at], value + 1);
     }
     sampled = !strcmp(options.mode, "latency");
-    if (sampled && options.rate <= 0) fail("latency needs a rate");
+    bool gaps = !strcmp(options.mode, "gaps");
+    if ((sampled || gaps) && options.rate <= 0) fail("%s needs a rate", options.mode);
+    if (gaps != (options.gap_s > 0)) fail("gap_s belongs to the mode gaps");
     if (!options.brokers || !options.topic) fail("brokers and topic are needed");
     if (options.size < sizeof(double)) fail("size is too small");
     set(producer_conf, "bootstrap.servers", options.brokers);
@@ -343,7 +360,8 @@ static void parse(int count, char **arguments) {
 
 int main(int count, char **arguments) {
     parse(count, arguments);
-    bool produces = strcmp(options.mode, "consume") != 0, consumes = strcmp(options.mode, "produce") != 0;
+    bool produces = strcmp(options.mode, "consume") != 0;
+    bool consumes = strcmp(options.mode, "produce") != 0 && options.gap_s == 0;
     pthread_t threads[3];
     int running = 0;
     fill_pool();
@@ -357,7 +375,12 @@ int main(int count, char **arguments) {
         threads[running++] = spawn(serve_deliveries, producer);
         threads[running++] = spawn(options.rate > 0 ? produce_at_rate : produce_all, producer);
     }
-    if (options.records) {
+    if (options.gap_s > 0) {
+        wait_for(&acknowledged, 1, "produce");
+        say("begin");
+        while (getchar() != EOF) continue;
+        _exit(0);
+    } else if (options.records) {
         wait_for(&acknowledged, options.records, "produce");
         atomic_store(&stopping, true);
         printf("{\"produced\": %lld", (long long)options.records);

@@ -30,8 +30,10 @@ def latencies(name: str, quantiles: Mapping[str, float]) -> list[Figure]:
     return [*quantile_figures(name, {float(q): s for q, s in quantiles.items() if q != "1"}), largest]
 
 
-def run(rate: int, partitions: int, linger_ms: int, server: Server, profile: Profile) -> Sequence[Figure]:
-    properties = {"producer.linger.ms": linger_ms, "producer.acks": 1}
+def run(
+    rate: int, partitions: int, linger_ms: int, server: Server, profile: Profile, *, acks: str = "1"
+) -> Sequence[Figure]:
+    properties = {"producer.linger.ms": linger_ms, "producer.acks": acks}
     shape = {"partitions": partitions, "size": SIZE}
     if server.protocol == "kafka":
         create_topic(server, "warm", partitions)
