@@ -200,8 +200,10 @@ class Producer(LogClient):
             if answer.error_code == ErrorCode.NONE:
                 self.world.history.acknowledged(self.name, partition, answer.base_offset, values)
                 break
-            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                break  # it is there, and so old that the broker has forgotten where
+            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # so old that the broker has forgotten where
+                for value in values:
+                    self.world.history.acknowledged_somewhere(partition, value)
+                break
             if answer.error_code not in PRODUCE_RETRIABLE:
                 self._refused(partition, answer.error_code)
                 await self._init()
@@ -215,7 +217,7 @@ class Producer(LogClient):
         what = f"{self.name} was answered {ErrorCode(code).name} in partition {partition}"
         if code not in LOSS_SHOWS:
             raise Violation(what)
-        self.world.history.broken(what)
+        self.world.history.broken("lost-write", what)
 
     def _request(self, partition: int, batch: bytes | bytearray) -> ProduceRequest:
         data = PartitionProduceData(index=partition, records=batch)
@@ -268,7 +270,7 @@ class Consumer(LogClient):
         answer = response.responses[0].partitions[0]
         if answer.error_code != ErrorCode.NONE:
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.world.history.broken(f"{self.name} finds nothing at {partition}@{position} any more")
+                self.world.history.broken("lost-read", f"{self.name} finds nothing at {partition}@{position} any more")
                 self.positions[partition] = 0
             elif answer.error_code not in FETCH_RETRIABLE:
                 raise Violation(

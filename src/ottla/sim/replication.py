@@ -204,7 +204,7 @@ class ReplicationSimulation:
         outcome.node_starts = sum(node.starts for node in self.nodes)
         outcome.leader_changes = self.leaders.changes
         outcome.losses = self._losses
-        outcome.conflicts = self.history.conflicts
+        outcome.conflicts = self.history.forgiven.total()
         outcome.history = self.trace.lines() if outcome.violation else []
         return outcome
 

@@ -9,11 +9,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import deque
-
-from ottla.sim.loop import SimLoop
+from typing import Protocol
 
 HISTORY_LINES = 20_000
 """Lines that are kept; a violation is rarely explained by what was longer ago."""
+
+
+class HasTime(Protocol):
+    """What the lines are dated by: the simulated loop, or a real clock."""
+
+    def time(self) -> float:
+        """Seconds."""
 
 
 class Trace:
@@ -21,7 +27,7 @@ class Trace:
 
     __slots__ = ("_hash", "_lines", "_loop")
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: HasTime) -> None:
         self._loop = loop
         self._hash = hashlib.blake2b(digest_size=12)
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=HISTORY_LINES)
