@@ -45,7 +45,8 @@ def test_the_example_that_kafka_ships_starts() -> None:
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
     assert config.log_dir == "/tmp/kraft-combined-logs"
     inert = {name for name in KAFKAS_OWN_EXAMPLE if name in INERT_CONFIGS}
-    assert len(warnings) == len(inert) + 1
+    assert config.clustered, "its controller listens, so that others may join"
+    assert len(warnings) == len(inert)
     assert all(any(warning.startswith(f"{name} ") for warning in warnings) for name in inert)
 
 
@@ -207,8 +208,14 @@ def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
 def test_who_names_other_controllers_is_a_node_of_a_cluster() -> None:
     both = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
     servers = "controller.quorum.bootstrap.servers"
-    alone, _ = BrokerConfig.parse(both | {servers: "localhost:9093"})
+    alone, warnings = BrokerConfig.parse(both)
     assert not alone.clustered
+    assert len(warnings) == 1
+    for own in ({servers: "localhost:9093"}, {"controller.quorum.voters": "1@a:9093"}):
+        first, warnings = BrokerConfig.parse(both | own)
+        assert first.clustered, "others may come"
+        assert not first.names_other_controllers
+        assert warnings == []
     for others in ({servers: "localhost:9093,localhost:9094"}, {"controller.quorum.voters": "1@a:9093,2@b:9093"}):
         config, warnings = BrokerConfig.parse(both | others)
         assert config.clustered
@@ -219,3 +226,46 @@ def test_who_names_other_controllers_is_a_node_of_a_cluster() -> None:
     )
     assert broker.clustered
     assert not broker.is_controller
+    controller, _ = BrokerConfig.parse(
+        {
+            "process.roles": "controller",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "CONTROLLER://:9093",
+            servers: "localhost:9093",
+        }
+    )
+    assert controller.clustered
+    assert not controller.is_broker
+
+
+def test_configured_voters() -> None:
+    config, _ = BrokerConfig.parse(
+        {
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@a:9093, 2@[::1]:9094",
+        }
+    )
+    assert config.configured_voters == ((1, "a", 9093), (2, "::1", 9094))
+
+
+@pytest.mark.parametrize("voters", ["1@a", "a:1", "1@a:0", "1@a:70000", "9999999999@a:1", "1@a:1,1@b:1", "2@a:1"])
+def test_configured_voters_that_can_not_be(voters: str) -> None:
+    roles = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
+    with pytest.raises(OperatorError, match=r"controller\.quorum\.voters"):
+        BrokerConfig.parse(roles | {"controller.quorum.voters": voters})
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"process.roles": "broker", "controller.quorum.voters": "1@a:1"},
+        {"process.roles": "broker", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
+        {"process.roles": "controller", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
+        {"process.roles": "controller", "listeners": "PLAINTEXT://:9092"},
+    ],
+)
+def test_listeners_and_voters_are_those_of_the_roles(properties: dict[str, str]) -> None:
+    named = {"controller.listener.names": "CONTROLLER", "controller.quorum.bootstrap.servers": "b:9093"}
+    with pytest.raises(OperatorError, match=r"process\.roles"):
+        BrokerConfig.parse(named | properties)

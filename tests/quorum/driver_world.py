@@ -7,6 +7,7 @@ from typing import Any
 from ottla.common.channel import Channel, Part
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.ids import ZERO_UUID
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -154,7 +155,9 @@ class Node:
             on_failure=self._failed,
             peers=SimPeerNetwork(self.world.network, process, self.host),
             quorum=QuorumConfig(
-                cluster_id=CLUSTER_ID, bootstrap=tuple((host_of(each), PORT) for each in self.world.nodes)
+                cluster_id=CLUSTER_ID,
+                bootstrap=tuple((host_of(each), PORT) for each in self.world.nodes),
+                voters=self.world.configured,
             ),
         )
         try:
@@ -195,17 +198,21 @@ class Node:
 class World:
     """The nodes, whoever submits records, and what must hold."""
 
-    def __init__(self, seed: int, voters: int = 3, observers: int = 0) -> None:
+    def __init__(self, seed: int, voters: int = 3, observers: int = 0, *, configured: bool = False) -> None:
+        """`configured`: the configuration of each node names the voters, and no directory does."""
         self.loop = SimLoop()
         self.rng = SimRng(seed)
         self.trace = Trace(self.loop)
         self.network = Network(self.loop, self.rng.fork("network"), self.trace, (host_of(1), PORT))
         self.power_fails = False
         first = tuple(voter_of(index + 1) for index in range(voters))
+        self.configured = tuple(voter._replace(directory_id=ZERO_UUID) for voter in first) if configured else ()
         self.nodes: dict[int, Node] = {}
         for index in range(voters + observers):
             node_id = index + 1
-            self.nodes[node_id] = Node(self, node_id, voter_of(node_id), first if index < voters else ())
+            self.nodes[node_id] = Node(
+                self, node_id, voter_of(node_id), first if index < voters and not configured else ()
+            )
         self.active_in: dict[int, int] = {}
         self.content: dict[int, tuple[str, ...]] = {}
         self.acknowledged: list[str] = []

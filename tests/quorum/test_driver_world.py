@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ottla.common.errors import ErrorCode
@@ -15,6 +17,7 @@ from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.quorum.raft import Follower
 from ottla.quorum.raft_types import Voter
+from ottla.quorum.replay import batch_content
 from ottla.storage.names import METADATA_TOPIC
 
 from .driver_world import CLUSTER_ID, PORT, Node, World, topic_records, voter_of
@@ -43,6 +46,64 @@ def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
     missing = set(world.acknowledged) - set(active(world).publisher.image.topics)
     assert not missing
     assert world.acknowledged
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_acknowledged_is_lost_under_faults_with_configured_voters(seed: int) -> None:
+    world = World(seed, 3, observers=seed % 2, configured=True)
+    world.run(60.0, faults=True)
+    world.calm()
+    missing = set(world.acknowledged) - set(active(world).publisher.image.topics)
+    assert not missing
+    assert world.acknowledged
+
+
+def test_configured_voters_stand_in_no_file_and_never_change() -> None:
+    world = World(13, 3, observers=1, configured=True)
+    world.run(40.0)
+    world.calm()
+    leader = active(world)
+    driver = leader.driver
+    assert driver is not None
+    assert driver.log.start_offset > 0, "there is a snapshot"
+    assert driver.log.read_snapshot(driver.log.snapshots()[-1]).voters == ()
+    assert not any(sets for batch in driver.log.batches(driver.log.start_offset) for sets in batch_content(batch)[1])
+    assert leader.mount is not None
+    state = json.loads(leader.mount.read_bytes(f"{driver.log.directory}/quorum-state"))
+    assert state["data_version"] == 0
+    assert state["currentVoters"] == [{"voterId": 1}, {"voterId": 2}, {"voterId": 3}]
+    assert describe(leader) == ([1, 2, 3], [4])
+    assert add(world, voter_of(4)) is ErrorCode.UNSUPPORTED_VERSION
+    assert remove(world, voter_of(1)) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_configured_voters_that_were_away_for_long_vote_again() -> None:
+    """A snapshot that names no voters does not take them away."""
+    world = World(14, 3, configured=True)
+    world.run(8.0)
+    away = next(node for node in world.nodes.values() if node is not active(world))
+    away.kill()
+    world.run(40.0)
+    away.start()
+    world.calm()
+    active(world).kill()
+    world.loop.run_until(world.loop.time() + 20.0, lambda: world.active() is not None)
+    assert world.active() is not None
+    world.run(1.0)
+    world.calm()
+
+
+def test_voters_in_the_log_win_over_configured_ones() -> None:
+    world = World(15, 3)
+    world.run(8.0)
+    node = active(world)
+    node.kill()
+    world.configured = (voter_of(9)._replace(directory_id=bytes(16)),)
+    node.start()
+    world.calm()
+    assert describe(active(world))[0] == [1, 2, 3]
+    assert node.driver is not None
+    assert node.driver.raft.is_voter
 
 
 def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:

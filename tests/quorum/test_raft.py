@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, InvariantError
+from ottla.common.ids import ZERO_UUID
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
@@ -91,6 +92,14 @@ def elected(raft: Raft) -> float:
 )
 def test_state_survives_its_file(state: ElectionState) -> None:
     assert decode_election_state(encode_election_state(state)) == state
+
+
+def test_configured_voters_are_written_in_version_0() -> None:
+    data = encode_election_state(ElectionState(9, 3, -1), [voter(3)])
+    assert data == (
+        b'{"clusterId":"","leaderId":3,"leaderEpoch":9,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":3}],"data_version":0}'
+    )
 
 
 def test_version_0_is_read() -> None:
@@ -382,3 +391,35 @@ def test_one_change_at_a_time_and_not_before_the_epoch_is_sure() -> None:
         assert raft.leading is not None
         raft.fetch(now, 0, voter(node_id).key, raft.epoch, OffsetAndEpoch(2, raft.epoch))
     assert isinstance(raft.role, Resigned), "its own removal is committed"
+
+
+# -- voters of the configuration -------------------------------------------------------------------------------------
+
+
+def configured_replica() -> Raft:
+    voters = tuple(voter(index + 1)._replace(directory_id=ZERO_UUID) for index in range(3))
+    raft = Raft(voter(1).key, MemoryLog(), SimRng(1), Timeouts(), VoterSets(voters), 0)
+    raft.start(0.0, None)
+    return raft
+
+
+def test_configured_voters_are_known_by_their_ids_alone() -> None:
+    raft = configured_replica()
+    assert raft.is_voter
+    assert raft.local == ReplicaKey(1)
+    assert raft.key(2, b"D" * 16) == raft.key(2, b"E" * 16) == ReplicaKey(2)
+    first, second = raft.key(2, b"D" * 16), raft.key(3, b"E" * 16)
+    assert raft.vote(0.0, raft.key(1, ZERO_UUID), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+    assert raft.vote(0.0, raft.key(1, ZERO_UUID), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+    assert not raft.vote(0.0, raft.key(1, ZERO_UUID), second, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+
+
+def test_a_record_that_names_voters_ends_the_configured_ones() -> None:
+    raft = configured_replica()
+    raft.voters_appended(0.0, 0, (voter(1), voter(2)))
+    assert raft.local == voter(1).key
+    assert raft.voters == (voter(1), voter(2))
+    assert raft.key(2, b"E" * 16) != voter(2).key
+    raft.truncated(0)
+    assert raft.local == ReplicaKey(1)
+    assert [each.voter_id for each in raft.voters] == [1, 2, 3]

@@ -51,6 +51,7 @@ def run_format(options: FormatOptions) -> MetaProperties:
     )
     config, _ = BrokerConfig.parse(settings)
     rng = SystemRng()
+    _check_first_voters(options, config)
     cluster_id = _cluster_id(options, rng)
     directory_id = random_id(rng)
     voters: tuple[Voter, ...] = ()
@@ -71,13 +72,22 @@ def run_format(options: FormatOptions) -> MetaProperties:
     )
 
 
-def _cluster_id(options: FormatOptions, rng: SystemRng) -> str:
+def _check_first_voters(options: FormatOptions, config: BrokerConfig) -> None:
+    """The options, the configuration, or another node: one of them says who votes at first."""
     chosen = sum((options.standalone, options.initial_controllers is not None, options.no_initial_controllers))
-    if chosen != 1:
+    if chosen and config.configured_voters:
+        raise OperatorError(
+            "controller.quorum.voters says who votes: leave --standalone, --initial-controllers and "
+            "--no-initial-controllers away, or remove that setting"
+        )
+    if chosen > 1 or (not chosen and config.is_controller and not config.configured_voters):
         raise OperatorError(
             "say who votes at first with one of --standalone (this node alone), --initial-controllers, and "
-            "--no-initial-controllers (the cluster is there already)"
+            "--no-initial-controllers (the cluster is there already), or by controller.quorum.voters"
         )
+
+
+def _cluster_id(options: FormatOptions, rng: SystemRng) -> str:
     if options.cluster_id is None:
         if options.standalone:
             return random_id(rng)

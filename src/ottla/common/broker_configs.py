@@ -24,6 +24,7 @@ from ottla.common.config_def import (
 )
 from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
 from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
+from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
@@ -51,6 +52,8 @@ class BrokerConfig:
         "_topic_defaults",
         "_values",
         "advertised_listeners",
+        "bootstrap_controllers",
+        "configured_voters",
         "controller_listeners",
         "listeners",
         "log_dir",
@@ -80,7 +83,8 @@ class BrokerConfig:
         self.advertised_listeners = tuple(
             item for item in self._advertised if item.listener_name not in self.controller_listener_names
         )
-        _check_servers(self.get_list("controller.quorum.bootstrap.servers"))
+        self.bootstrap_controllers = parse_servers(self.get_list("controller.quorum.bootstrap.servers"))
+        self.configured_voters = parse_voters(self.get_list("controller.quorum.voters"))
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -170,19 +174,36 @@ class BrokerConfig:
         return tuple(name.upper() for name in self.get_list("controller.listener.names"))
 
     @property
+    def is_broker(self) -> bool:
+        """Whether this node holds partitions and serves clients."""
+        return "broker" in self._roles
+
+    @property
     def is_controller(self) -> bool:
         """Whether this node may vote and decide."""
-        return "controller" in (self.get_list("process.roles") or ("controller",))
+        return "controller" in self._roles
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        return self.get_list("process.roles") or ("broker", "controller")
+
+    @property
+    def names_other_controllers(self) -> bool:
+        """Whether another controller than this node's own is named."""
+        if any(voter.node_id != self.node_id for voter in self.configured_voters):
+            return True
+        own = [(name, item.port) for item in self.controller_listeners for name in (item.host, *_LOOPBACK)]
+        return any(address not in own for address in self.bootstrap_controllers)
 
     @property
     def clustered(self) -> bool:
-        """Whether another controller than this node's own is named; else the node is broker and only controller."""
-        voters = self.get_list("controller.quorum.voters")
-        if any(item.partition("@")[0].strip() != str(self.node_id) for item in voters):
+        """Whether this node may be one of several; else it is broker and only controller, and no other node asks it.
+
+        It is when it names other controllers, has one role alone, or names itself as a controller that listens.
+        """
+        if self.names_other_controllers or not (self.is_broker and self.is_controller):
             return True
-        own = [(name, item.port) for item in self.controller_listeners for name in (item.host, *_LOOPBACK)]
-        servers = [item.rpartition(":") for item in self.get_list("controller.quorum.bootstrap.servers")]
-        return any((host.strip(), int(port)) not in own for host, _, port in servers)
+        return bool(self.controller_listeners) and bool(self.configured_voters or self.bootstrap_controllers)
 
     @property
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
@@ -413,7 +434,7 @@ def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[
     everything = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
     endpoints = [item for item in everything if item.listener_name not in config.controller_listener_names]
     controllers = [item for item in everything if item.listener_name in config.controller_listener_names]
-    if not endpoints:
+    if not endpoints and config.is_broker:
         raise OperatorError("listeners has no listener for clients; add one such as PLAINTEXT://127.0.0.1:9092")
     for endpoint in everything:
         if endpoint.security_protocol != "PLAINTEXT":
@@ -454,32 +475,52 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
-def _check_servers(items: Iterable[str]) -> None:
-    for item in items:
-        host, _, port = item.strip().rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise OperatorError(
-                f"controller.quorum.bootstrap.servers holds {item!r}, which is not of the form host:port"
-            )
-
-
 def _check_roles(config: BrokerConfig) -> None:
-    """A node is always a broker; a controller as well, or brokers and controllers are told where to find each other."""
-    roles = set(config.get_list("process.roles"))
-    if roles and "broker" not in roles:
-        raise OperatorError(
-            "process.roles must have broker: this version has no separate controllers; add broker, or remove it"
-        )
-    if not config.clustered and roles and roles != {"broker", "controller"}:
+    """Brokers and controllers are told where to find each other, and each has the listeners of its roles alone."""
+    _check_voters(config)
+    named = bool(config.configured_voters or config.bootstrap_controllers)
+    if not named and not (config.is_broker and config.is_controller):
         raise OperatorError(
             "process.roles must be broker,controller where no other controller is named; set both, or name the "
             "controllers in controller.quorum.bootstrap.servers"
+        )
+    if config.is_controller and not config.is_broker and config.listeners:
+        raise OperatorError(
+            f"process.roles is controller and listeners has {config.listeners[0].listener_name}, which is not in "
+            "controller.listener.names; a controller serves no clients: remove that listener"
+        )
+    if not config.is_controller and config.controller_listeners:
+        raise OperatorError(
+            f"process.roles is broker and listeners has {config.controller_listeners[0].listener_name}, which is in "
+            "controller.listener.names; remove that listener, or add controller to process.roles"
         )
     if config.clustered and config.is_controller and not config.controller_listeners:
         raise OperatorError(
             "controller.listener.names names no listener that listeners has, so no other controller could reach this "
             "one; add a listener such as CONTROLLER://127.0.0.1:9093 and set controller.listener.names=CONTROLLER"
         )
+    if config.is_broker:
+        _check_inter_broker_listener(config)
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    """`controller.quorum.voters` are the controllers, all of them, and no other node."""
+    voters = {voter.node_id for voter in config.configured_voters}
+    if not voters:
+        return
+    if config.is_controller and config.node_id not in voters:
+        raise OperatorError(
+            f"process.roles has controller and controller.quorum.voters does not have node {config.node_id}; add it "
+            "there, or use controller.quorum.bootstrap.servers, which lets voters come and go"
+        )
+    if not config.is_controller and config.node_id in voters:
+        raise OperatorError(
+            f"process.roles is broker and controller.quorum.voters has node {config.node_id}; give this node another "
+            "node.id, or add controller to process.roles"
+        )
+
+
+def _check_inter_broker_listener(config: BrokerConfig) -> None:
     inter_broker = config.get_str("inter.broker.listener.name")
     if inter_broker and inter_broker.upper() not in {endpoint.listener_name for endpoint in config.listeners}:
         raise OperatorError(

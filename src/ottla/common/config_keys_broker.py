@@ -67,7 +67,7 @@ _IDENTITY = [
         "process.roles",
         ConfigType.LIST,
         ("broker", "controller"),
-        "What this process is: broker, or broker and controller.",
+        "What this process is: broker, controller, or both.",
         OneOf(("broker", "controller")),
         importance=Importance.HIGH,
     ),
@@ -96,7 +96,8 @@ _IDENTITY = [
         "controller.listener.names",
         ConfigType.LIST,
         (),
-        "Listeners of the controller; not opened by a node that is alone. The first is the one that others use.",
+        "Listeners of the controller; not opened by a node that names no controllers. The first is the one that others "
+        "use.",
     ),
     _fixed("inter.broker.listener.name", ConfigType.STRING, None, "Listener that other brokers use."),
     _fixed(
@@ -110,7 +111,8 @@ _IDENTITY = [
         "controller.quorum.voters",
         ConfigType.LIST,
         (),
-        "Voters as id@host:port, for a cluster whose voters never change; none where the directories name them.",
+        "Voters as id@host:port, for a cluster whose voters never change (kraft.version 0); without effect, but for "
+        "asking who leads, where the metadata log names the voters.",
         importance=Importance.HIGH,
     ),
     _fixed(

@@ -21,7 +21,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
+from ottla.common.ids import RESERVED_UUIDS, ZERO_UUID, Uuid, new_uuid
 from ottla.controller.cluster import raise_leader_epochs, register_broker
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import bootstrap_records
@@ -39,7 +39,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts
+from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts, Voter
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -67,13 +67,15 @@ def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
 
 def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
     """The broker's settings `controller.quorum.*`."""
-    servers = [item.rpartition(":") for item in config.get_list("controller.quorum.bootstrap.servers")]
-    voters = [item.rpartition("@")[2].rpartition(":") for item in config.get_list("controller.quorum.voters")]
-    names = config.controller_listener_names
+    listener_name = (config.controller_listener_names or ("CONTROLLER",))[0]
     return QuorumConfig(
         cluster_id=cluster_id,
-        bootstrap=tuple((host.strip().strip("[]"), int(port)) for host, _, port in servers or voters),
-        listener_name=names[0] if names else "CONTROLLER",
+        bootstrap=config.bootstrap_controllers,
+        voters=tuple(
+            Voter(voter.node_id, ZERO_UUID, ((listener_name, voter.host, voter.port),))
+            for voter in config.configured_voters
+        ),
+        listener_name=listener_name,
         timeouts=Timeouts(
             election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
             fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.quorum.fetcher import QuorumTimes
-from ottla.quorum.raft_types import Address, Timeouts
+from ottla.quorum.raft_types import Address, Timeouts, Voter
 
 
 class QuorumConfig(NamedTuple):
@@ -14,6 +14,8 @@ class QuorumConfig(NamedTuple):
     cluster_id: str = ""
     bootstrap: tuple[Address, ...] = ()
     """Where somebody may know the leader."""
+    voters: tuple[Voter, ...] = ()
+    """`controller.quorum.voters`: who votes where the log does not say it (kraft.version 0), without directory ids."""
     listener_name: str = "CONTROLLER"
     security_protocol: str = "PLAINTEXT"
     timeouts: Timeouts = Timeouts()

@@ -45,6 +45,7 @@ from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
     NO_NODE,
     Address,
+    ElectionState,
     LeaderAndEpoch,
     OffsetAndEpoch,
     Persist,
@@ -299,7 +300,7 @@ class QuorumDriver:
         """Replay what is there, and make the parts that work on it."""
         local = ReplicaKey(self._node_id, self._directory_id)
         alone = self._networks is None
-        content = read_log(log, self._replay, local, alone=alone)
+        content = read_log(log, self._replay, local, () if alone else self._quorum.voters, alone=alone)
         if alone:
             bootstrap_voter(log, content.voters, self._own_voter(), self._clock.time_ms())
         snapshots = SnapshotTaker(
@@ -407,9 +408,14 @@ class QuorumDriver:
                 if isinstance(effect, Persist):
                     # The next state replaces this one, and nothing leaves in between.
                     if not isinstance(effects[index + 1] if index + 1 < len(effects) else None, Persist):
-                        parts.log.write_election_state(effect.election)
+                        self._write_election_state(parts, effect.election)
                 elif parts.sender is not None:
                     parts.sender.send(effect)
+
+    @staticmethod
+    def _write_election_state(parts: _Parts, election: ElectionState) -> None:
+        sets = parts.raft.voter_sets
+        parts.log.write_election_state(election, sets.latest if sets.are_configured else ())
 
     def _advance(self, raft: Raft) -> None:
         try:
@@ -451,8 +457,9 @@ class QuorumDriver:
         self._replay.lead(log.end_offset, leading.epoch)
         now = self._clock.time_ms()
         records = [leader_change(self._node_id, [voter.voter_id for voter in raft.voters], now)]
-        voters = tuple(self._own_voter() if voter.key == raft.local else voter for voter in raft.voters)
-        if raft.voter_sets.latest_offset == BOOTSTRAP_OFFSET or voters != raft.voters:
+        sets = raft.voter_sets
+        voters = tuple(self._own_voter() if voter.key == raft.local else voter for voter in sets.recorded)
+        if voters and (sets.latest_offset == BOOTSTRAP_OFFSET or voters != sets.recorded):
             records += voter_records(voters, now)
         try:
             self._append(records, is_control=True)
@@ -631,7 +638,8 @@ class QuorumDriver:
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
-        return image, self.raft.voter_sets.before(image.offset + 1) or self.raft.voters
+        sets = self.raft.voter_sets
+        return image, sets.before(image.offset + 1) or sets.recorded
 
     # -- stop ------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.quorum.raft_types import (
     ElectionState,
     OffsetAndEpoch,
+    Voter,
     decode_election_state,
     encode_election_state,
 )
@@ -275,9 +276,9 @@ class MetadataLog:
                 f"{path} can't be used: {error}; restore it from a copy of the data directory"
             ) from error
 
-    def write_election_state(self, state: ElectionState) -> None:
-        """Durable when it returns; blocks. Raises OSError."""
-        self._disk.write_atomic(f"{self.directory}/{QUORUM_STATE}", encode_election_state(state))
+    def write_election_state(self, state: ElectionState, configured: Sequence[Voter]) -> None:
+        """Durable when it returns; blocks. `configured` as in `encode_election_state`. Raises OSError."""
+        self._disk.write_atomic(f"{self.directory}/{QUORUM_STATE}", encode_election_state(state, configured))
 
     def close(self) -> None:
         """Flush and close; raises KafkaError."""

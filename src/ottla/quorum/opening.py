@@ -31,12 +31,15 @@ class LogContent(NamedTuple):
     """The largest of those batches; 0 without any."""
 
 
-def read_log(log: MetadataLog, replay: Replay, local: ReplicaKey, *, alone: bool) -> LogContent:
+def read_log(
+    log: MetadataLog, replay: Replay, local: ReplicaKey, configured: tuple[Voter, ...], *, alone: bool
+) -> LogContent:
     """Replay the newest snapshot and what follows it; `alone`: this node is its own only voter.
 
+    `configured` are the voters of the configuration, which count where the log names none.
     Raises OperatorError for what this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
     """
-    voters = VoterSets()
+    voters = VoterSets(configured)
     committed_end = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
     for batch in log.batches(committed_end):
@@ -48,7 +51,7 @@ def read_log(log: MetadataLog, replay: Replay, local: ReplicaKey, *, alone: bool
         last_timestamp_ms = max(last_timestamp_ms, batch.max_timestamp)
     if alone:
         _require_alone(log, local, voters)
-    if [voter.key for voter in voters.latest] == [local]:
+    if [voter.key for voter in voters.latest] == [voters.key_of(local)]:
         committed_end = log.end_offset  # its log is all there is
     replay.advance(committed_end, leading=False)
     _refuse_unknown_levels(log, replay.latest)

@@ -13,14 +13,15 @@ Invariants:
 - A replica that was leader or candidate in an epoch never becomes either in that epoch again after a restart.
 - The high watermark is the leader's word (`raft_leader`), bounded by the own log.
 
-Left out: static voters of kraft.version 0, which have no directory ids.
+Voters of the configuration (kraft.version 0) have no directory ids: every key that comes from outside goes through
+`key`, so that there only node ids are compared, and a voter with a new directory votes as the old one did.
 """
 
 from __future__ import annotations
 
 from ottla.common.clock import Rng
 from ottla.common.errors import ErrorCode, InvariantError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
@@ -112,12 +113,12 @@ class Raft:
     __slots__ = (
         "_begin_at",
         "_log",
+        "_replica",
         "_rng",
         "_timeouts",
         "effects",
         "election",
         "high_watermark",
-        "local",
         "role",
         "voter_sets",
     )
@@ -126,7 +127,7 @@ class Raft:
         self, local: ReplicaKey, log: RaftLog, rng: Rng, timeouts: Timeouts, voter_sets: VoterSets, high_watermark: int
     ) -> None:
         """`high_watermark` is what is known to be committed: the end of the newest snapshot."""
-        self.local = local
+        self._replica = local
         self._log = log
         self._rng = rng
         self._timeouts = timeouts
@@ -138,6 +139,15 @@ class Raft:
         self._begin_at = 0.0
 
     # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def local(self) -> ReplicaKey:
+        """This replica."""
+        return self.voter_sets.key_of(self._replica)
+
+    def key(self, node_id: int, directory_id: Uuid) -> ReplicaKey:
+        """A replica that a request names."""
+        return self.voter_sets.key_of(ReplicaKey(node_id, directory_id))
 
     @property
     def epoch(self) -> int:
@@ -550,10 +560,13 @@ class Raft:
             self.resign(now)  # its own removal is committed
 
     def voter_change_error(self) -> ErrorCode:
-        """Whether the voters may be changed: one change at a time, and not before the epoch's first commit."""
+        """Whether the voters may be changed: one change at a time, not before the epoch's first commit, and never
+        where the configuration names them."""
         leader = self.leading
         if leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.voter_sets.are_configured:
+            return ErrorCode.UNSUPPORTED_VERSION
         if not leader.committed or self.high_watermark <= self.voter_sets.latest_offset:
             return ErrorCode.REQUEST_TIMED_OUT
         return ErrorCode.NONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
@@ -12,6 +12,7 @@ from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
 NO_NODE = -1
 MAX_LEADER_EPOCH = 2**31 - 1
 _DATA_VERSION = 1
+_DATA_VERSION_OF_CONFIGURED = 0
 
 
 class ReplicaKey(NamedTuple):
@@ -134,8 +135,19 @@ class Peer(NamedTuple):
     address: Address | None = None
 
 
-def encode_election_state(state: ElectionState) -> bytes:
-    """The file's JSON, in the field order of Apache Kafka (version 1, KIP-853)."""
+def encode_election_state(state: ElectionState, configured: Sequence[Voter] = ()) -> bytes:
+    """The file's JSON, in the field order of Apache Kafka: version 1 (KIP-853), or 0 with voters of a configuration."""
+    fields: dict[str, object] = {
+        "clusterId": "",
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": state.voted_id,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter.voter_id} for voter in configured],
+        "data_version": _DATA_VERSION_OF_CONFIGURED,
+    }
+    if configured:
+        return json.dumps(fields, separators=(",", ":")).encode("ascii")
     fields = {
         "leaderId": state.leader_id,
         "leaderEpoch": state.leader_epoch,

@@ -1,11 +1,14 @@
 """The voters as the log says them, at every place of the log that may still be cut.
 
+Where no record names voters, those of the configuration count (`controller.quorum.voters`, kraft.version 0): they have
+no directory ids, so replicas are told apart by their node ids alone.
+
 Invariant: the newest set in the log counts, committed or not (KIP-853), so a truncation brings the one before it back.
 """
 
 from __future__ import annotations
 
-from ottla.quorum.raft_types import Voter
+from ottla.quorum.raft_types import ReplicaKey, Voter
 
 BOOTSTRAP_OFFSET = -1
 """Of a set that stands in no record of the log: the snapshot that formatting wrote."""
@@ -14,15 +17,31 @@ BOOTSTRAP_OFFSET = -1
 class VoterSets:
     """Sets of voters by the offset of their record, oldest first."""
 
-    __slots__ = ("_sets",)
+    __slots__ = ("_configured", "_sets")
 
-    def __init__(self) -> None:
+    def __init__(self, configured: tuple[Voter, ...] = ()) -> None:
+        """`configured` have no directory ids."""
+        self._configured = configured
         self._sets: list[tuple[int, tuple[Voter, ...]]] = []
 
     @property
     def latest(self) -> tuple[Voter, ...]:
         """Empty while none is known."""
+        return self._sets[-1][1] if self._sets else self._configured
+
+    @property
+    def recorded(self) -> tuple[Voter, ...]:
+        """The same, but none where it is the configuration that names them."""
         return self._sets[-1][1] if self._sets else ()
+
+    @property
+    def are_configured(self) -> bool:
+        """Whether the configuration names the voters, so that they can't be changed."""
+        return not self._sets and bool(self._configured)
+
+    def key_of(self, replica: ReplicaKey) -> ReplicaKey:
+        """What `replica` is known by among the voters: without its directory where they have none."""
+        return ReplicaKey(replica.node_id) if self.are_configured else replica
 
     @property
     def latest_offset(self) -> int:
@@ -37,7 +56,7 @@ class VoterSets:
         for offset, voters in reversed(self._sets):
             if offset < end_offset:
                 return voters
-        return ()
+        return ()  # nothing to write down where the configuration names them
 
     def truncate_to(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
@@ -50,8 +69,8 @@ class VoterSets:
         for offset, voters in reversed(self._sets):
             sets.append(voters)
             if offset < high_watermark:
-                break
-        return sets
+                return sets
+        return sets or [self._configured]
 
     def reset(self, offset: int, voters: tuple[Voter, ...]) -> None:
         """A snapshot replaced the log; `offset` is that of its last record."""

@@ -139,7 +139,7 @@ class EffectSender:
         raft = self._raft
         if not isinstance(raft.role, Follower) or raft.epoch == self._updated_epoch:
             return
-        known = next((voter for voter in raft.voters if voter.key == raft.local), None)
+        known = next((voter for voter in raft.voter_sets.recorded if voter.key == raft.local), None)
         address = raft.leader_address
         if known is None or known.endpoints == self._endpoints or not self._endpoints or address is None:
             return

@@ -109,8 +109,8 @@ class QuorumService:
         asked = only_partition(request.topics, "topic_name", "partition_index")
         error, granted = raft.vote(
             self._driver.now(),
-            ReplicaKey(request.voter_id, asked.voter_directory_id),
-            ReplicaKey(asked.replica_id, asked.replica_directory_id),
+            raft.key(request.voter_id, asked.voter_directory_id),
+            raft.key(asked.replica_id, asked.replica_directory_id),
             asked.replica_epoch,
             OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
             pre_vote=asked.pre_vote,
@@ -125,7 +125,7 @@ class QuorumService:
         endpoints = request.leader_endpoints
         error = raft.begin_quorum_epoch(
             self._driver.now(),
-            ReplicaKey(request.voter_id, told.voter_directory_id),
+            raft.key(request.voter_id, told.voter_directory_id),
             LeaderAndEpoch(told.leader_id, told.leader_epoch),
             (endpoints[0].host, endpoints[0].port) if endpoints else None,
         )
@@ -139,7 +139,7 @@ class QuorumService:
         error = raft.end_quorum_epoch(
             self._driver.now(),
             LeaderAndEpoch(told.leader_id, told.leader_epoch),
-            tuple(ReplicaKey(item.candidate_id, item.candidate_directory_id) for item in told.preferred_candidates),
+            tuple(raft.key(item.candidate_id, item.candidate_directory_id) for item in told.preferred_candidates),
         )
         self._settle()
         return end_response(error, raft.leader, raft.leader_address)
@@ -154,7 +154,7 @@ class QuorumService:
         verdict = raft.fetch(
             self._driver.now(),
             self._driver.now_ms(),
-            ReplicaKey(replica_id, asked.replica_directory_id),
+            raft.key(replica_id, asked.replica_directory_id),
             asked.current_leader_epoch,
             OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch),
         )
@@ -255,7 +255,7 @@ class QuorumService:
             return
         leading = raft.leading
         if leading is not None:
-            leading.heard_of(ReplicaKey(request.replica_id, asked.replica_directory_id), self._driver.now())
+            leading.heard_of(raft.key(request.replica_id, asked.replica_directory_id), self._driver.now())
 
         def read(result: tuple[int, bytes] | None, failure: BaseException | None) -> None:
             if isinstance(failure, FileNotFoundError):
@@ -376,6 +376,8 @@ class QuorumService:
             return raft.leading
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             ended(error, "this node does not lead the metadata quorum")
+        elif error is ErrorCode.UNSUPPORTED_VERSION:
+            ended(error, "the voters are those of controller.quorum.voters (kraft.version 0), which never change")
         else:
             ended(error, "another change of voters is under way")
         return None

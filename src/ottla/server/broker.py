@@ -32,7 +32,8 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
-from ottla.quorum.raft_types import LeaderAndEpoch
+from ottla.quorum.format import format_directory
+from ottla.quorum.raft_types import LeaderAndEpoch, Voter
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
@@ -163,12 +164,12 @@ class Broker:
         controllers = config.controller_listener_names
         bound = [endpoint for endpoint in listeners if endpoint.listener_name not in controllers]
         self.advertised_listeners = config.advertise(bound, self._hostname)
-        self._refuse_unformatted(config)
+        own = config.advertise([each for each in listeners if each.listener_name in controllers], self._hostname)
+        self._format_or_refuse(config, own)
         self._logs.open(node_id=config.node_id)
         parts = self._parts = self._make_parts(config)
         if config.clustered:
-            own = [endpoint for endpoint in listeners if endpoint.listener_name in controllers]
-            parts.quorum.start(config.advertise(own, self._hostname))
+            parts.quorum.start(own)
             image = parts.quorum.latest
             self._open_logs(image)
             context = self._context = self._make_context(parts, _with_dynamic(config, image))
@@ -177,13 +178,28 @@ class Broker:
             self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
             parts.quorum.listen(_Leadership(parts))
 
-    def _refuse_unformatted(self, config: BrokerConfig) -> None:
-        """A node of a cluster can't make up the cluster's id."""
-        if config.clustered and not self._disk.exists(f"{config.log_dir}/{META_PROPERTIES}"):
+    def _format_or_refuse(self, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
+        """The only controller that is named may make up a cluster; any other node can't know its id."""
+        if not config.clustered or self._disk.exists(f"{config.log_dir}/{META_PROPERTIES}"):
+            return
+        if config.names_other_controllers:
             raise OperatorError(
                 f"the data directory {config.log_dir} is not formatted; format it with the cluster's id by "
                 "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
             )
+        directory_id = random_id(self._rng)
+        endpoints = tuple((item.listener_name, item.host, item.port) for item in controllers)
+        own = Voter(config.node_id, uuid_from_string(directory_id), endpoints)
+        format_directory(
+            self._disk,
+            self._clock,
+            self._rng,
+            config.log_dir,
+            node_id=config.node_id,
+            cluster_id=random_id(self._rng),
+            directory_id=directory_id,
+            voters=() if config.configured_voters else (own,),
+        )
 
     async def start(self, listeners: Sequence[Endpoint] = ()) -> None:
         """Bring the broker up; after `open`, or with its argument instead.

@@ -1,0 +1,230 @@
+"""Nodes with one role or both, and voters of the configuration: real processes, each with a file of settings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.connection import Connection
+from ottla.common.ids import uuid_from_string
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumPartitionResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.storage.names import METADATA_TOPIC
+
+from .nodes import HOST, SETTINGS, eventually, free_ports
+
+TIMEOUT_S = 30
+CLUSTER_ID = "2v6DyEs_QqqMYFjaPzw5Ow"
+
+
+class Process:
+    """One node, with the settings that it is given."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self.node_id = int(settings["node.id"])
+        self.data_dir = folder / f"data-{self.node_id}"
+        self.config = folder / f"server-{self.node_id}.properties"
+        self.ready_file = folder / f"ready-{self.node_id}"
+        self.log = folder / f"log-{self.node_id}"
+        lines = {**SETTINGS, "log.dirs": str(self.data_dir), **settings}
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ottla(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ottla", *arguments, "--config", str(self.config)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+
+    def format(self, *arguments: str) -> None:
+        done = self.ottla("format", "--cluster-id", CLUSTER_ID, *arguments)
+        assert done.returncode == 0, done.stderr
+
+    def start(self) -> None:
+        self.ready_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "ottla", "start", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--ready-file", str(self.ready_file)], stdout=log, stderr=log, start_new_session=True
+            )
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()[-4000:]
+        return self.ready_file.exists()
+
+    def end(self, number: int) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        os.kill(process.pid, number)
+        return process.wait(TIMEOUT_S)
+
+
+MakeNode = Callable[[Mapping[str, str]], Process]
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[MakeNode]:
+    made: list[Process] = []
+
+    def make(settings: Mapping[str, str]) -> Process:
+        made.append(Process(tmp_path, settings))
+        return made[-1]
+
+    yield make
+    for node in made:
+        if node.process is not None:
+            node.end(signal.SIGKILL)
+
+
+def start_all(*nodes: Process) -> None:
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        eventually(node.is_ready, f"node {node.node_id} is ready", TIMEOUT_S)
+
+
+def both(node_id: int, port: int, controller_port: int, **quorum: str) -> dict[str, str]:
+    """The settings of a node that is broker and controller."""
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        **{name.replace("_", "."): value for name, value in quorum.items()},
+    }
+
+
+def broker(node_id: int, port: int, **quorum: str) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        **{name.replace("_", "."): value for name, value in quorum.items()},
+    }
+
+
+def ask(port: int, key: ApiKey, message: object) -> object:
+    connection = Connection(HOST, port, client_id="test", timeout_s=10.0, software_version="1")
+    try:
+        return connection.request(key, message)
+    finally:
+        connection.close()
+
+
+def quorum(port: int) -> DescribeQuorumPartitionResponse:
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
+    response = ask(port, ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
+    found: DescribeQuorumPartitionResponse = response.topics[0].partitions[0]  # type: ignore[attr-defined]
+    return found
+
+
+def replicated(ports: list[int], replicas: int) -> bool:
+    """Whether a topic with so many replicas can be made."""
+    client = AdminClient({"bootstrap.servers": ",".join(f"{HOST}:{port}" for port in ports)})
+    client.create_topics([NewTopic("t", 3, replicas)])["t"].result(TIMEOUT_S)
+    return eventually(
+        lambda: (
+            (found := client.list_topics("t", timeout=TIMEOUT_S).topics["t"]).error is None
+            and bool(found.partitions)
+            and all(len(part.isrs) == replicas for part in found.partitions.values())
+        ),
+        f"{replicas} replicas in sync",
+        TIMEOUT_S,
+    )
+
+
+class TestConfiguredVoters:
+    """`controller.quorum.voters`, as most files of Apache Kafka's users have it."""
+
+    def test_three_nodes_form_a_cluster_that_outlives_its_leader(self, make_node: MakeNode) -> None:
+        ports = free_ports(6)
+        voters = ",".join(f"{number + 1}@{HOST}:{ports[3 + number]}" for number in range(3))
+        nodes = [
+            make_node(both(number + 1, ports[number], ports[3 + number], controller_quorum_voters=voters))
+            for number in range(3)
+        ]
+        for node in nodes:
+            node.format()
+        start_all(*nodes)
+        assert replicated(ports[:3], 3)
+        before = eventually(lambda: (found := quorum(ports[0])).current_voters and found, "a leader")
+        assert sorted(each.replica_id for each in before.current_voters) == [1, 2, 3]
+        leader = nodes[before.leader_id - 1]
+        other = ports[before.leader_id % 3]
+        leader.end(signal.SIGKILL)
+        eventually(
+            lambda: (found := quorum(other)).leader_epoch > before.leader_epoch and found.error_code == 0,
+            "another leader",
+        )
+        start_all(leader)
+
+    def test_formatting_takes_the_voters_from_one_place_only(self, make_node: MakeNode) -> None:
+        ports = free_ports(2)
+        named = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
+        refused = named.ottla("format", "--cluster-id", CLUSTER_ID, "--standalone")
+        assert refused.returncode == 2
+        assert "controller.quorum.voters" in refused.stderr
+        unnamed = make_node(both(3, *ports, controller_quorum_bootstrap_servers=f"{HOST}:1"))
+        refused = unnamed.ottla("format", "--cluster-id", CLUSTER_ID)
+        assert refused.returncode == 2
+        assert "--standalone" in refused.stderr
+
+    def test_a_node_that_names_others_is_not_formatted_by_itself(self, make_node: MakeNode) -> None:
+        ports = free_ports(2)
+        node = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
+        done = node.ottla("start")
+        assert done.returncode == 2
+        assert "ottla format" in done.stderr
+
+
+class TestOneController:
+    """One controller, and brokers that come to it."""
+
+    @pytest.mark.parametrize("setting", ["controller_quorum_voters", "controller_quorum_bootstrap_servers"])
+    def test_it_starts_unformatted_and_takes_brokers_in(self, make_node: MakeNode, setting: str) -> None:
+        ports = free_ports(3)
+        address = f"{HOST}:{ports[2]}"
+        named = {setting: f"1@{address}" if setting.endswith("voters") else address}
+        first = make_node(both(1, ports[0], ports[2], **named))
+        start_all(first)
+        meta = dict(
+            line.split("=") for line in (first.data_dir / "meta.properties").read_text().splitlines() if "=" in line
+        )
+        uuid_from_string(meta["cluster.id"])
+        second = make_node(broker(2, ports[1], **named))
+        assert second.ottla("format", "--cluster-id", meta["cluster.id"]).returncode == 0
+        start_all(second)
+        assert replicated(ports[:2], 2)
+        assert first.end(signal.SIGTERM) == 0
+        start_all(first)
+        eventually(lambda: [each.replica_id for each in quorum(ports[0]).observers] == [2], "the broker is back")
+
+    def test_a_local_cluster_of_two(self, tmp_path: Path) -> None:
+        """The first of them is the only voter."""
+        ready = tmp_path / "ready"
+        log = tmp_path / "log"
+        command = [sys.executable, "-m", "ottla", "start", "--brokers", "2", "--port", "0"]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*command, "--data-dir", str(tmp_path / "data"), "--ready-file", str(ready)],
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            eventually(ready.exists, "both are ready", TIMEOUT_S)
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(TIMEOUT_S) == 0, log.read_text()
