@@ -226,12 +226,25 @@ def test_whoever_leaves_a_session_is_subscribed_nowhere() -> None:
     assert watches[0].subscribers is None, "what is read after the end rests nowhere"
 
 
-def test_a_follower_never_rests() -> None:
-    """Each fetch of a follower tells the leader how far it is, for every partition."""
+def test_a_resting_partition_tells_when_its_session_was_used_last_until_it_is_touched_or_named() -> None:
     client = Client()
-    first = client.ask(0, 0, [("t", [Asked(0)])], privileged=True)
-    first.partitions[0].rest(Watch())
-    assert keys(client.ask(first.session_id, 1)) == [("t", 0)]
+    first = client.ask(0, 0, [("t", [Asked(index) for index in range(4)])], privileged=True)
+    touched, named, forgotten, resting = first.partitions
+    watch = Watch()
+    for partition in first.partitions:
+        partition.rest(watch if partition is touched else Watch())
+    client.now_s = 10.0
+    client.ask(first.session_id, 1)
+    assert {partition.heard_s for partition in first.partitions} == {10.0}
+    client.purgatory.touch(watch)
+    client.now_s = 20.0
+    client.ask(first.session_id, 2, [("t", [Asked(1)])], [("t", [2])])
+    client.now_s = 30.0
+    client.ask(first.session_id, 3)
+    assert [each.heard_s for each in (touched, named, forgotten, resting)] == [10.0, 10.0, 10.0, 30.0]
+    client.ask(first.session_id, FINAL_EPOCH)
+    client.now_s = 40.0
+    assert resting.heard_s == 30.0
 
 
 class SessionWaiter(DelayedOperation):

@@ -114,6 +114,23 @@ class TestShrinking:
         fetch(leadership, 2, 21, 21, 120.0)
         assert leadership.shrinking(22, 100.0 + LAG_S + 1) == IsrChange(5, 7, ((1, -1), (2, 20)))
 
+    def test_who_rests_is_heard_of_by_its_session_until_it_says_more(self) -> None:
+        class Place:
+            heard_s = 100.0
+
+        leadership, place = lead((1, 2)), Place()
+        follower = leadership.followers[2]
+        fetch(leadership, 2, 20, 20, 100.0)
+        follower.resting = place
+        place.heard_s = 200.0
+        assert follower.last_caught_up_s == 200.0
+        assert leadership.shrinking(21, 200.0 + LAG_S) is None
+        fetch(leadership, 2, 20, 22, 205.0)
+        place.heard_s = 300.0
+        assert follower.last_caught_up_s == 200.0, "it asks at what was the end of the log while it rested"
+        fetch(leadership, 2, 21, 23, 210.0)
+        assert leadership.shrinking(23, 200.0 + LAG_S + 1) is not None
+
     def test_who_follows_a_log_that_always_grows_is_caught_up(self) -> None:
         leadership = lead()
         now, end = 100.0, 20

@@ -126,6 +126,41 @@ class TestInSyncReplicas:
         world.fence(3, fenced=False)
         world.settle(1, 2, 3)
 
+    def test_who_rests_and_is_taken_out_comes_back_without_news(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.loop.run_for(5)
+        world.change(isr=(1, 2))
+        world.settle(1, 2, 3)
+        assert world.isr_changes == [(1, 2, 3)]
+
+    def test_an_idle_follower_is_in_sync_for_as_long_as_it_fetches(self, make_world: MakeWorld) -> None:
+        """What rests in a session is not read, and counts as caught up all the same."""
+        world = make_world(partitions=2)
+        world.settle(1, 2, 3)
+        world.loop.run_for(100)
+        world.cuts.add(frozenset((3, 1)))
+        world.loop.run_for(20)
+        world.produce(1, b"a")
+        world.loop.run_for(5)
+        assert world.state().isr == (1, 2, 3), "it was heard of within replica.lag.time.max.ms"
+        world.loop.run_for(30)
+        assert world.state().isr == (1, 2)
+        assert world.state(1).isr == (1, 2, 3), "it has all that there is"
+
+    def test_a_follower_that_was_gone_while_it_rested_is_missed_at_the_next_record(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.loop.run_for(5)
+        world.cuts.add(frozenset((3, 1)))
+        world.loop.run_for(100)
+        assert world.state().isr == (1, 2, 3), "there was nothing that it lacked"
+        answer = world.produce(1, b"a", timeout_ms=200_000)
+        began = world.loop.now_s
+        assert answer.result() == (NONE, 0)
+        assert world.state().isr == (1, 2)
+        assert world.loop.now_s - began < 20, "it had been silent for longer than replica.lag.time.max.ms"
+
     def test_a_refused_change_is_tried_again(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
@@ -318,6 +353,21 @@ class TestFetching:
             world.settle(1, 2, 3, index=index)
         assert world.produce(1, b"second", index=7).result() == (NONE, 1)
         assert len(world.nodes[1].context.sessions) == 2
+
+    def test_idle_partitions_of_a_follower_are_not_read(self, make_world: MakeWorld) -> None:
+        world = make_world(partitions=20)
+        for index in range(20):
+            world.produce(1, b"first", index=index)
+        for index in range(20):
+            world.settle(1, 2, 3, index=index)
+        world.loop.run_for(2)
+        sessions = world.nodes[1].context.sessions._sessions.values()
+        assert [list(session.active) for session in sessions] == [[], []]
+        world.produce(1, b"second", index=7)
+        assert [[partition.index for partition in session.active] for session in sessions] == [[7], [7]]
+        world.settle(1, 2, 3, index=7)
+        world.nodes[1].partition(3).delete_records(1)
+        world.loop.run_until(lambda: world.nodes[2].partition(3).log.log_start_offset == 1)
 
     def test_a_new_partition_does_not_wait_for_the_long_poll_of_the_others(self, make_world: MakeWorld) -> None:
         world = make_world(partitions=2)

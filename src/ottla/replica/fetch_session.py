@@ -8,9 +8,10 @@ no slot is served without a session. Partitions that don't exist are remembered 
 number of partitions is bounded for each session (by the caller) and for all of them.
 
 State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
-belongs into an incremental response. A consumer's partition that has nothing to tell becomes idle: it leaves
+belongs into an incremental response. A partition that has nothing to tell becomes idle: it leaves
 `FetchSession.active` and subscribes to the watch of its partition, whose next touch brings it back. So an incremental
-request costs what its active partitions cost, however many the session has.
+request costs what its active partitions cost, however many the session has. Each fetch of a follower says of its idle
+partitions that it still holds everything: the leader asks `SessionPartition.heard_s` when that was.
 
 While a fetch waits at its session, active partitions are subscribed too.
 
@@ -71,10 +72,12 @@ ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
 class SessionPartition:
     """A partition that is being fetched: what was asked last and what was told last.
 
-    Implements `ottla.replica.purgatory.Subscriber`.
+    Implements `ottla.replica.purgatory.Subscriber` and `ottla.replica.leadership.Resting`.
     """
 
     __slots__ = (
+        "_rested_until_s",
+        "_resting",
         "_session",
         "_watch",
         "current_leader_epoch",
@@ -99,6 +102,8 @@ class SessionPartition:
         """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
         self._session: FetchSession | None = None
         self._watch: Watch | None = None
+        self._resting = False
+        self._rested_until_s = 0.0
         self.update(requested)
 
     def join(self, session: FetchSession) -> None:
@@ -108,6 +113,7 @@ class SessionPartition:
 
     def leave(self) -> None:
         """Belong to no session any more."""
+        self._end_rest()
         if self._watch is not None:
             self._watch.unsubscribe(self)
             self._watch = None
@@ -122,25 +128,37 @@ class SessionPartition:
             watch.subscribe(self)
 
     def rest(self, watch: Watch) -> None:
-        """There is nothing to tell until `watch` is touched. Followers don't rest: each of their fetches counts."""
+        """There is nothing to tell until `watch` is touched."""
         session = self._session
-        if session is not None and not session.privileged:
+        if session is not None:
             self.listen(watch)
+            self._resting = True
             session.active.pop(self, None)
             if not session.active:
                 session.active.clear()  # walking it would still pass over the places of all that were in it
+
+    @property
+    def heard_s(self) -> float:
+        """When the session was used last while this rested in it, in seconds of the session's clock."""
+        return self._session.last_used_s if self._resting and self._session is not None else self._rested_until_s
+
+    def _end_rest(self) -> None:
+        self._rested_until_s = self.heard_s
+        self._resting = False
 
     def wake(self) -> Watch:
         """The watch was touched: read this partition again."""
         session = self._session
         if session is None:
             raise InvariantError("a partition that left its session was still subscribed")
+        self._end_rest()
         self._watch = None
         session.active[self] = None
         return session.watch
 
     def update(self, requested: RequestedPartition) -> None:
         """Take over what a request says about this partition."""
+        self._end_rest()
         self.fetch_offset = requested.fetch_offset
         # Kafka takes any negative epoch for none; other requests are stricter.
         epoch = requested.current_leader_epoch

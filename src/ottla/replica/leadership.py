@@ -19,7 +19,7 @@ all (a fenced broker may not, KIP-841), which the caller's `eligible` says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
@@ -29,17 +29,27 @@ Eligible = Callable[[int, int], bool]
 """Whether the broker of that id may join an ISR in the incarnation of that broker epoch (KIP-903)."""
 
 
+class Resting(Protocol):
+    """A follower's place in its fetch session, where each fetch says the same again without being read here."""
+
+    @property
+    def heard_s(self) -> float:
+        """When it said so last; stands still from the moment at which the partition changed."""
+        ...
+
+
 class FollowerProgress:
     """One follower, as its fetches tell."""
 
     __slots__ = (
+        "_caught_up_s",
         "broker_epoch",
-        "last_caught_up_s",
         "last_fetch_leader_end",
         "last_fetch_s",
         "log_end_offset",
         "log_start_offset",
         "replica_id",
+        "resting",
     )
 
     def __init__(self, replica_id: int, presumed_caught_up_s: float) -> None:
@@ -49,8 +59,15 @@ class FollowerProgress:
         self.log_start_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end = UNKNOWN_OFFSET
         self.last_fetch_s = presumed_caught_up_s
-        self.last_caught_up_s = presumed_caught_up_s
+        self._caught_up_s = presumed_caught_up_s
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.resting: Resting | None = None
+        """Set by the caller where the last fetch asked at the leader's end and the next ones are not told here."""
+
+    @property
+    def last_caught_up_s(self) -> float:
+        """When it last held all that the leader had."""
+        return self._caught_up_s if self.resting is None else max(self._caught_up_s, self.resting.heard_s)
 
     def fetched(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_s: float, broker_epoch: int
@@ -59,10 +76,14 @@ class FollowerProgress:
 
         Who reads up to where the log ended at the fetch before was caught up then, even if the log grows all the time.
         """
+        if self.resting is not None:
+            self._caught_up_s = self.last_caught_up_s
+            self.last_fetch_s = max(self.last_fetch_s, self.resting.heard_s)
+            self.resting = None
         if fetch_offset >= leader_end_offset:
-            self.last_caught_up_s = max(self.last_caught_up_s, now_s)
+            self._caught_up_s = max(self._caught_up_s, now_s)
         elif fetch_offset >= self.last_fetch_leader_end >= 0:
-            self.last_caught_up_s = max(self.last_caught_up_s, self.last_fetch_s)
+            self._caught_up_s = max(self._caught_up_s, self.last_fetch_s)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.last_fetch_leader_end = leader_end_offset

@@ -20,7 +20,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.record.batch import BATCH_HEADER, HEADER_SIZE
-from ottla.replica.leadership import Eligible, IsrChange, Leadership
+from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import AppendResult, Log, ReadResult
 from ottla.storage.off_loop import Known
@@ -125,7 +125,7 @@ class Partition:
         self.fetch_watch = Watch()
         """Consumers, which may read up to the high watermark."""
         self.follower_watch = Watch()
-        """Followers, which read what was just appended."""
+        """Followers, which read what was just appended; touched by all that is news for one that has everything."""
         log.start_listener = self._log_start_moved
         self.produce_watch = Watch()
         self.appended_bytes = 0
@@ -193,6 +193,7 @@ class Partition:
             self.leadership.committed(state.partition_epoch, state.replicas, state.isr, context.monotonic())
             self._purgatory.touch(self.produce_watch)
         self._alone_in_sync = self.is_leader and self.leadership is None
+        self._purgatory.touch(self.follower_watch)
 
     def isr_committed(self, change: IsrChange, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> None:
         """The controller's answer to `change`, unless the metadata was faster."""
@@ -213,6 +214,7 @@ class Partition:
     def _isr_changed(self) -> None:
         self._maybe_advance_high_watermark()
         self._purgatory.touch(self.produce_watch)
+        self._purgatory.touch(self.follower_watch)
 
     def proposal_stands(self, change: IsrChange) -> bool:
         """Whether `change` is still what this leader wants of the controller."""
@@ -258,6 +260,19 @@ class Partition:
             self._leader_context.propose(self, change)
         if moved:
             self._maybe_advance_high_watermark()
+
+    def follower_rests(self, replica_id: int, fetch_offset: int, resting: Resting) -> bool:
+        """Whether all further fetches at `fetch_offset` say and are told the same, until `follower_watch` is touched.
+
+        From then on `resting` says when the last of them came.
+        """
+        leadership = self.leadership
+        if leadership is None or replica_id not in leadership.isr:
+            return False
+        if not fetch_offset == self.high_watermark == self.log.log_end_offset:
+            return False
+        leadership.followers[replica_id].resting = resting
+        return True
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise KafkaError unless this broker leads in the epoch that the client believes in (KIP-320)."""
@@ -352,6 +367,7 @@ class Partition:
 
     def _log_start_moved(self) -> None:
         self._purgatory.touch(self.fetch_watch)
+        self._purgatory.touch(self.follower_watch)
 
     def _request_flush(self, up_to_offset: int) -> None:
         self._flush_owed = max(self._flush_owed, up_to_offset)

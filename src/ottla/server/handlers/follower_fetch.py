@@ -3,7 +3,7 @@
 A follower is believed only where the metadata has it: the broker of that id, in its present incarnation, with a replica
 of the partition. Everybody else who names a replica id is refused, so that nobody moves a high watermark by posing as a
 follower (CVE-2018-1288). Its progress is noted once for each request, when it arrives, and only for partitions in
-which its log agrees with ours.
+which its log agrees with ours. A partition of which it holds everything, and knows so, rests in its session.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ def read_for_follower(
                     diverging_epoch=diverging,
                 )
                 done.rows.append((asked, result))
+            elif known is not None and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
+                asked.rest(partition.follower_watch)
         except OffLoop as needed:
             done.needed.append(needed)
             if done.full:
