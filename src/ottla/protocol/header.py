@@ -16,7 +16,8 @@ from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.registry import API
 from ottla.protocol.tags import skip_tags
 
-_REQUEST = Struct(">hhih")
+REQUEST_FIELDS = Struct(">hhih")
+"""API key, version, correlation id, and the length of the client id that follows."""
 _RESPONSE = Struct(">ii")
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
@@ -37,29 +38,40 @@ class RequestHeader:
         self.body_start = body_start
 
 
-def parse_request_header(buffer: Buffer, start: int, end: int) -> RequestHeader:
+def parse_request_header(buffer: bytes | bytearray, start: int, end: int) -> RequestHeader:
     """The header of the request in `buffer[start:end]`.
 
     The version may be one that isn't served: the caller decides, by `ApiSpec.supports`. Raises ProtocolError when the
     bytes end early or the API is unknown, since then not even the header's layout is known.
     """
-    position = start + _REQUEST.size
-    if position > end:
+    if end - start < REQUEST_FIELDS.size:
         raise ProtocolError("a request ends within its header")
-    api_key, api_version, correlation_id, size = _REQUEST.unpack_from(buffer, start)
+    api_key, api_version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
     spec = API.get(api_key)
     if spec is None:
         raise ProtocolError(f"unknown API key {api_key}")
-    if size < 0:
-        client_id = None
-    else:
-        if size > end - position:
+    client_id, body_start = read_client_id(buffer, start, end, size, api_version >= spec.flexible_from)
+    return RequestHeader(api_key, api_version, correlation_id, client_id, body_start)
+
+
+def read_client_id(
+    buffer: bytes | bytearray, start: int, end: int, size: int, flexible: bool
+) -> tuple[str | None, int]:
+    """What follows `REQUEST_FIELDS`, which begin at `start` and gave `size`: (client id, position behind the header).
+
+    Raises ProtocolError when the bytes end early.
+    """
+    position = start + REQUEST_FIELDS.size
+    client_id = None
+    if size >= 0:
+        stop = position + size
+        if stop > end:
             raise ProtocolError("the client id exceeds the bytes left")
-        client_id = str(buffer[position : position + size], errors="replace")
-        position += size
-    if api_version >= spec.flexible_from:
+        client_id = buffer[position:stop].decode("utf-8", "replace")
+        position = stop
+    if flexible:
         position = position + 1 if position < end and not buffer[position] else skip_tags(buffer, position, end)
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return client_id, position
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
@@ -75,7 +87,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: ob
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:
     """A whole request frame around an encoded message, size prefix included."""
     encoded = b"" if client_id is None else client_id.encode()
-    header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
+    header = REQUEST_FIELDS.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
     tags = b"\0" if API[api_key].request_header_version(version) == 2 else b""
     size = _SIZE.pack(len(header) + len(encoded) + len(tags) + len(body))
     return b"".join((size, header, encoded, tags, body))

@@ -26,10 +26,12 @@ class NodeEndpoint(NamedTuple):
 
 def append_count(out: bytearray, flexible: bool, count: int) -> None:
     """Append the length of an array or of records."""
-    if flexible:
-        write_unsigned_varint(out, count + 1)
-    else:
+    if not flexible:
         out += _INT32.pack(count)
+    elif count < 0x7F:
+        out.append(count + 1)
+    else:
+        write_unsigned_varint(out, count + 1)
 
 
 def append_topic(out: bytearray, flexible: bool, topic: Topic) -> None:

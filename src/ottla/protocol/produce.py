@@ -32,6 +32,11 @@ _INT32 = Struct(">i")
 _ACKS_TIMEOUT_FEW = Struct(">hiB")
 _ACKS_TIMEOUT_COUNT = Struct(">hii")
 _INDEX_SIZE = Struct(">ii")
+_ONE_BY_NAME = Struct(">BhiBB")
+_ONE_BY_ID = Struct(">BhiB16sBi")
+_COUNT_INDEX = Struct(">Bi")
+_NO_TAGS_OF_ONE = bytes(3)
+"""The empty tag sections of a partition, its topic and the request, which end a request of one partition."""
 _HEADER = Struct(">ii")
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
@@ -91,7 +96,7 @@ def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> Pars
     """The request body in `buffer[start:end]`, versions 3 to 13; raises ProtocolError for anything malformed."""
     try:
         if version >= FLEXIBLE_FROM:
-            return _parse_flexible(version, buffer, start, end)
+            return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end)
         return _parse_classic(buffer, start, end)
     except UnicodeDecodeError:
         raise ProtocolError(f"Produce v{version} holds a string that is not UTF-8") from None
@@ -146,6 +151,36 @@ def _parse_classic(buffer: bytearray, start: int, end: int) -> ParsedProduceRequ
     if position > end:
         raise _exceeds("the body")
     return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, MAX_REQUEST_ELEMENTS - topic_count - budget)
+
+
+def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest | None:
+    """What nearly every request is: one partition, no transactional id, no tags; None for any other."""
+    topic: Topic
+    if version >= TOPIC_ID_FROM:
+        position = start + _ONE_BY_ID.size
+        if position >= end:
+            return None
+        named, acks, timeout_ms, topics, topic, partitions, index = _ONE_BY_ID.unpack_from(buffer, start)
+        if named or topics != 2:
+            return None
+    else:
+        name_start = start + _ONE_BY_NAME.size
+        if name_start >= end:
+            return None
+        named, acks, timeout_ms, topics, size = _ONE_BY_NAME.unpack_from(buffer, start)
+        position = name_start + size - 1
+        if named or topics != 2 or not 0 < size <= 0x7F or position + _COUNT_INDEX.size >= end:
+            return None
+        topic = buffer[name_start:position].decode()
+        partitions, index = _COUNT_INDEX.unpack_from(buffer, position)
+        position += _COUNT_INDEX.size
+    if partitions != 2:
+        return None
+    size, position = read_unsigned_varint(buffer, position, end)
+    stop = position + size - 1
+    if not size or buffer[stop:end] != _NO_TAGS_OF_ONE:
+        return None
+    return ParsedProduceRequest(None, acks, timeout_ms, [(topic, [(index, position, stop)])], 1)
 
 
 def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:

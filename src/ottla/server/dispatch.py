@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ottla.common.channel import Channel, Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.codec import read_message
-from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_id
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation
@@ -26,9 +26,7 @@ from ottla.server.request import Request
 from ottla.server.response_cache import Basis, Key, ResponseCache
 from ottla.server.statistics import ApiStatistics
 
-_KEY_AND_VERSION = struct.Struct(">hh")
 _SIZE = struct.Struct(">i")
-_KEY_VERSION_CORRELATION = struct.Struct(">hhi")
 
 Serve = Callable[[BrokerContext, Request, bytearray, int, int], "list[Part] | None"]
 Handle = Callable[[BrokerContext, Request, Any], "object | None"]
@@ -61,13 +59,25 @@ class DeclaredApi(NamedTuple):
 class _Entry:
     """One row of the table, with its counters."""
 
-    __slots__ = ("cache", "declared", "forwarded", "highest", "lowest", "name", "serve", "spec", "statistics")
+    __slots__ = (
+        "cache",
+        "declared",
+        "flexible_from",
+        "forwarded",
+        "highest",
+        "lowest",
+        "name",
+        "serve",
+        "spec",
+        "statistics",
+    )
 
     def __init__(self, api: HotApi | DeclaredApi, statistics: ApiStatistics) -> None:
         self.spec = API[api.key]
         self.name = statistics.name
         self.lowest = self.spec.min_version
         self.highest = self.spec.max_version
+        self.flexible_from = self.spec.flexible_from
         self.statistics = statistics
         self.serve = api.serve if isinstance(api, HotApi) else None
         self.declared = api if isinstance(api, DeclaredApi) else None
@@ -96,25 +106,26 @@ class RequestDispatcher:
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         """Serve one request; see `ottla.common.channel.Dispatcher`."""
-        if end - start < _KEY_VERSION_CORRELATION.size:
+        if end - start < REQUEST_FIELDS.size:
             raise ProtocolError(f"a request of {end - start} bytes has no header")
-        api_key, api_version = _KEY_AND_VERSION.unpack_from(buffer, start)
+        api_key, api_version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
         entry = self._entries.get(api_key)
         if entry is None:
             raise ProtocolError(f"API key {api_key} is not known here")
         if self._stopped:
             raise ProtocolError("the broker is stopping")
         if not entry.lowest <= api_version <= entry.highest:
-            return self._unsupported_version(entry, buffer, start)
+            return self._unsupported_version(entry, api_version, correlation_id)
         started_s = self._monotonic()
-        header = parse_request_header(buffer, start, end)
-        request = Request(self, channel, api_key, api_version, header.correlation_id, header.client_id, started_s)
-        entry.statistics.requests.value += 1
+        client_id, body_start = read_client_id(buffer, start, end, size, api_version >= entry.flexible_from)
+        request = Request(self, channel, api_key, api_version, correlation_id, client_id, started_s)
+        statistics = entry.statistics
+        statistics.requests.value += 1
         try:
             if entry.serve is not None:
-                parts = entry.serve(self._context, request, buffer, header.body_start, end)
+                parts = entry.serve(self._context, request, buffer, body_start, end)
             else:
-                parts = self._serve_declared(entry, request, buffer, start, header.body_start, end)
+                parts = self._serve_declared(entry, request, buffer, start, body_start, end)
         except ProtocolError:
             self._context.statistics.protocol_errors.value += 1
             raise
@@ -124,7 +135,7 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             raise ProtocolError(f"{entry.name} v{api_version} failed inside the broker") from None
         if parts is not None:
-            entry.statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
+            statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
         return parts
 
     def connection_closed(self, channel: Channel) -> None:
@@ -144,9 +155,9 @@ class RequestDispatcher:
 
     def may_be_forwarded(self, data: bytearray) -> bool:
         """Whether the request in `data` is one that brokers hand on to the controller."""
-        if len(data) < _KEY_VERSION_CORRELATION.size:
+        if len(data) < REQUEST_FIELDS.size:
             return False
-        entry = self._entries.get(_KEY_AND_VERSION.unpack_from(data)[0])
+        entry = self._entries.get(REQUEST_FIELDS.unpack_from(data)[0])
         return entry is not None and entry.forwarded
 
     def apis(self) -> list[ApiSpec]:
@@ -257,9 +268,9 @@ class RequestDispatcher:
         self.count_error(request, code)
         return None if request.fail is None else request.fail(code, text)
 
-    def _unsupported_version(self, entry: _Entry, buffer: bytearray, start: int) -> list[Part]:
+    def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
         """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
-        api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(buffer, start)
+        api_key = entry.spec.key
         if api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")
         entry.statistics.requests.value += 1
