@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.client.connection import Connection
-from ottla.common.ids import uuid_from_string
+from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
     DescribeQuorumPartitionResponse,
@@ -115,7 +117,7 @@ def broker(node_id: int, port: int, **quorum: str) -> dict[str, str]:
     }
 
 
-def ask(port: int, key: ApiKey, message: object) -> object:
+def ask(port: int, key: ApiKey, message: object) -> Any:
     connection = Connection(HOST, port, client_id="test", timeout_s=10.0, software_version="1")
     try:
         return connection.request(key, message)
@@ -126,7 +128,7 @@ def ask(port: int, key: ApiKey, message: object) -> object:
 def quorum(port: int) -> DescribeQuorumPartitionResponse:
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
     response = ask(port, ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
-    found: DescribeQuorumPartitionResponse = response.topics[0].partitions[0]  # type: ignore[attr-defined]
+    found: DescribeQuorumPartitionResponse = response.topics[0].partitions[0]
     return found
 
 
@@ -228,3 +230,70 @@ class TestOneController:
         finally:
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(TIMEOUT_S) == 0, log.read_text()
+
+
+def controller(node_id: int, port: int, **quorum: str) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "process.roles": "controller",
+        "listeners": f"CONTROLLER://{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        **{name.replace("_", "."): value for name, value in quorum.items()},
+    }
+
+
+def controllers_of(port: int) -> list[tuple[int, str, int]]:
+    """As a controller tells them to administrators (KIP-919)."""
+    response: DescribeClusterResponse = ask(port, ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
+    assert response.error_code == 0
+    assert response.endpoint_type == 2
+    return [(each.broker_id, each.host, each.port) for each in response.brokers]
+
+
+class TestSeparateRoles:
+    """Three controllers that are nothing else, and two brokers."""
+
+    @pytest.mark.parametrize("voters", ["configured", "recorded"])
+    def test_they_form_a_cluster_that_outlives_its_active_controller(self, make_node: MakeNode, voters: str) -> None:
+        ports = free_ports(5)
+        controller_ports = ports[2:]
+        ids = [11, 12, 13]
+        directories = [uuid_to_string(bytes([10 + number]) * 16) for number in ids]
+        addresses = [f"{HOST}:{port}" for port in controller_ports]
+        if voters == "configured":
+            named = {
+                "controller_quorum_voters": ",".join(
+                    f"{number}@{address}" for number, address in zip(ids, addresses, strict=True)
+                )
+            }
+            first: tuple[str, ...] = ()
+        else:
+            named = {"controller_quorum_bootstrap_servers": ",".join(addresses)}
+            each = (f"{n}@{a}:{d}" for n, a, d in zip(ids, addresses, directories, strict=True))
+            first = ("--initial-controllers", ",".join(each))
+        controllers = [
+            make_node(controller(number, port, **named)) for number, port in zip(ids, controller_ports, strict=True)
+        ]
+        brokers = [make_node(broker(number + 1, ports[number], **named)) for number in range(2)]
+        for node in controllers:
+            node.format(*first)
+        for node in brokers:
+            node.format()
+        start_all(*controllers, *brokers)
+        assert replicated(ports[:2], 2)
+        expected = [(number, HOST, port) for number, port in zip(ids, controller_ports, strict=True)]
+        for port in controller_ports:
+            eventually(lambda port=port: controllers_of(port) == expected, "all controllers are known")  # type: ignore[misc]
+        before = quorum(ports[0])
+        assert sorted(each.replica_id for each in before.current_voters) == ids
+        eventually(lambda: sorted(each.replica_id for each in quorum(ports[0]).observers) == [1, 2], "brokers observe")
+        leader = controllers[ids.index(before.leader_id)]
+        leader.end(signal.SIGKILL)
+        eventually(lambda: quorum(ports[1]).leader_id in {*ids} - {before.leader_id}, "another leads")
+        client = AdminClient({"bootstrap.servers": f"{HOST}:{ports[0]}"})
+        client.create_topics([NewTopic("after", 1, 2)])["after"].result(TIMEOUT_S)
+        start_all(leader)
+        for node in [*brokers, *controllers]:
+            assert node.end(signal.SIGTERM) == 0, node.log.read_text()[-2000:]
+        for node in controllers:
+            assert not [each for each in node.data_dir.iterdir() if each.name.startswith("t-")]

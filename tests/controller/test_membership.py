@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_incremental_alter_configs
+from ottla.controller.registration import handle_controller_registration
 from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
+from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.protocol.messages.controller_registration import (
+    ControllerFeatureRange,
+    ControllerListener,
+    ControllerRegistrationRequest,
+)
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -61,6 +68,31 @@ class TestRegistration:
         world = World()
         refused(ErrorCode.INCONSISTENT_CLUSTER_ID, lambda: world.register(1, cluster_id="another"))
         refused(ErrorCode.UNSUPPORTED_VERSION, lambda: world.register(1, features=[]))
+
+    def test_a_controller_is_written_down_once_an_incarnation(self) -> None:
+        world = World()
+
+        def register(incarnation: bytes, features: dict[str, tuple[int, int]] | None = None) -> int:
+            """How many records that makes."""
+            levels = SUPPORTED_FEATURES if features is None else features
+            request = ControllerRegistrationRequest(
+                controller_id=7,
+                incarnation_id=incarnation,
+                listeners=[ControllerListener(name="CONTROLLER", host="h", port=9093)],
+                features=[
+                    ControllerFeatureRange(name=name, min_supported_version=low, max_supported_version=high)
+                    for name, (low, high) in levels.items()
+                ],
+            )
+            before = world.image.offset
+            world.run(lambda image, _: handle_controller_registration(image, request))
+            return world.image.offset - before
+
+        assert register(b"1" * 16) == 1
+        assert register(b"1" * 16) == 0
+        assert register(b"2" * 16) == 1
+        assert world.image.controllers[7].incarnation_id == b"2" * 16
+        refused(ErrorCode.UNSUPPORTED_VERSION, lambda: register(b"3" * 16, {}))
 
     def test_an_unclean_return_costs_the_place_in_the_isr(self) -> None:
         world = three()

@@ -17,12 +17,15 @@ from ottla.protocol.messages.metadata_records import (
     BrokerFeature,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -163,12 +166,34 @@ def test_record_that_does_not_fit_is_an_invariant_error(record: object) -> None:
         replay(image, record)
 
 
+def controller_registration(incarnation_id: bytes) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=7,
+        incarnation_id=incarnation_id,
+        end_points=[ControllerEndpoint(name="CONTROLLER", host="h", port=9093, security_protocol=0)],
+        features=[ControllerFeature(name="metadata.version", min_supported_version=25, max_supported_version=25)],
+    )
+
+
+def test_a_controller_is_its_newest_incarnation() -> None:
+    image = replay(EMPTY_IMAGE, controller_registration(b"1" * 16))
+    again = replay(image, controller_registration(b"2" * 16))
+    assert image.controllers[7].incarnation_id == b"1" * 16
+    assert again.controllers[7].incarnation_id == b"2" * 16
+    endpoint = again.controllers[7].endpoint("CONTROLLER")
+    assert endpoint is not None
+    assert endpoint.address == "h:9093"
+    assert again.controllers[7].endpoint("PLAINTEXT") is None
+    assert replay(again, NoOpRecord()).controllers is again.controllers
+
+
 def full_image() -> MetadataImage:
     return replay(
         EMPTY_IMAGE,
         FeatureLevelRecord(name="group.version", feature_level=1),
         FeatureLevelRecord(name="metadata.version", feature_level=25),
         registration(3),
+        controller_registration(b"C" * 16),
         *a_topic("a", b"a" * 16, 2),
         *a_topic("b", b"b" * 16, 1),
         PartitionChangeRecord(partition_id=1, topic_id=b"a" * 16, leader=-1, isr=[1], leader_recovery_state=1),

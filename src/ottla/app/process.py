@@ -191,7 +191,7 @@ class BrokerProcess:
     def _bind_metrics(self) -> Bound | None:
         if self._metrics_port is None:
             return None
-        host = self._config.listeners[0].host
+        host = (*self._config.listeners, *self._config.controller_listeners)[0].host
         listening = _bind(host, self._metrics_port, DEFAULT_BACKLOG, "--metrics-port")
         return Bound(listening, Endpoint("metrics", "HTTP", *listening.getsockname()[:2]))
 
@@ -219,13 +219,15 @@ class BrokerProcess:
         if self._ready_file is None:
             return
         advertised = broker.advertised_listeners
+        controllers = broker.advertised_controllers
         content = {
             "version": __version__,
             "pid": os.getpid(),
             "node_id": self._config.node_id,
             "cluster_id": broker.cluster_id,
-            "bootstrap_servers": advertised[0].address,
-            "listeners": {endpoint.listener_name: endpoint.address for endpoint in advertised},
+            "bootstrap_servers": advertised[0].address if advertised else None,
+            "bootstrap_controllers": controllers[0].address if controllers else None,
+            "listeners": {endpoint.listener_name: endpoint.address for endpoint in (*advertised, *controllers)},
             "metrics": None if metrics is None else metrics.endpoint.address,
             "data_dir": self._config.log_dir,
             "record_module": IMPLEMENTATION,
@@ -290,8 +292,9 @@ def _bind(host: str, port: int, backlog: int, setting: str) -> socket.socket:
 
 
 def advertised_hostname(config: BrokerConfig) -> str:
-    """What clients are told for a listener on all addresses: this machine's name, if it can be resolved."""
-    if all(endpoint.host not in ("", "0.0.0.0", "::") for endpoint in config.listeners):
+    """What others are told for a listener on all addresses: this machine's name, if it can be resolved."""
+    endpoints = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
+    if all(told.host for told in config.advertise(endpoints, hostname="")):
         return "localhost"
     name = socket.gethostname()
     try:

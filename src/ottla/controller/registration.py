@@ -1,5 +1,7 @@
 """Brokers join, stay and leave: BrokerRegistration, BrokerHeartbeat, UnregisterBroker (KIP-631, KIP-966).
 
+Controllers register too (KIP-919), so that they are found; who votes and leads is the quorum's affair.
+
 A broker registers as a new incarnation, fenced; it is unfenced once it has caught up with its own registration and
 wants to serve; it is fenced again when it is silent for the session timeout, when it wants to, and at the end of a
 controlled shutdown, which moves its leaderships first.
@@ -10,6 +12,7 @@ eligible leader replicas are off, as the last of one); what an incarnation befor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from ottla.common.endpoint import Endpoint
@@ -17,11 +20,15 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
-from ottla.metadata.image import BrokerImage, MetadataImage, VersionRange
+from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, VersionRange
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.metadata.snapshot import register_broker_record
+from ottla.metadata.snapshot import register_broker_record, register_controller_record
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from ottla.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     UnregisterBrokerRecord,
@@ -60,7 +67,10 @@ def handle_broker_registration(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with broker id {request.broker_id}, and its session is valid.",
         )
-    _check_features(image, request)
+    features = {
+        item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
+    }
+    _check_features(image, "broker", features)
     retired: list[ApiMessageAndVersion] = []
     if existing is not None and not same:
         retired, complete = retire(image, existing, context, clean=clean_before(existing, request))
@@ -74,9 +84,7 @@ def handle_broker_registration(
         endpoints=tuple(
             _endpoint(item.name, item.security_protocol, item.host, item.port) for item in request.listeners
         ),
-        features={
-            item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
-        },
+        features=features,
         rack=request.rack or None,
         fenced=existing.fenced if existing is not None and same else True,
         in_controlled_shutdown=existing.in_controlled_shutdown if existing is not None and same else False,
@@ -100,14 +108,13 @@ def retire(image: MetadataImage, broker: BrokerImage, context: ControllerContext
     return isr_without(image, broker.broker_id, context, SLICE, unclean=unclean)
 
 
-def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    supported = {item.name: item for item in request.features}
+def _check_features(image: MetadataImage, what: str, supported: Mapping[str, VersionRange]) -> None:
     for name, level in image.features.items():
-        item = supported.get(name)
-        if item is None or not item.min_supported_version <= level <= item.max_supported_version:
+        levels = supported.get(name)
+        if levels is None or not levels.low <= level <= levels.high:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} of {name}.",
+                f"Unable to register because the {what} does not support finalized version {level} of {name}.",
             )
 
 
@@ -116,6 +123,30 @@ def _endpoint(name: str, security_protocol: int, host: str, port: int) -> Endpoi
         return Endpoint(name, security_protocol_name(security_protocol), host, port)
     except InvariantError as error:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Unknown security protocol {security_protocol}") from error
+
+
+# -- ControllerRegistration --------------------------------------------------------------------------------------------
+
+
+def handle_controller_registration(
+    image: MetadataImage, request: ControllerRegistrationRequest
+) -> ControllerResult[ControllerRegistrationResponse]:
+    """Write down a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+    features = {
+        item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
+    }
+    _check_features(image, "controller", features)
+    controller = ControllerImage(
+        controller_id=request.controller_id,
+        incarnation_id=bytes(request.incarnation_id),
+        endpoints=tuple(
+            _endpoint(item.name, item.security_protocol, item.host, item.port) for item in request.listeners
+        ),
+        features=features,
+    )
+    if image.controllers.get(controller.controller_id) == controller:
+        return ControllerResult([], ControllerRegistrationResponse())
+    return ControllerResult([versioned(register_controller_record(controller))], ControllerRegistrationResponse())
 
 
 # -- BrokerHeartbeat ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,11 @@ from typing import Any
 
 from ottla.common.errors import InvariantError
 from ottla.controller.producer_ids import handle_allocate_producer_ids
-from ottla.controller.registration import handle_broker_heartbeat, handle_broker_registration
+from ottla.controller.registration import (
+    handle_broker_heartbeat,
+    handle_broker_registration,
+    handle_controller_registration,
+)
 from ottla.controller.replication import FIRST_VERSION_WITH_EPOCHS, handle_alter_partition
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
@@ -20,6 +24,7 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest
+from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 
 _HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]] = {
@@ -29,6 +34,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], Contr
     ),
     BrokerRegistrationRequest: handle_broker_registration,
     BrokerHeartbeatRequest: handle_broker_heartbeat,
+    ControllerRegistrationRequest: lambda image, request, _: handle_controller_registration(image, request),
     AllocateProducerIdsRequest: lambda image, request, _: handle_allocate_producer_ids(image, request),
 }
 

@@ -22,6 +22,7 @@ from ottla.common.ids import Uuid, uuid_to_string
 from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,
+    ControllerImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -85,7 +86,16 @@ def all_changes(image: MetadataImage) -> MetadataChanges:
 class MetadataDelta:
     """One step from an image to the next."""
 
-    __slots__ = ("_base", "_brokers", "_configs", "_features", "_next_producer_id", "_partitions", "_topics")
+    __slots__ = (
+        "_base",
+        "_brokers",
+        "_configs",
+        "_controllers",
+        "_features",
+        "_next_producer_id",
+        "_partitions",
+        "_topics",
+    )
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -95,6 +105,7 @@ class MetadataDelta:
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         # None: unregistered.
         self._brokers: dict[int, BrokerImage | None] = {}
+        self._controllers: dict[int, ControllerImage] = {}
         self._features: dict[str, int] | None = None
         self._next_producer_id = base.next_producer_id
 
@@ -120,6 +131,7 @@ class MetadataDelta:
             topics_by_id=topics_by_id,
             configs=configs,
             brokers=self._apply_brokers(),
+            controllers={**base.controllers, **self._controllers} if self._controllers else base.controllers,
             features=base.features if self._features is None else self._features,
             next_producer_id=self._next_producer_id,
         )
@@ -272,14 +284,8 @@ class MetadataDelta:
             broker_id=record.broker_id,
             broker_epoch=record.broker_epoch,
             incarnation_id=bytes(record.incarnation_id),
-            endpoints=tuple(
-                Endpoint(item.name, security_protocol_name(item.security_protocol), item.host, item.port)
-                for item in record.end_points
-            ),
-            features={
-                item.name: VersionRange(item.min_supported_version, item.max_supported_version)
-                for item in record.features
-            },
+            endpoints=_endpoints(record.end_points),
+            features=_features(record.features),
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
@@ -307,6 +313,14 @@ class MetadataDelta:
         self._broker(record.broker_id, record.broker_epoch)
         self._brokers[record.broker_id] = None
 
+    def replay_register_controller(self, record: RegisterControllerRecord) -> None:
+        self._controllers[record.controller_id] = ControllerImage(
+            controller_id=record.controller_id,
+            incarnation_id=bytes(record.incarnation_id),
+            endpoints=_endpoints(record.end_points),
+            features=_features(record.features),
+        )
+
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:
             self._features = dict(self._base.features)
@@ -323,11 +337,21 @@ class MetadataDelta:
         self._next_producer_id = record.next_producer_id
 
     def replay_nothing(self, record: object) -> None:
-        """Records without state here: no-ops, controller registrations, transaction bounds (the log groups those)."""
+        """Records without state here: no-ops, transaction bounds (the log groups those)."""
 
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
     return old if value is None else tuple(value)
+
+
+def _endpoints(listed: Iterable[Any]) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(item.name, security_protocol_name(item.security_protocol), item.host, item.port) for item in listed
+    )
+
+
+def _features(listed: Iterable[Any]) -> dict[str, VersionRange]:
+    return {item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in listed}
 
 
 def security_protocol_name(number: int) -> str:
@@ -352,7 +376,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     FeatureLevelRecord: MetadataDelta.replay_feature_level,
     ProducerIdsRecord: MetadataDelta.replay_producer_ids,
     NoOpRecord: MetadataDelta.replay_nothing,
-    RegisterControllerRecord: MetadataDelta.replay_nothing,
+    RegisterControllerRecord: MetadataDelta.replay_register_controller,
     BeginTransactionRecord: MetadataDelta.replay_nothing,
     EndTransactionRecord: MetadataDelta.replay_nothing,
     AbortTransactionRecord: MetadataDelta.replay_nothing,

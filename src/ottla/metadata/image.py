@@ -97,6 +97,20 @@ class BrokerImage:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """One registered controller (KIP-919)."""
+
+    controller_id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, VersionRange]
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Its address on the listener of that name."""
+        return next((each for each in self.endpoints if each.listener_name == listener_name), None)
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataImage:
     """Everything the metadata log says up to `offset` (of the last record applied; -1 for none)."""
 
@@ -106,6 +120,7 @@ class MetadataImage:
     topics_by_id: Mapping[Uuid, TopicImage] = field(default_factory=lambda: _EMPTY)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: _EMPTY)
+    controllers: Mapping[int, ControllerImage] = field(default_factory=lambda: _EMPTY)
     features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
 

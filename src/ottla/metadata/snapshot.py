@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
-from ottla.metadata.image import METADATA_VERSION, BrokerImage, MetadataImage, PartitionImage
+from ottla.metadata.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     TopicRecord,
 )
 
@@ -29,6 +32,8 @@ def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
         yield versioned(FeatureLevelRecord(name=name, feature_level=image.features[name]))
     for broker in image.brokers.values():
         yield versioned(register_broker_record(broker))
+    for controller in image.controllers.values():
+        yield versioned(register_controller_record(controller))
     for topic in image.topics.values():
         yield versioned(TopicRecord(name=topic.name, topic_id=topic.topic_id))
         for index, partition in topic.partitions.items():
@@ -84,4 +89,25 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
+    )
+
+
+def register_controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """The record that registers this controller."""
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[
+            ControllerEndpoint(
+                name=endpoint.listener_name,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+            )
+            for endpoint in controller.endpoints
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
+            for name, levels in controller.features.items()
+        ],
     )

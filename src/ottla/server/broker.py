@@ -1,9 +1,10 @@
-"""One node: broker, and controller where it is one; its parts, wired and in order of start and stop.
+"""One node: broker, controller, or both; its parts, wired and in order of start and stop.
 
 Start of a single node: lock the data directory, replay the metadata log, open the logs, register as a new incarnation
 and wait until that is committed; only then is there a dispatcher. Start in a cluster: lock, replay, open the logs by
 what was replayed; from then on the controller's listener may be served (`open`). Then register with the active
-controller, wait for the metadata of that, bring up the partitions, and be unfenced.
+controller, wait for the metadata of that, bring up the partitions, and be unfenced. A controller makes itself known
+too, and is up with that where it is no broker.
 
 Stop: in a cluster hand the leaderships over first. Refuse new requests, answer what is parked, make everything durable,
 write checkpoints and the clean-shutdown marker; last of all leave the quorum.
@@ -41,6 +42,8 @@ from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.apis import BROKER_APIS
 from ottla.server.background import PeriodicSteps
 from ottla.server.context import BrokerContext
+from ottla.server.controller_gauges import register_controller_gauges
+from ottla.server.controller_lifecycle import ControllerLifecycle
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
@@ -119,12 +122,15 @@ class Broker:
         self._context: BrokerContext | None = None
         self._groups: GroupCoordination | None = None
         self._lifecycle: BrokerLifecycle | None = None
+        self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._controller_dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
         self._recovery_points_running = False
         self.advertised_listeners: list[Endpoint] = []
         """Of the broker, for clients and for other brokers."""
+        self.advertised_controllers: list[Endpoint] = []
+        """Of the controller, for other nodes and administrators; empty on a node that is alone."""
 
     @property
     def controller_dispatcher(self) -> RequestDispatcher:
@@ -135,7 +141,7 @@ class Broker:
 
     @property
     def dispatcher(self) -> RequestDispatcher:
-        """Where listeners hand their frames; there after `start`."""
+        """Where listeners of the broker hand their frames; there after `start`."""
         if self._dispatcher is None:
             raise InvariantError("the broker was not started")
         return self._dispatcher
@@ -164,7 +170,9 @@ class Broker:
         controllers = config.controller_listener_names
         bound = [endpoint for endpoint in listeners if endpoint.listener_name not in controllers]
         self.advertised_listeners = config.advertise(bound, self._hostname)
-        own = config.advertise([each for each in listeners if each.listener_name in controllers], self._hostname)
+        own = self.advertised_controllers = config.advertise(
+            [endpoint for endpoint in listeners if endpoint.listener_name in controllers], self._hostname
+        )
         self._format_or_refuse(config, own)
         self._logs.open(node_id=config.node_id)
         parts = self._parts = self._make_parts(config)
@@ -177,6 +185,8 @@ class Broker:
 
             self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
             parts.quorum.listen(_Leadership(parts))
+            if config.is_controller:
+                self._controller_lifecycle = self._make_controller_lifecycle(parts)
 
     def _format_or_refuse(self, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
         """The only controller that is named may make up a cluster; any other node can't know its id."""
@@ -210,15 +220,31 @@ class Broker:
             self.open(listeners)
         if self._parts is None:
             raise InvariantError("the node was not opened")
-        if self._static_config.clustered:
-            context = await self._join(self._parts)
-        else:
-            context = await self._start_alone(self._parts)
+        parts, config = self._parts, self._static_config
+        register_controller_gauges(self._registry, parts.quorum, parts.controller, self._publisher)
+        if not config.is_broker:
+            await self._register_controller()
+            self._dispatcher = RequestDispatcher(self.context, ())  # no client is served, and none has a listener
+            return
+        if self._controller_lifecycle is not None:
+            self._controller_lifecycle.start(_nothing)
+        context = await (self._join(parts) if config.clustered else self._start_alone(parts))
         self._dispatcher = RequestDispatcher(context, BROKER_APIS)
         register_gauges(self._registry, context, self._logs)
         if self._groups is not None:
             register_group_gauges(self._registry, self._groups.runtime, self._clock)
-        self._start_steps(self._static_config)
+        self._start_steps(config)
+
+    async def _register_controller(self) -> None:
+        """A node without a broker is up when the cluster's metadata is here and names it."""
+        if self._controller_lifecycle is None:
+            raise InvariantError("the node is neither broker nor controller")
+        self._publisher.register(self._controller_image_published)
+        registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._controller_lifecycle.start(lambda: _resolving(registered)(None))
+        await registered
+        image = self._publisher.image
+        self._controller_image_published(image, all_changes(image))
 
     async def _start_alone(self, parts: _Parts) -> BrokerContext:
         """The metadata log of one voter, with registration and new leader epochs in its first image."""
@@ -301,6 +327,16 @@ class Broker:
             controller, quorum.leader_endpoint, self._peers, clock=self._clock, scheduler=self._scheduler
         )
         return _Parts(quorum, controller, channel)
+
+    def _make_controller_lifecycle(self, parts: _Parts) -> ControllerLifecycle:
+        return ControllerLifecycle(
+            self._static_config.node_id,
+            uuid_from_string(random_id(self._rng)),
+            self.advertised_controllers,
+            parts.channel,
+            self._publisher,
+            self._scheduler,
+        )
 
     def _make_lifecycle(self, parts: _Parts) -> BrokerLifecycle:
         config = self._static_config
@@ -389,6 +425,11 @@ class Broker:
             group_coordinator=groups.coordinator,
         )
 
+    def _controller_image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        """A node without a broker follows its own settings alone."""
+        if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
+            self.context.use_config(_with_dynamic(self._static_config, image))
+
     def _image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Settings first, since new logs are made with them; then partitions; then groups; then what only reports."""
         context = self.context
@@ -474,6 +515,8 @@ class Broker:
         self._steps.stop()
         if self._lifecycle is not None:
             self._lifecycle.end()
+        if self._controller_lifecycle is not None:
+            self._controller_lifecycle.end()
         if self._dispatcher is not None:
             self._dispatcher.stop()
         if self._groups is not None:
@@ -565,3 +608,7 @@ def _resolving(future: asyncio.Future[None]) -> Callable[[BaseException | None],
             future.set_exception(error)
 
     return done
+
+
+def _nothing() -> None:
+    """Nobody waits for the controller's registration where a broker's is waited for."""

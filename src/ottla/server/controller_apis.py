@@ -15,6 +15,7 @@ from ottla.server.handlers.api_versions import API_VERSIONS
 from ottla.server.handlers.begin_quorum_epoch import BEGIN_QUORUM_EPOCH
 from ottla.server.handlers.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.broker_registration import BROKER_REGISTRATION
+from ottla.server.handlers.controller_registration import CONTROLLER_REGISTRATION
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
 from ottla.server.handlers.create_topics import CREATE_TOPICS
 from ottla.server.handlers.delete_topics import DELETE_TOPICS
@@ -59,6 +60,7 @@ CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     BROKER_HEARTBEAT,
     UNREGISTER_BROKER,
     ALLOCATE_PRODUCER_IDS,
+    CONTROLLER_REGISTRATION,
     ADD_RAFT_VOTER,
     REMOVE_RAFT_VOTER,
     UPDATE_RAFT_VOTER,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.context import BrokerContext
-from ottla.server.controller_gauges import register_controller_gauges
 from ottla.server.replication_gauges import register_replication_gauges
 from ottla.storage.log_manager import LogManager
 
@@ -12,7 +11,6 @@ from ottla.storage.log_manager import LogManager
 def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: LogManager) -> None:
     """Make the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
     register_replication_gauges(registry, context.replicas, context.clock)
-    register_controller_gauges(registry, context.quorum, context.controller, context.publisher)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait: fetches for records, produces for acknowledgement.",

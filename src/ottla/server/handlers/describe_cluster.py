@@ -58,12 +58,11 @@ def _brokers(context: BrokerContext, listener: str, message: DescribeClusterRequ
 
 
 def _controllers(context: BrokerContext, listener: str) -> list[DescribeClusterBroker]:
-    """The voters, where they say that they listen."""
+    """Those that are registered, where they say that they listen."""
     return [
-        DescribeClusterBroker(broker_id=voter.voter_id, host=host, port=port)
-        for voter in context.quorum.voters
-        for name, host, port in voter.endpoints
-        if name == listener
+        DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
+        for controller_id, controller in sorted(context.image.controllers.items())
+        if (endpoint := controller.endpoint(listener)) is not None
     ]
 
 

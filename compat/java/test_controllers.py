@@ -1,0 +1,115 @@
+"""Apache Kafka's tools against a controller of its own process, and a broker that is nothing else (KIP-919)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tools import JavaTools
+
+TIMEOUT_S = 60.0
+HOST = "127.0.0.1"
+
+
+class Node:
+    """One process with the settings that it is given."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        folder.mkdir()
+        self.config = folder / "server.properties"
+        self.config.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+        self._data_dir, self._ready, self._log = str(folder / "data"), folder / "ready.json", folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def format(self, *arguments: str) -> None:
+        command = ["-m", "ottla", "format", "--config", str(self.config), "--data-dir", self._data_dir, *arguments]
+        subprocess.run([sys.executable, *command], check=True, capture_output=True, timeout=TIMEOUT_S)
+
+    def start(self) -> dict[str, str]:
+        """What its ready file says."""
+        command = ["-m", "ottla", "start", "--config", str(self.config), "--data-dir", self._data_dir]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *command, "--ready-file", str(self._ready)], stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self._ready.exists():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise AssertionError(f"a node is not ready:\n{self._log.read_text()[-4000:]}")
+            time.sleep(0.05)
+        said: dict[str, str] = json.loads(self._ready.read_text())
+        return said
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            assert self._process.wait(TIMEOUT_S) == 0, self._log.read_text()[-4000:]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[tuple[str, str]]:
+    """(address of the controller, address of the broker)."""
+    controller_port, port = free_ports(2)
+    address = f"{HOST}:{controller_port}"
+    voters = {"controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"9@{address}"}
+    controller = Node(
+        tmp_path / "controller",
+        {
+            "node.id": "9",
+            "process.roles": "controller",
+            "listeners": f"CONTROLLER://{address}",
+            **voters,
+        },
+    )
+    broker = Node(
+        tmp_path / "broker",
+        {"node.id": "1", "process.roles": "broker", "listeners": f"PLAINTEXT://{HOST}:{port}", **voters},
+    )
+    try:
+        said = controller.start()
+        broker.format("--cluster-id", said["cluster_id"])
+        yield said["bootstrap_controllers"], broker.start()["bootstrap_servers"]
+    finally:
+        broker.stop()
+        controller.stop()
+
+
+def test_tools_ask_the_controller_itself(tools: JavaTools, cluster: tuple[str, str]) -> None:
+    controller, broker = cluster
+    at = ["--bootstrap-controller", controller]
+    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
+    assert re.search(r"LeaderId:\s+9\b", status), status
+    assert f"CONTROLLER://{controller}" in status
+    replication = tools.run("kafka-metadata-quorum", *at, "describe", "--replication")
+    assert re.search(r"^9\s.*Leader", replication, re.MULTILINE), replication
+    assert re.search(r"^1\s.*Observer", replication, re.MULTILINE), replication
+    cluster_id = tools.run("kafka-cluster", "cluster-id", *at)
+    assert cluster_id == tools.run("kafka-cluster", "cluster-id", "--bootstrap-server", broker)
+    assert "metadata.version" in tools.run("kafka-features", *at, "describe")
+    alter = ["--entity-type", "brokers", "--entity-default", "--alter", "--add-config", "log.retention.ms=600000"]
+    tools.run("kafka-configs", *at, *alter)
+    described = tools.run(
+        "kafka-configs", "--bootstrap-server", broker, "--entity-type", "brokers", "--entity-default", "--describe"
+    )
+    assert "log.retention.ms=600000" in described
+
+
+def test_tools_that_come_to_the_wrong_kind_of_node_are_told(tools: JavaTools, cluster: tuple[str, str]) -> None:
+    controller, broker = cluster
+    refused = subprocess.run(
+        tools.command("kafka-cluster", "cluster-id", "--bootstrap-controller", broker),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert "MismatchedEndpointType" in refused.stdout + refused.stderr
+    tools.run("kafka-topics", "--bootstrap-server", broker, "--create", "--topic", "t", "--replication-factor", "1")
+    assert controller

@@ -1,0 +1,97 @@
+"""A controller makes itself known, whatever the active one answers or does not answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import EMPTY_IMAGE, ControllerImage
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.protocol.messages.controller_registration import ControllerRegistrationResponse
+from ottla.server.controller_lifecycle import LAST_RETRY_S, ControllerLifecycle
+
+from .virtual_time import VirtualTime
+
+INCARNATION = b"I" * 16
+
+
+class World:
+    """One controller, and the active one as the test has it. Implements `ControllerRequests`."""
+
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        self.publisher = MetadataPublisher()
+        self.asked: list[Any] = []
+        self.requests = 0
+        self.registered: list[bool] = []
+        endpoints = [Endpoint("CONTROLLER", "PLAINTEXT", "h", 9093)]
+        self.lifecycle = ControllerLifecycle(7, INCARNATION, endpoints, self, self.publisher, self.time)
+        self.lifecycle.start(lambda: self.registered.append(True))
+
+    def send(self, message: object, done: Any, timeout_s: float) -> None:
+        assert not self.asked, "one request at a time"
+        self.requests += 1
+        self.asked.append(done)
+
+    def answer(self, error: BaseException | None = None) -> None:
+        self.asked.pop()(None if error else ControllerRegistrationResponse(), error)
+
+    def publish(self, offset: int, incarnation_id: bytes | None = None) -> None:
+        known = {} if incarnation_id is None else {7: ControllerImage(7, incarnation_id, (), {})}
+        self.publisher.publish(replace(EMPTY_IMAGE, offset=offset, controllers=known), MetadataChanges())
+        self.time.run()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_it_asks_once_there_is_metadata_and_is_done_when_that_names_it(world: World) -> None:
+    assert world.requests == 0
+    world.publish(1)
+    assert world.requests == 1
+    world.publish(2)
+    world.answer()
+    assert world.registered == [], "its registration is not known here yet"
+    world.publish(3, INCARNATION)
+    assert world.registered == [True]
+    world.time.run(60.0)
+    assert world.requests == 1
+
+
+def test_it_takes_the_place_of_the_incarnation_before_it(world: World) -> None:
+    world.publish(1, b"O" * 16)
+    assert world.requests == 1
+
+
+def test_it_asks_again_with_growing_pauses_until_somebody_answers(world: World) -> None:
+    world.publish(1)
+    for _ in range(12):
+        world.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
+        world.time.run(LAST_RETRY_S)
+    assert world.requests == 13
+    world.answer()
+    world.publish(2, INCARNATION)
+    assert world.registered == [True]
+
+
+def test_a_registration_that_was_answered_and_lost_is_made_again(world: World) -> None:
+    world.publish(1)
+    world.answer()
+    world.time.run(LAST_RETRY_S)
+    assert world.requests == 2
+
+
+def test_after_its_end_nothing_is_asked(world: World) -> None:
+    world.publish(1)
+    world.lifecycle.end()
+    world.answer(ConnectionError())
+    world.time.run(60.0)
+    world.publish(2)
+    assert world.requests == 1
