@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 90.0
+"""A controlled shutdown alone may take a minute."""
 SETTINGS = {
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "200",
@@ -42,6 +44,12 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def on_loopback(count: int) -> list[Place]:
+    """For nodes that share this machine's network."""
+    ports = free_ports(2 * count)
+    return [Place(port, controller_port) for port, controller_port in zip(ports[::2], ports[1::2], strict=True)]
+
+
 def eventually(probe: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
     """The first true value of `probe`; waits for the condition, not for the time."""
     until = time.monotonic() + timeout_s
@@ -54,15 +62,26 @@ def eventually(probe: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
         time.sleep(0.02)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a node listens, and which Python runs it: one that enters a namespace first is a host of its own."""
+
+    port: int
+    controller_port: int
+    host: str = HOST
+    python: str = sys.executable
+    data_dir: Path | None = None
+
+
 class Node:
     """One node of the cluster."""
 
-    def __init__(self, folder: Path, node_id: int, port: int, controller_port: int, directory_id: str) -> None:
+    def __init__(self, folder: Path, node_id: int, place: Place) -> None:
         self.node_id = node_id
-        self.port = port
-        self.controller_port = controller_port
-        self.directory_id = directory_id
-        self.data_dir = folder / f"node-{node_id}"
+        self.place = place
+        self.port = place.port
+        self.directory_id = uuid_to_string(new_uuid(os.urandom(16)))
+        self.data_dir = place.data_dir or folder / f"node-{node_id}"
         self.config = folder / f"node-{node_id}.properties"
         self.log = folder / f"node-{node_id}.log"
         self.ready_file = folder / f"node-{node_id}.ready"
@@ -70,20 +89,32 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.place.host}:{self.port}"
+
+    @property
+    def controller_address(self) -> str:
+        return f"{self.place.host}:{self.place.controller_port}"
 
     @property
     def voter(self) -> str:
-        return f"{self.node_id}@{HOST}:{self.controller_port}:{self.directory_id}"
+        return f"{self.node_id}@{self.controller_address}:{self.directory_id}"
 
     def start(self, *, wait: bool = True) -> None:
-        command = [sys.executable, "-m", "ottla", "start", "--config", str(self.config)]
+        command = [self.place.python, "-m", "ottla", "start", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--ready-file", str(self.ready_file)], stdout=log, stderr=log, start_new_session=True
             )
         if wait:
             self.wait_ready()
+
+    @property
+    def ready(self) -> bool:
+        """It serves clients."""
+        try:
+            return self.process is not None and json.loads(self.ready_file.read_bytes())["pid"] == self.process.pid
+        except (OSError, ValueError):
+            return False
 
     def wait_ready(self) -> None:
         """Until it serves clients."""
@@ -92,10 +123,7 @@ class Node:
 
         def ready() -> bool:
             assert process.poll() is None, f"node {self.node_id} ended:\n{self.log_text()[-4000:]}"
-            try:
-                return bool(json.loads(self.ready_file.read_bytes())["pid"] == process.pid)
-            except (OSError, ValueError):
-                return False
+            return self.ready
 
         eventually(ready, f"node {self.node_id} is ready\n{self.log_text()[-4000:]}", START_TIMEOUT_S)
 
@@ -118,21 +146,29 @@ class Node:
 
 
 class Nodes:
-    """The nodes of one cluster; those that it begins with vote, those that are added are brokers only."""
+    """The nodes of one cluster; the first `voters` of those that it begins with vote, the others are brokers only."""
 
-    def __init__(self, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        places: Sequence[Place] = (),
+        voters: int | None = None,
+    ) -> None:
+        """`places` are for nodes that don't listen on loopback; all begin, and vote, unless told otherwise."""
         self.folder = folder
-        ports = free_ports(2 * count)
         self.cluster_id = uuid_to_string(new_uuid(os.urandom(16)))
-        self.nodes = [
-            Node(folder, number + 1, ports[2 * number], ports[2 * number + 1], uuid_to_string(new_uuid(os.urandom(16))))
-            for number in range(count)
-        ]
+        self.nodes = [Node(folder, number, place) for number, place in enumerate(places or on_loopback(count), 1)]
         self._settings = {**SETTINGS, **(settings or {})}
-        self._voters = list(self.nodes)
+        self._voters = self.nodes[:voters]
         for node in self.nodes:
             self._configure(node)
-            self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters))
+            if node in self._voters:
+                self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters))
+            else:
+                self._format(node, "--no-initial-controllers")
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[node_id - 1]
@@ -143,8 +179,7 @@ class Nodes:
 
     def add(self) -> Node:
         """One more broker, formatted and running."""
-        port, controller_port = free_ports(2)
-        node = Node(self.folder, len(self.nodes) + 1, port, controller_port, uuid_to_string(new_uuid(os.urandom(16))))
+        node = Node(self.folder, len(self.nodes) + 1, on_loopback(1)[0])
         self.nodes.append(node)
         self._configure(node)
         self._format(node, "--no-initial-controllers")
@@ -153,20 +188,20 @@ class Nodes:
 
     def _configure(self, node: Node) -> None:
         votes = node in self._voters
-        controller = f",CONTROLLER://{HOST}:{node.controller_port}" if votes else ""
+        controller = f",CONTROLLER://{node.controller_address}" if votes else ""
         lines = {
             "node.id": str(node.node_id),
             "process.roles": "broker,controller" if votes else "broker",
             "listeners": f"PLAINTEXT://{node.address}{controller}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{each.controller_port}" for each in self._voters),
+            "controller.quorum.bootstrap.servers": ",".join(each.controller_address for each in self._voters),
             "log.dirs": str(node.data_dir),
             **self._settings,
         }
         node.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
     def _format(self, node: Node, *voters: str) -> None:
-        command = [sys.executable, "-m", "ottla", "format", "--config", str(node.config)]
+        command = [node.place.python, "-m", "ottla", "format", "--config", str(node.config)]
         subprocess.run(
             [*command, "--cluster-id", self.cluster_id, *voters], check=True, capture_output=True, timeout=60
         )

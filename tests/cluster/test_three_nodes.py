@@ -47,7 +47,13 @@ def in_sync(client: AdminClient, name: str, count: int) -> bool:
 def produce(nodes: Nodes, topic: str, values: list[str]) -> None:
     """All of them acknowledged by the whole ISR; raises otherwise."""
     producer = Producer(
-        {"bootstrap.servers": nodes.bootstrap_servers, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+        {
+            "bootstrap.servers": nodes.bootstrap_servers,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "sticky.partitioning.linger.ms": 0,  # so that every partition gets some
+        }
     )
     failures: list[object] = []
     for value in values:

@@ -1,4 +1,5 @@
-"""A tmpfs of a few megabytes in a mount namespace of its own, and a Python that runs inside it.
+"""A tmpfs of a few megabytes in a mount namespace of its own, and a Python that runs inside it; on request with a
+network namespace of its own, so that it is a host.
 
 The namespace is held by a process that sleeps: so the disk outlives the broker, and all of it goes with that process.
 Nothing outside the namespace sees the mount.
@@ -27,7 +28,8 @@ needs_root = pytest.mark.skipif(
 class SmallDisk:
     """Used as a context manager. `path` as the broker sees it, `outside` as this process reaches it."""
 
-    def __init__(self, work_dir: Path, size_bytes: int) -> None:
+    def __init__(self, work_dir: Path, size_bytes: int, *, own_network: bool = False) -> None:
+        self._namespaces = ["--mount", "--net"] if own_network else ["--mount"]
         self.path = work_dir / "disk"
         self.path.mkdir()
         self._size = size_bytes
@@ -36,14 +38,13 @@ class SmallDisk:
 
     def __enter__(self) -> SmallDisk:
         mount = 'mount -t tmpfs -o size="$2" none "$1" && echo mounted && exec sleep infinity'
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+        command = ["unshare", *self._namespaces, "--propagation", "private", "sh", "-c", mount, "sh"]
         self._holder = subprocess.Popen([*command, str(self.path), str(self._size)], stdout=subprocess.PIPE)
         if self._holder.stdout.readline() != b"mounted\n":
             self._holder.wait()
             pytest.skip("this machine allows no mount in a namespace")
-        self._script.write_text(
-            f'#!/bin/sh\nexec nsenter --target {self._holder.pid} --mount -- "{sys.executable}" "$@"\n'
-        )
+        enter = f"nsenter --target {self._holder.pid} {' '.join(self._namespaces)}"
+        self._script.write_text(f'#!/bin/sh\nexec {enter} -- "{sys.executable}" "$@"\n')
         self._script.chmod(0o755)
         self.outside = Path(f"/proc/{self._holder.pid}/root{self.path}")
         return self
@@ -54,6 +55,11 @@ class SmallDisk:
         self._holder.kill()
         self._holder.wait()
         self._holder.stdout.close()
+
+    @property
+    def holder(self) -> int:
+        """A process that is inside."""
+        return self._holder.pid
 
     @property
     def python(self) -> str:
