@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
 from ottla.client import cluster as cluster_module
+from ottla.client import connection as connection_module
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.failure import TopicNotFound
@@ -224,6 +226,17 @@ def test_nobody_answers_at_once():
 def test_the_second_bootstrap_server_is_tried(shape, scripted):
     with Cluster(f"127.0.0.1:1,{scripted.address}", timeout_s=5) as cluster:
         assert "t" in cluster.topics()
+
+
+def test_a_host_that_answers_nothing_costs_the_time_to_connect_only(shape, scripted, monkeypatch):
+    monkeypatch.setattr(connection_module, "CONNECT_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, socket.socket() as filling:
+        filling.connect(silent.getsockname())  # Linux answers no further SYN while the queue is full
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{scripted.address}"
+        started = time.monotonic()
+        with Cluster(servers, timeout_s=60) as cluster:
+            assert cluster.describe().controller_id == 1
+        assert time.monotonic() - started < 30
 
 
 def test_a_topic_is_created_once_and_awaited(shape, cluster, scripted):

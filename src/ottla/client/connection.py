@@ -21,6 +21,10 @@ from ottla.protocol.registry import API, ApiKey
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """Above any sensible fetch; callers that allow larger batches raise it."""
 
+CONNECT_TIMEOUT_S = 4.0
+"""A host that is lost answers nothing: enough for a second and a third SYN (after 1 and 3 s), and then the next address
+has its turn."""
+
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
 _CLIENT_NAME = "ottla"
@@ -40,7 +44,8 @@ class ConnectionLost(KafkaError):
 class Connection:
     """A connection to `host:port`; made and negotiated by the constructor.
 
-    `timeout_s` bounds the connect and, unless a request says otherwise, each request as a whole.
+    `timeout_s` bounds each request as a whole, unless it says otherwise, and the connect, which may take
+    `CONNECT_TIMEOUT_S` at most.
     """
 
     __slots__ = (
@@ -71,7 +76,9 @@ class Connection:
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         try:
-            self._socket: socket.socket | None = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket: socket.socket | None = socket.create_connection(
+                (host, port), timeout=min(timeout_s, CONNECT_TIMEOUT_S)
+            )
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {self.address}: {_reason(error)}") from error
         try:
