@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.sim.__main__ import main
-from ottla.sim.groups import PROTOCOLS, GroupSimulation, Options, Outcome
+from ottla.sim.group_protocols import PROTOCOLS
+from ottla.sim.groups import GroupSimulation, Options, Outcome
 
 SEEDS = range(1, 41)
 FAILED_ONCE = {

@@ -5,8 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
-from ottla.sim.groups import PROTOCOLS, GroupSimulation, Options, Outcome
+from ottla.sim.group_protocols import PROTOCOLS
+from ottla.sim.groups import GroupSimulation, Options, Outcome
 from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOptions, ClusterOutcome, ReplicationSimulation
 
 HISTORY_LINES = 120
@@ -16,29 +21,15 @@ GROUPS, CLUSTER = "groups", "cluster"
 def main(arguments: list[str] | None = None) -> int:
     """0 when every seed held, 1 when one did not."""
     chosen = _parser().parse_args(arguments)
-    failed: list[int] = []
-    thin: list[int] = []
-    events, cpu_s, virtual_s = 0, 0.0, 0.0
-    for seed in range(chosen.seed, chosen.seed + chosen.many):
-        outcome = _run(seed, chosen)
-        events += outcome.events
-        cpu_s += outcome.cpu_s
-        virtual_s += outcome.virtual_s
+    outcomes = []
+    for outcome in _outcomes(chosen):
         print(_line(outcome), flush=True)
-        if isinstance(outcome, ClusterOutcome) and not outcome.counts:
-            thin.append(seed)
         if outcome.violation is not None:
-            failed.append(seed)
             _print_violation(outcome, chosen)
-            if not chosen.keep_going:
-                break
-    rate = events / max(cpu_s, 1e-9)
-    print(f"{events} events in {cpu_s:.1f} s of CPU, {rate:,.0f} a second; {virtual_s:,.0f} s simulated")
-    if thin:
-        print(f"below {MIN_OPERATIONS:,} operations or {MIN_FAULTS} faults, so not counted: {' '.join(map(str, thin))}")
-    if failed:
-        print(f"failed: {' '.join(map(str, failed))}")
-    return 1 if failed else 0
+        # Only the sums are wanted of it from here on.
+        outcome.history.clear()
+        outcomes.append(outcome)
+    return _sum_up(outcomes, chosen)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,18 +37,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", choices=(GROUPS, CLUSTER), default=GROUPS, help="one broker, or several")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--many", type=int, default=1, metavar="N", help="how many seeds from there on")
-    parser.add_argument("--protocol", choices=PROTOCOLS, help="of the groups, instead of what the seed chooses")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run them")
+    parser.add_argument("--protocol", choices=PROTOCOLS, help="of the group, instead of what the seed chooses")
     parser.add_argument("--faults-s", type=float, help="virtual seconds of faults")
     parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
     parser.add_argument("--history", type=int, default=HISTORY_LINES, help="lines that a failing seed prints")
-    parser.add_argument("--keep-going", action="store_true", help="also after a failing seed")
     return parser
+
+
+def _outcomes(chosen: argparse.Namespace) -> Iterator[Outcome | ClusterOutcome]:
+    """Of each seed, in their order."""
+    run = partial(_run, chosen=chosen)
+    seeds = range(chosen.seed, chosen.seed + chosen.many)
+    if chosen.jobs <= 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
+        yield from pool.map(run, seeds)
 
 
 def _run(seed: int, chosen: argparse.Namespace) -> Outcome | ClusterOutcome:
     if chosen.workload == CLUSTER:
         faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-        options = ClusterOptions(faults_s=faults_s, beyond=chosen.beyond)
+        options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
         return ReplicationSimulation(seed, options, time.process_time).run()
     faults_s = Options.faults_s if chosen.faults_s is None else chosen.faults_s
     return GroupSimulation(seed, Options(protocol=chosen.protocol, faults_s=faults_s), time.process_time).run()
@@ -76,7 +78,8 @@ def _line(outcome: Outcome | ClusterOutcome) -> str:
         losses = f"{outcome.losses.acknowledged} acknowledged and {outcome.losses.served} served records lost, "
     return start + (
         f"{outcome.operations} operations, {outcome.faults} faults, {outcome.node_starts} node starts, "
-        f"{outcome.leader_changes} leaders, {outcome.acknowledged} records acknowledged, {losses}"
+        f"{outcome.leader_changes} leaders, {outcome.acknowledged} records acknowledged, "
+        f"{outcome.rebalances} partitions taken, {outcome.commits} offsets committed, {losses}"
         f"trace {outcome.trace_hash}"
     )
 
@@ -85,14 +88,46 @@ def _print_violation(outcome: Outcome | ClusterOutcome, chosen: argparse.Namespa
     print(f"\nseed {outcome.seed}: {outcome.violation}\n")
     for line in outcome.history[max(0, len(outcome.history) - chosen.history) :]:
         print(f"  {line}")
-    again = f"--workload {chosen.workload} --seed {outcome.seed}"
+    print(f"\nagain: {_command(outcome.seed, chosen)}\n")
+
+
+def _command(seed: int, chosen: argparse.Namespace) -> str:
+    """What runs a seed again."""
+    again = f"python -m ottla.sim --workload {chosen.workload} --seed {seed}"
     if chosen.faults_s is not None:
         again += f" --faults-s {chosen.faults_s:g}"
     if chosen.protocol is not None:
         again += f" --protocol {chosen.protocol}"
     if chosen.beyond:
         again += " --beyond"
-    print(f"\nagain: python -m ottla.sim {again}\n")
+    return again
+
+
+def _sum_up(outcomes: list[Outcome | ClusterOutcome], chosen: argparse.Namespace) -> int:
+    failed = [outcome for outcome in outcomes if outcome.violation is not None]
+    events = sum(outcome.events for outcome in outcomes)
+    cpu_s = sum(outcome.cpu_s for outcome in outcomes)
+    clusters = [outcome for outcome in outcomes if isinstance(outcome, ClusterOutcome)]
+    thin = [outcome.seed for outcome in clusters if not outcome.counts]
+    if thin:
+        print(f"below {MIN_OPERATIONS:,} operations or {MIN_FAULTS} faults, so not counted: {' '.join(map(str, thin))}")
+    for outcome in failed:
+        print(f"failed: {_command(outcome.seed, chosen)}  # {outcome.violation}")
+    line = f"{len(outcomes) - len(failed)} of {len(outcomes)} seeds held"
+    if clusters:
+        line += (
+            f", {len(clusters) - len(thin)} counted; {sum(each.operations for each in clusters):,} operations, "
+            f"{sum(each.faults for each in clusters):,} faults, "
+            f"{sum(each.acknowledged for each in clusters):,} records acknowledged"
+        )
+        if chosen.beyond:
+            line += f", {sum(each.losses.acknowledged for each in clusters):,} of them lost"
+    virtual_s = sum(outcome.virtual_s for outcome in outcomes)
+    print(
+        f"{line}; {virtual_s:,.0f} s simulated, {events:,} events in {cpu_s:,.1f} s of CPU, "
+        f"{events / max(cpu_s, 1e-9):,.0f} a second, {cpu_s / max(len(outcomes), 1):.2f} s a seed"
+    )
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

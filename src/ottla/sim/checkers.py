@@ -14,6 +14,9 @@ offset that goes back means that a commit was lost, or that somebody who no long
 - an offset is certain once its commit was acknowledged or a fetch returned it;
 - what a fetch returns is not below what was certain before it was sent, and somebody has sent it;
 - no commit is acknowledged that is below what was certain before it was sent.
+
+Deliveries (`Deliveries`): the group as a whole reads each partition from its beginning without a gap, so that nothing
+is committed that no member has read.
 """
 
 from __future__ import annotations
@@ -116,3 +119,22 @@ class Offsets:
         if offset != NOTHING_COMMITTED and offset not in self._sent.get(partition, ()):
             raise Violation(f"{who} fetched offset {offset} of partition {partition}, which nobody committed")
         self._certain[partition] = max(offset, self.certain(partition))
+
+
+class Deliveries:
+    """How far the members of a group have read together."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+
+    def end(self, partition: int) -> int:
+        """Every record below this offset was read by some member."""
+        return self._ends.get(partition, 0)
+
+    def delivered(self, who: str, partition: int, offset: int) -> None:
+        """`who` read a record."""
+        end = self.end(partition)
+        if offset > end:
+            raise Violation(f"{who} went on at {partition}@{offset}, though the group has read up to {end} only")
+        if offset == end:
+            self._ends[partition] = end + 1

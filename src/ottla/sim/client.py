@@ -25,6 +25,9 @@ class RequestLost(Exception):
 class Client:
     """One connection, made when it is needed."""
 
+    genuine = True
+    """Whether who answered last was in office; only coordinators that move may be out of it and not know."""
+
     def __init__(self, loop: SimLoop, network: Network, name: str, address: Address | None = None) -> None:
         """Connects to `address`, or to the network's bootstrap address."""
         self._loop = loop

@@ -1,16 +1,19 @@
-"""What goes wrong in a simulated cluster, from the seed: nodes, their disks and clocks, and the network between them.
+"""What goes wrong in a simulated cluster, from the seed: nodes, their disks and clocks, the network between them, and
+administrators who move replicas and change who votes.
 
 Within the limits of promise 1 unless `beyond`: kill -9 leaves a disk as the system has it, and may hit all nodes; a
-power failure takes what was not synced, and hits a node only while every partition has all its replicas in sync, so
-that no more than one of them (min ISR 2, less one) has lost anything before it has caught up again. `beyond` cuts power
-wherever it likes, and everywhere at once.
+power failure takes what was not synced, and the loss of a disk takes all. These two hit a node only while every
+partition has all its replicas in sync, so that no more than one of them (min ISR 2, less one) has lost anything before
+it has caught up again; and a disk is lost only while every voter has its own. `beyond` cuts power wherever it likes,
+and everywhere at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from ottla.sim.cluster_admin import Administrator
 from ottla.sim.network import Network
 from ottla.sim.node import SimNode
 from ottla.sim.rng import SimRng
@@ -22,6 +25,7 @@ PAUSE_S = (0.2, 25.0)
 """Longer than a broker's session at times: then it is fenced while it believes that it leads."""
 MAX_CHANGES_TO_DEATH = 12
 MAX_SKEW_MS = 5_000
+MAX_DISK_DELAY_S = 2.0
 
 
 class ClusterNemesis:
@@ -33,6 +37,7 @@ class ClusterNemesis:
         network: Network,
         rng: SimRng,
         trace: Trace,
+        admin: Administrator,
         *,
         all_in_sync: Callable[[], bool],
         beyond: bool,
@@ -41,6 +46,7 @@ class ClusterNemesis:
         self._network = network
         self._rng = rng
         self._trace = trace
+        self._admin = admin
         self._all_in_sync = all_in_sync
         self._beyond = beyond
         self.count = 0
@@ -54,12 +60,18 @@ class ClusterNemesis:
             self._fail_power,
             self._full_disk,
             self._cold_disk,
+            self._slow_disk,
+            self._failing_disk,
+            self._lose_disk,
             self._cut_some,
             self._isolate,
             self._one_way,
             self._split,
             self._slow_network,
             self._skew_clock,
+            self._move_replicas,
+            self._move_replicas,
+            self._change_voters,
             *((self._fail_all_power, self._fail_all_power) if beyond else ()),
         )
 
@@ -69,9 +81,17 @@ class ClusterNemesis:
             await asyncio.sleep(self._rng.uniform(*BETWEEN_S))
             fault = self._rng.choice(self._faults)
             node = self._rng.choice(self._nodes)
+            if not self._allowed(fault):
+                continue
             self._trace.note("nemesis", f"{fault.__name__.strip('_').replace('_', ' ')} {node.host}")
             self.count += 1
             await fault(node)
+
+    def _allowed(self, fault: Callable[[SimNode], Awaitable[None]]) -> bool:
+        """Whether it stays within what is promised."""
+        if fault == self._lose_disk and not self._admin.voters_are_whole():
+            return False
+        return self._beyond or fault not in (self._fail_power, self._lose_disk) or self._all_in_sync()
 
     def mend(self) -> None:
         """The world is whole again."""
@@ -81,6 +101,8 @@ class ClusterNemesis:
         for node in self._nodes:
             node.disk.full = False
             node.disk.cold_chance = 0.0
+            node.slow_disk(0.0)
+            self._mend_disk(node)
             node.resume()
 
     async def _window(self) -> None:
@@ -105,8 +127,7 @@ class ClusterNemesis:
         node.resume()
 
     async def _fail_power(self, node: SimNode) -> None:
-        if self._beyond or self._all_in_sync():
-            node.kill(power=True)
+        node.kill(power=True)
 
     async def _fail_all_power(self, _: SimNode) -> None:
         for each in self._nodes:
@@ -121,6 +142,33 @@ class ClusterNemesis:
         node.disk.cold_chance = 0.5
         await self._window()
         node.disk.cold_chance = 0.0
+
+    async def _slow_disk(self, node: SimNode) -> None:
+        node.slow_disk(self._rng.uniform(0, MAX_DISK_DELAY_S))
+        await self._window()
+        node.slow_disk(0.0)
+
+    async def _failing_disk(self, node: SimNode) -> None:
+        node.disk.failing_chance = self._rng.uniform(0, 1)
+        await self._window()
+        self._mend_disk(node)
+
+    def _mend_disk(self, node: SimNode) -> None:
+        """What failed is final for the process that saw it: its supervisor replaces it."""
+        if node.disk.failing_chance:
+            node.disk.failing_chance = 0.0
+            node.kill()
+
+    async def _lose_disk(self, node: SimNode) -> None:
+        node.lose_disk()
+        await self._window()
+        await self._admin.repair()
+
+    async def _move_replicas(self, _: SimNode) -> None:
+        await self._admin.move_replicas()
+
+    async def _change_voters(self, _: SimNode) -> None:
+        await self._admin.change_voters()
 
     async def _cut_some(self, _: SimNode) -> None:
         for link in self._network.links():

@@ -45,6 +45,8 @@ class SimDisk:
         self.rng = rng
         self.full = False
         """Appends fail with ENOSPC, some with a part written."""
+        self.failing_chance = 0.0
+        """Of a change or a sync that ends with EIO."""
         self.cold_chance = 0.0
         """Of a read that finds nothing in the page cache."""
         self.boots = 0
@@ -53,6 +55,11 @@ class SimDisk:
         self.names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         self._journal: list[Sequence[_Change]] = []
+
+    @property
+    def refuses(self) -> bool:
+        """Whether an operation may fail."""
+        return self.full or self.failing_chance > 0.0
 
     def change(self, *changes: _Change) -> None:
         """Change names; durable with the next sync of a directory."""
@@ -130,6 +137,9 @@ class SimFile:
         if mount.disk.full and data:
             inode.data += data[: mount.disk.rng.randrange(len(data))]
             raise OSError(errno.ENOSPC, "no space left on device", self.path)
+        if mount.fails():
+            inode.data += data[: mount.disk.rng.randrange(len(data) + 1)]
+            raise OSError(errno.EIO, "input/output error", self.path)
         inode.data += data
         inode.mtime_ms = mount.disk.clock.time_ms()
         return len(data)
@@ -156,6 +166,10 @@ class SimFile:
         if disk.cold_chance and disk.rng.chance(disk.cold_chance):
             raise BlockingIOError(errno.EAGAIN, "not cached", self.path)
         return self.read_into(view, position)
+
+    def send_to(self, socket_fd: int, position: int, length: int) -> int:
+        """See `File`; simulated connections have no sockets."""
+        raise OSError(errno.EBADF, "a simulated file meets a real socket", self.path)
 
     def size(self) -> int:
         """See `File`."""
@@ -232,10 +246,17 @@ class Mount:
         self._process.kill()
         return ProcessKilled()
 
+    def fails(self) -> bool:
+        """Whether a failing disk refuses the next change."""
+        chance = self.disk.failing_chance
+        return bool(chance) and self.disk.rng.chance(chance)
+
     def operation(self) -> None:
-        """A change of the disk that happens as a whole or not at all."""
+        """A change of the disk that happens as a whole or not at all. Raises OSError when the disk fails."""
         if self.dies():
             raise self.died()
+        if self.fails():
+            raise OSError(errno.EIO, "input/output error")
 
     # -- Disk
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from ottla.common.errors import ErrorCode
@@ -20,40 +20,20 @@ from ottla.sim.checkers import Offsets, Ownership, Violation
 from ottla.sim.client import Client, RequestLost
 from ottla.sim.cluster import SimCluster
 from ottla.sim.faults import Nemesis
+from ottla.sim.group_observer import Observer
+from ottla.sim.group_protocols import KINDS, PROTOCOLS
 from ottla.sim.loop import SimLoop
-from ottla.sim.members import RETRIABLE, GroupWorld, Member, Seat, fetch_request, fetched_offsets
-from ottla.sim.members_classic import ClassicMember
-from ottla.sim.members_consumer import ConsumerMember
-from ottla.sim.members_cooperative import CooperativeMember
+from ottla.sim.members import GroupWorld, PretendedRecords, Seat
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import LogLines, Trace
-
-CLASSIC = "classic"
-COOPERATIVE = "cooperative"
-CONSUMER = "consumer"
-MIXED = "mixed"
-MIXED_COOPERATIVE = "mixed-cooperative"
-
-KINDS: Mapping[str, Sequence[type[Member]]] = {
-    CLASSIC: (ClassicMember,),
-    CONSUMER: (ConsumerMember,),
-    COOPERATIVE: (CooperativeMember,),
-    MIXED: (ClassicMember, ConsumerMember),
-    MIXED_COOPERATIVE: (CooperativeMember, ConsumerMember),
-}
-"""What the processes of a group may be. Where there are two, each process is of one, and the group goes from one
-protocol to the other and back."""
-
-PROTOCOLS = tuple(KINDS)
 
 TOPIC = "events"
 GROUP = "readers"
 SETUP_S = 60.0
+WATCH_S = 1.0
 PROGRESS_S = 75.0
 """From the end of the faults to an owner for each partition: the broker's restart, a session and a rebalance time-out,
 a member's pause, and the same again for who was thrown out meanwhile."""
-OBSERVER_S = 1.5
-FETCH_ALL_VERSION = 8
 MAX_ROUNDS_OF_CANCELLING = 100
 CREATE_TOPICS_VERSION = 7
 
@@ -114,7 +94,8 @@ class GroupSimulation:
         self.faults = asyncio.Event()
         self.world = GroupWorld(
             loop=self.loop,
-            network=self.cluster.network,
+            make_client=lambda name: Client(self.loop, self.cluster.network, name),
+            make_records=lambda name: PretendedRecords(),
             trace=self.trace,
             ownership=Ownership(self.loop, self.trace),
             offsets=Offsets(self.trace),
@@ -131,7 +112,7 @@ class GroupSimulation:
         self._statics = statics
         self._rng = rng
         self._nemesis = Nemesis(self.cluster, rng.fork("nemesis"), self.trace, power=flushed)
-        self._observer = Client(self.loop, self.cluster.network, "observer")
+        self._admin = Client(self.loop, self.cluster.network, "observer")
 
     def run(self) -> Outcome:
         """To the end, or to the first violation."""
@@ -169,7 +150,9 @@ class GroupSimulation:
         seats = self._make_seats()
         self.faults.set()
         tasks = [self.loop.create_task(seat.run()) for seat in seats]
-        tasks.append(self.loop.create_task(self._observe()))
+        observer = Observer(self.world, self._admin, self._rng)
+        tasks.append(self.loop.create_task(observer.run()))
+        tasks.append(self.loop.create_task(self._watch()))
         nemesis = self.loop.create_task(self._nemesis.run())
         for task in [*tasks, nemesis]:
             task.add_done_callback(self._task_ended)
@@ -187,7 +170,12 @@ class GroupSimulation:
             task.cancel()
         self._go_on(1.0)
         self.cluster.kill()
-        self._finish(self._fetch_all("the end"), PROGRESS_S, "committed offsets can't be fetched at the end")
+        self._finish(observer.look_at_last(), PROGRESS_S, "committed offsets can't be fetched at the end")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.cluster.check()
 
     def _make_seats(self) -> list[Seat]:
         kinds = KINDS[self.protocol]
@@ -217,7 +205,7 @@ class GroupSimulation:
         topic = CreatableTopic(name=TOPIC, num_partitions=self.world.partitions, replication_factor=1)
         while True:
             try:
-                response = await self._observer.request(
+                response = await self._admin.request(
                     ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, CreateTopicsRequest(topics=[topic])
                 )
             except RequestLost:
@@ -250,38 +238,6 @@ class GroupSimulation:
             raise Violation(f"{PROGRESS_S:.0f} s after the last fault there is no progress in partition: owner {stuck}")
         self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
         self.cluster.check()
-
-    # -- the observer
-
-    async def _observe(self) -> None:
-        """An admin who looks at the committed offsets all the time."""
-        while True:
-            await asyncio.sleep(OBSERVER_S * self._rng.uniform(0.5, 1.5))
-            await self._fetch_once("observer")
-            self.cluster.check()
-
-    async def _fetch_all(self, who: str) -> None:
-        while not await self._fetch_once(who):
-            await asyncio.sleep(0.2)
-
-    async def _fetch_once(self, who: str) -> bool:
-        """Check what is committed; whether there was an answer."""
-        world = self.world
-        partitions = list(range(world.partitions))
-        before = {partition: world.offsets.certain(partition) for partition in partitions}
-        request = fetch_request(world, FETCH_ALL_VERSION, partitions, None, -1)
-        try:
-            response = await self._observer.request(ApiKey.OFFSET_FETCH, FETCH_ALL_VERSION, request)
-        except RequestLost:
-            return False
-        code, found = fetched_offsets(FETCH_ALL_VERSION, response)
-        if code:
-            if code not in RETRIABLE:
-                raise Violation(f"the observer's OffsetFetch was answered {ErrorCode(code).name}")
-            return False
-        for partition, offset in found.items():
-            world.offsets.fetched(who, partition, offset, before[partition])
-        return True
 
     def _end(self) -> None:
         """Take the world apart without a sound: tasks that were under way would complain when collected."""

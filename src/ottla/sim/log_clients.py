@@ -1,8 +1,8 @@
-"""Producers and consumers of a simulated cluster: they find leaders, retry, and tell the history what they were told.
+"""Clients of a simulated cluster: how they find leaders, and producers, which tell the history what they were told.
 
 As a good client would: idempotent producers with acks=all and one batch under way for a partition, whose retries carry
-the same sequence number; consumers that go on where they were, whoever leads. What the protocol lets them do on an
-error is in the tables below; any other error is a finding.
+the same sequence number. What the protocol lets clients do on an error is in the tables below; any other error is a
+finding.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.common.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey
-from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.sim.checkers import Violation
 from ottla.sim.client import Client, RequestLost
@@ -30,17 +27,12 @@ from ottla.sim.network import Address, Network
 from ottla.sim.rng import SimRng
 
 PRODUCE_VERSION = 9
-FETCH_VERSION = 12
 METADATA_VERSION = 12
-LIST_OFFSETS_VERSION = 6
 INIT_PRODUCER_ID_VERSION = 4
-LATEST = -1
 
 BACKOFF_S = (0.05, 0.4)
-PAUSE_S = (0.0, 0.6)
+PAUSE_S = (0.0, 1.0)
 PRODUCE_TIMEOUT_MS = 3_000
-FETCH_WAIT_MS = 500
-FETCH_BYTES = 1 << 20
 MAX_BATCH_RECORDS = 4
 
 RETRIABLE = frozenset(
@@ -60,7 +52,6 @@ RETRIABLE = frozenset(
 )
 PRODUCE_RETRIABLE = RETRIABLE | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 LOSS_SHOWS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-FETCH_RETRIABLE = RETRIABLE | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
 @dataclass
@@ -72,10 +63,13 @@ class LogWorld:
     bootstrap: list[Address]
     topic: str
     partitions: int
+    racks: list[str]
     history: LogHistory
     time_ms: Callable[[], int]
+    topic_id: bytes = b""
+    """Known once the topic was made."""
     operations: int = 0
-    """Requests of producers and consumers that were answered."""
+    """Requests of clients that were answered."""
     stopping: bool = False
     progress: dict[str, set[int]] = field(default_factory=dict)
     """Partitions in which each producer was acknowledged since the last `clear`."""
@@ -226,109 +220,3 @@ class Producer(LogClient):
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=self.world.topic, partition_data=[data])],
         )
-
-
-class Consumer(LogClient):
-    """Reads all partitions from the beginning, each from its leader, and asks now and then where they end."""
-
-    def __init__(self, world: LogWorld, name: str, rng: SimRng) -> None:
-        super().__init__(world, name, rng)
-        self.positions = dict.fromkeys(range(world.partitions), 0)
-
-    async def run(self) -> None:
-        """Partition after partition, until the world stops."""
-        while not self.world.stopping:
-            await asyncio.sleep(self.rng.uniform(*PAUSE_S))
-            partition = self.rng.randrange(self.world.partitions)
-            try:
-                if self.rng.chance(0.2):
-                    await self._ask_for_the_end(partition)
-                else:
-                    await self.read(partition)
-            except RequestLost:
-                await self.backoff()
-        self.close()
-
-    async def read(self, partition: int, wait_ms: int = FETCH_WAIT_MS) -> int | None:
-        """One fetch; the high watermark, None when the answer was an error. Raises RequestLost."""
-        client, leader_epoch = await self.leader(partition)
-        position = self.positions[partition]
-        wanted = FetchPartition(
-            partition=partition,
-            current_leader_epoch=leader_epoch,
-            fetch_offset=position,
-            partition_max_bytes=FETCH_BYTES,
-        )
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[FetchTopic(topic=self.world.topic, partitions=[wanted])],
-        )
-        response = await client.request(ApiKey.FETCH, FETCH_VERSION, request)
-        self.world.operations += 1
-        answer = response.responses[0].partitions[0]
-        if answer.error_code != ErrorCode.NONE:
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.world.history.broken("lost-read", f"{self.name} finds nothing at {partition}@{position} any more")
-                self.positions[partition] = 0
-            elif answer.error_code not in FETCH_RETRIABLE:
-                raise Violation(
-                    f"{self.name} was answered {ErrorCode(answer.error_code).name} at {partition}@{position}"
-                )
-            await self.backoff()
-            return None
-        for batch in iter_batches(answer.records or b""):
-            for record in batch.records():
-                if record.offset >= position:
-                    self.found(partition, record.offset, (record.value or b"").decode())
-                    self.positions[partition] = record.offset + 1
-        high_watermark: int = answer.high_watermark
-        return high_watermark
-
-    def found(self, partition: int, offset: int, value: str) -> None:
-        """A record was read."""
-        self.world.history.served(self.name, partition, offset, value)
-
-    async def _ask_for_the_end(self, partition: int) -> None:
-        client, leader_epoch = await self.leader(partition)
-        served_before = self.world.history.served_end(partition)
-        wanted = ListOffsetsPartition(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=LATEST)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=self.world.topic, partitions=[wanted])]
-        )
-        response = await client.request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        self.world.operations += 1
-        answer = response.topics[0].partitions[0]
-        if answer.error_code == ErrorCode.NONE:
-            self.world.history.told_latest(self.name, partition, answer.offset, served_before)
-        elif answer.error_code in FETCH_RETRIABLE:
-            await self.backoff()
-        else:
-            raise Violation(f"ListOffsets of {partition} was answered {ErrorCode(answer.error_code).name}")
-
-
-class Reader(Consumer):
-    """Reads what there is at the end of a run."""
-
-    def __init__(self, world: LogWorld, rng: SimRng) -> None:
-        super().__init__(world, "reader", rng)
-        self.contents: dict[int, dict[int, str]] = {partition: {} for partition in range(world.partitions)}
-        """For each partition the value at each offset."""
-
-    def found(self, partition: int, offset: int, value: str) -> None:
-        """A record was read."""
-        self.contents[partition][offset] = value
-
-    async def run(self) -> None:
-        """Each partition up to its high watermark."""
-        for partition in range(self.world.partitions):
-            while True:
-                try:
-                    high_watermark = await self.read(partition, 0)
-                except RequestLost:
-                    await self.backoff()
-                    continue
-                if high_watermark is not None and self.positions[partition] >= high_watermark:
-                    break
-        self.close()

@@ -231,7 +231,7 @@ class ProcessHandle:
 class Process:
     """One run of a simulated process: a Scheduler and a BlockingPool that end with it."""
 
-    __slots__ = ("_loop", "_paused", "_rng", "alive", "on_death")
+    __slots__ = ("_loop", "_paused", "_rng", "alive", "on_death", "pool_delay_s")
 
     def __init__(self, loop: SimLoop, rng: SimRng) -> None:
         self._loop = loop
@@ -239,6 +239,8 @@ class Process:
         self._paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self.alive = True
         self.on_death: Callable[[], None] = lambda: None
+        self.pool_delay_s = 0.0
+        """At most so much longer waits a piece of work for a thread."""
 
     def kill(self) -> None:
         """Nothing of it runs any more; idempotent."""
@@ -282,7 +284,10 @@ class Process:
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """See `BlockingPool`. Work takes effect at some moment before `done` hears of it; a death may come between."""
         factor = POOL_SLOW_FACTOR if self._rng.chance(POOL_SLOW_CHANCE) else 1
-        self.call_later(self._rng.uniform(*POOL_START_S) * factor, self._work, work, done)
+        start_s = self._rng.uniform(*POOL_START_S) * factor
+        if self.pool_delay_s:
+            start_s += self._rng.uniform(0, self.pool_delay_s)
+        self.call_later(start_s, self._work, work, done)
 
     def _work(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         result: T | None = None

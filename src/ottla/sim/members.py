@@ -1,16 +1,17 @@
 """Members of a group, as far as all protocols have them in common: life, faults, reading, committing.
 
 A `Member` is a process that joins, reads, commits, and ends by leaving or dying; a `Seat` is where one process after
-another sits, with one instance id where it is static. Reading is pretended: positions rise, from what was fetched as
-committed. Commits go over a connection of their own, one at a time, and are not waited for unless a partition is given
-up in order, so that some arrive when their sender is no longer an owner.
+another sits, with one instance id where it is static. What it reads is the world's affair (`Records`): pretended on one
+broker, records of the topic in a cluster; positions rise from what was fetched as committed. Commits go over a
+connection of their own, one at a time, and are not waited for unless a partition is given up in order, so that some
+arrive when their sender is no longer an owner.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -29,7 +30,6 @@ from ottla.protocol.registry import ApiKey
 from ottla.sim.checkers import Commit, Offsets, Ownership, Violation
 from ottla.sim.client import Client, RequestLost
 from ottla.sim.loop import SimLoop
-from ottla.sim.network import Network
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
@@ -60,11 +60,40 @@ FIRST_FETCH_WITH_MEMBER = 9
 FIRST_VERSION_WITH_TOPIC_ID = 10
 
 
+class Records(Protocol):
+    """What one process reads."""
+
+    def read(self, partition: int, position: int, most: int) -> int:
+        """Use up to `most` records of `partition` from `position` on; the position behind them."""
+
+    def drop(self, partition: int) -> None:
+        """The process no longer reads `partition`."""
+
+    def close(self) -> None:
+        """The process is over."""
+
+
+class PretendedRecords:
+    """There are always as many as are asked for. Implements `Records`."""
+
+    def read(self, _partition: int, position: int, most: int) -> int:
+        """See `Records`."""
+        return position + most
+
+    def drop(self, partition: int) -> None:
+        """See `Records`."""
+
+    def close(self) -> None:
+        """See `Records`."""
+
+
 class GroupWorld(NamedTuple):
     """What all members of one group share."""
 
     loop: SimLoop
-    network: Network
+    make_client: Callable[[str], Client]
+    """A connection to the group's coordinator, for the process of that name."""
+    make_records: Callable[[str], Records]
     trace: Trace
     ownership: Ownership
     offsets: Offsets
@@ -132,10 +161,13 @@ class Member:
         self.name = name
         self.rng = rng
         self.instance_id = instance_id
-        self.client = Client(world.loop, world.network, name)
+        self.client = world.make_client(name)
         self.positions: dict[int, int] = {}
         """Of the partitions that this process believes it owns."""
-        self._commit_client = Client(world.loop, world.network, name)
+        self.unfetched: list[int] = []
+        """Those of them for which it does not know yet where to begin."""
+        self._records = world.make_records(name)
+        self._commit_client = world.make_client(name)
         self._committed: dict[int, int] = {}
         self._commit_task: asyncio.Task[None] | None = None
 
@@ -163,6 +195,7 @@ class Member:
         if self._commit_task is not None:
             self._commit_task.cancel()
             self._commit_task = None
+        self._records.close()
         for client in (self.client, self._commit_client):
             if died:
                 client.die()
@@ -226,12 +259,15 @@ class Member:
         for partition in partitions:
             self.positions.pop(partition, None)
             self._committed.pop(partition, None)
+            self._records.drop(partition)
             self.world.ownership.release(self.name, partition)
 
     def read_on(self) -> None:
-        """Pretend to read a few records of each partition."""
-        for partition in self.positions:
-            self.positions[partition] += self.rng.randrange(RECORDS_A_TICK)
+        """Read a few records of each partition."""
+        for partition, position in self.positions.items():
+            if partition not in self.unfetched:
+                most = self.rng.randrange(RECORDS_A_TICK)
+                self.positions[partition] = self._records.read(partition, position, most)
 
     # -- offsets
 
@@ -247,6 +283,8 @@ class Member:
             )
         except RequestLost:
             return False
+        if not self.client.genuine:
+            return False  # a coordinator that was replaced and does not know it answers with what it had
         code, found = fetched_offsets(version, response)
         if code:
             if code not in RETRIABLE | OUT:

@@ -4,6 +4,7 @@ The lease of a claim. The coordinator restarts a member's session when it gets t
 request was sent. A heartbeat that was answered without error also says that no rebalance had begun when it was served,
 so none ends sooner than a rebalance time-out after it was sent. Hence: `sent + min(session, rebalance time-out)`, from
 the SyncGroup and from each Heartbeat that was answered without error. REBALANCE_IN_PROGRESS prolongs nothing.
+An answer of a coordinator that was replaced and does not know it prolongs nothing either.
 One exception: while a coordinator loads it answers every heartbeat without error. So once a lease has run out, such an
 answer prolongs it only when a commit in the same generation was accepted after it: then the member was still in.
 """
@@ -41,8 +42,6 @@ class ClassicMember(Member):
         self._lease_until_s = 0.0
         self._unproven_s: float | None = None
         """When the heartbeat was sent that counts once a commit is accepted."""
-        self.unfetched: list[int] = []
-        """What this process owns and has no position for yet."""
         self._join_version = self._sync_version = self._heartbeat_version = 0
         self._commit_version = self._fetch_version = 0
         self._lease_s = min(world.session_s, world.rebalance_s)
@@ -108,6 +107,8 @@ class ClassicMember(Member):
 
     def _prolong(self, sent_s: float, *, proven: bool) -> None:
         world = self.world
+        if not self.client.genuine:
+            return
         if not proven and self._lease_until_s < world.loop.time():
             self._unproven_s = sent_s
             return

@@ -7,7 +7,8 @@ The lease of a claim: `sent + session` from each heartbeat that was answered wit
 after it ran out, since such an answer proves that the member was never thrown out. While a partition has to go there is
 a second bound for all that the member has, since who does not let go in time is thrown out: the coordinator's rebalance
 timer may have begun with the first heartbeat after the last answer that the member got, even if the answer to that one
-was lost. Hence `oldest unanswered heartbeat + rebalance time-out`.
+was lost. Hence `oldest unanswered heartbeat + rebalance time-out`. An answer of a coordinator that was replaced and
+does not know it counts as none.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ class ConsumerMember(Member):
         self._session_until_s = 0.0
         self._going: dict[int, float] = {}
         """Partitions that have to go, and when the coordinator may give up waiting for that."""
-        self._unfetched: list[int] = []
 
     # -- life
 
@@ -63,8 +63,8 @@ class ConsumerMember(Member):
         while True:
             await self.misbehave()
             pause_s = await self._heartbeat()
-            if self._unfetched and await self.fetch_offsets(self._unfetched):
-                self._unfetched = []
+            if self.unfetched and await self.fetch_offsets(self.unfetched):
+                self.unfetched = []
             self.read_on()
             if self.rng.chance(0.5):
                 self.commit_later()
@@ -82,12 +82,6 @@ class ConsumerMember(Member):
     def commit_version(self) -> int:
         return 9 + self.rng.randrange(2)
 
-    def read_on(self) -> None:
-        """What is not fetched yet has no position."""
-        for partition in self.positions:
-            if partition not in self._unfetched:
-                self.positions[partition] += self.rng.randrange(5)
-
     def _start_over(self) -> None:
         """Own nothing, be in no epoch."""
         self.give_up(list(self.positions))
@@ -97,7 +91,7 @@ class ConsumerMember(Member):
         self._unanswered_since_s = None
         self._session_until_s = 0.0
         self._going = {}
-        self._unfetched = []
+        self.unfetched = []
 
     async def _let_go(self) -> None:
         """Give up what has to go, sooner or later: the next heartbeat confirms it."""
@@ -107,7 +101,7 @@ class ConsumerMember(Member):
             await self.commit_now()
         going = list(self._going)
         self._going = {}
-        self._unfetched = [partition for partition in self._unfetched if partition not in going]
+        self.unfetched = [partition for partition in self.unfetched if partition not in going]
         self.give_up(going)
 
     # -- heartbeats
@@ -163,13 +157,16 @@ class ConsumerMember(Member):
     def _take(self, response: ConsumerGroupHeartbeatResponse, sent_s: float) -> None:
         """Follow an answer to a heartbeat that was sent at `sent_s`."""
         world = self.world
-        first_s, self._unanswered_since_s = self._unanswered_since_s, None
+        genuine = self.client.genuine
+        first_s = self._unanswered_since_s
+        if genuine:
+            self._unanswered_since_s = None
+            self._session_until_s = sent_s + world.session_s
         if response.member_id:
             self._member_id = response.member_id
         if response.member_epoch != self._epoch:
             world.trace.note(self.name, f"is in epoch {response.member_epoch}")
         self._epoch = response.member_epoch
-        self._session_until_s = sent_s + world.session_s
         if response.assignment is not None:
             assigned = [
                 partition
@@ -185,7 +182,9 @@ class ConsumerMember(Member):
             }
             new = [partition for partition in assigned if partition not in self.positions]
             self.positions.update(dict.fromkeys(new, 0))
-            self._unfetched += new
+            self.unfetched += new
+        if not genuine:
+            return
         until_s = min([self._session_until_s, *self._going.values()])
         for partition in self.positions:
             world.ownership.claim(self.name, partition, until_s)

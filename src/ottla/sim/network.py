@@ -80,7 +80,8 @@ class ServerChannel:
         self._busy = False
         if data:
             self._link.to_client(data)
-        self._link.process.call_soon(self._serve)
+        if self._waiting:
+            self._link.process.call_soon(self._serve)
 
     def close(self, reason: str) -> None:
         """See `Channel`."""

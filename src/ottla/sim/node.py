@@ -15,19 +15,21 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
+from ottla.common.ids import ZERO_UUID, Uuid, new_uuid, uuid_from_string, uuid_to_string
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
 from ottla.server.broker import Broker
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
-from ottla.sim.network import Listening, Network
+from ottla.sim.network import Address, Listening, Network
 from ottla.sim.peer import SimPeerNetwork
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
+UUID_BYTES = 16
 
 
 class BrokerDefect(Exception):
@@ -65,10 +67,27 @@ class SimNode:
         self._task: asyncio.Task[None] | None = None
         self._power_fails = False
         self._abandoned = False
+        self._cluster_id = ""
+        self.directory_id: Uuid = ZERO_UUID
+        """Of the data directory, where the node is formatted."""
+        self.pool_delay_s = 0.0
+        """So much longer takes everything that waits for the disk."""
         self.starts = 0
 
+    @property
+    def client_address(self) -> Address:
+        """Where clients reach the node."""
+        return (self._endpoints[0].host, self._endpoints[0].port)
+
+    @property
+    def controller_endpoint(self) -> Endpoint:
+        """Where other nodes reach it as a controller."""
+        return self._endpoints[-1]
+
     def format(self, cluster_id: str, directory_id: str, voters: Sequence[Voter]) -> None:
-        """Make the data directory of a node of a cluster, before its first start."""
+        """Make the data directory of a node of a cluster, before its first start; without `voters` an observer's."""
+        self._cluster_id = cluster_id
+        self.directory_id = uuid_from_string(directory_id)
         process = Process(self._loop, self._rng.fork("format"))
         format_directory(
             Mount(self.disk, process),
@@ -100,6 +119,7 @@ class SimNode:
         self.starts += 1
         process = self._process = Process(self._loop, self._rng.fork(f"pool {self.starts}"))
         process.on_death = self._died
+        process.pool_delay_s = self.pool_delay_s
         self._mount = Mount(self.disk, process)
         self._trace.note(self.host, f"start {self.starts}")
         broker = Broker(
@@ -135,9 +155,9 @@ class SimNode:
         except OperatorError as error:
             if process is not self._process:
                 return
-            if not self.disk.full:
+            if not self.disk.refuses:
                 raise BrokerDefect(f"{self.host} doesn't start: {error}") from error
-            process.kill()  # it says that the disk is full, and the supervisor tries again
+            process.kill()  # it says what the disk said, and the supervisor tries again
             return
         if process.alive:
             self._broker = broker
@@ -160,6 +180,19 @@ class SimNode:
         """The process dies in the middle of one of its next changes of the disk."""
         if self._mount is not None:
             self._mount.die_in(operations)
+
+    def lose_disk(self) -> None:
+        """The process dies, and comes back on an empty disk that was formatted under a new directory id."""
+        self.kill()
+        self.disk = SimDisk(self.clock, self._rng.fork(f"disk {self.starts}"))
+        directory_id = uuid_to_string(new_uuid(self._rng.fork(f"directory {self.starts}").random_bytes(UUID_BYTES)))
+        self.format(self._cluster_id, directory_id, ())
+
+    def slow_disk(self, delay_s: float) -> None:
+        """Everything that waits for the disk takes so much longer, until told otherwise."""
+        self.pool_delay_s = delay_s
+        if self._process is not None:
+            self._process.pool_delay_s = delay_s
 
     def pause(self) -> None:
         """SIGSTOP."""

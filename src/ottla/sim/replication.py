@@ -1,10 +1,12 @@
-"""The workload of a replicated cluster: real nodes, producers, consumers, faults; then calm, where all must come right.
+"""The workload of a replicated cluster: real nodes, clients, faults; then calm, where all must come right.
 
-A run is a function of its seed. Nodes are brokers and voters of one quorum; the topic has three replicas a partition
-and `min.insync.replicas` 2; producers want acks=all. While things go wrong the history of the clients is checked
-(`sim.history`), and that no leader epoch of a partition, or of the quorum, has two leaders. After the last fault every
-producer must get every partition acknowledged again within a bounded time, and all replicas must be in sync; then the
-contents are compared with the history, and the replicas with one another, byte for byte.
+A run is a function of its seed. Three or four nodes are brokers and controllers, the first three vote; the topic has
+three replicas a partition and `min.insync.replicas` 2; producers want acks=all, a consumer reads for itself, and the
+members of a consumer group read and commit. While things go wrong the history of the clients is checked
+(`sim.history`), what the group was promised (`sim.checkers`), and that no leader epoch of a partition has two leaders.
+After the last fault every producer must get every partition acknowledged again within a bounded time, the group must
+read and commit all that was acknowledged, and all replicas must be in sync; then the contents are compared with the
+history, and the replicas with one another, byte for byte.
 """
 
 from __future__ import annotations
@@ -18,16 +20,19 @@ from dataclasses import dataclass, field
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
 from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
-from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.protocol.registry import ApiKey
 from ottla.quorum.raft_types import Voter
 from ottla.sim.checkers import Violation
 from ottla.sim.client import Client, RequestLost
+from ottla.sim.cluster_admin import Administrator
 from ottla.sim.cluster_faults import ClusterNemesis
+from ottla.sim.cluster_group import ClusterGroup
+from ottla.sim.cluster_view import ClusterView
 from ottla.sim.history import LogHistory, Losses
-from ottla.sim.log_clients import RETRIABLE, Consumer, LogWorld, Producer, Reader
-from ottla.sim.loop import SimLoop
+from ottla.sim.log_clients import RETRIABLE, LogWorld, Producer
+from ottla.sim.log_consumers import Consumer, Reader
+from ottla.sim.loop import SimClock, SimLoop
 from ottla.sim.network import Network
 from ottla.sim.node import DATA_DIR, SimNode
 from ottla.sim.replicas import compare_replicas
@@ -36,6 +41,8 @@ from ottla.sim.trace import LogLines, Trace
 
 TOPIC = "events"
 REPLICATION_FACTOR = 3
+VOTERS = 3
+"""At first; a fourth node is an observer."""
 SETUP_S = 120.0
 PROGRESS_S = 180.0
 """From the end of the faults to full service: restarts, a fencing, elections, and the longest back-off of each."""
@@ -54,10 +61,15 @@ MIN_FAULTS = 20
 class ClusterOptions:
     """What a run does not take from its seed."""
 
-    nodes: int = 3
+    nodes: int | None = None
+    """Three or four by the seed when None."""
     partitions: int = 20
-    producers: int = 3
-    consumers: int = 2
+    producers: int = 2
+    consumers: int = 1
+    members: int = 2
+    """Of the group; none where more is lost than is promised, since committed offsets would be lost as well."""
+    protocol: str | None = None
+    """Of the group, one of PROTOCOLS; by the seed when None."""
     faults_s: float = 600.0
     """Virtual seconds in which things go wrong."""
     beyond: bool = False
@@ -81,6 +93,8 @@ class ClusterOutcome:
     served: int = 0
     node_starts: int = 0
     leader_changes: int = 0
+    commits: int = 0
+    rebalances: int = 0
     losses: Losses = field(default_factory=lambda: Losses(0, 0))
     conflicts: int = 0
     history: list[str] = field(default_factory=list)
@@ -89,32 +103,6 @@ class ClusterOutcome:
     def counts(self) -> bool:
         """Whether enough happened for the run to say something."""
         return self.operations >= MIN_OPERATIONS and self.faults >= MIN_FAULTS
-
-
-class Leaders:
-    """One leader a leader epoch, whichever node's image one looks at."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._known: dict[tuple[bytes, int, int], int] = {}
-        self.changes = 0
-
-    def look(self, image: MetadataImage, who: str) -> None:
-        """Raises Violation when `image` names another leader for an epoch than an image before."""
-        for topic in image.topics.values():
-            for index, partition in topic.partitions.items():
-                if partition.leader == NO_LEADER:
-                    continue
-                key = (topic.topic_id, index, partition.leader_epoch)
-                known = self._known.get(key)
-                if known is None:
-                    self._known[key] = partition.leader
-                    self.changes += 1
-                elif known != partition.leader:
-                    raise Violation(
-                        f"{who} has {partition.leader} as leader of {topic.name}-{index} in epoch "
-                        f"{partition.leader_epoch}, where {known} leads"
-                    )
 
 
 class ReplicationSimulation:
@@ -130,50 +118,55 @@ class ReplicationSimulation:
         self._rng = rng = SimRng(seed)
         self.loop = SimLoop()
         self.trace = Trace(self.loop)
-        hosts = [f"broker-{number}" for number in range(1, options.nodes + 1)]
+        count = options.nodes or 3 + rng.fork("plan").randrange(2)
+        hosts = [f"broker-{number}" for number in range(1, count + 1)]
         self.network = Network(self.loop, rng.fork("network"), self.trace, (hosts[0], BROKER_PORT))
-        self.nodes = self._make_nodes(hosts)
         self.history = LogHistory(self.trace, allow_loss=options.beyond)
-        self.leaders = Leaders(self.trace)
         self.world = LogWorld(
             loop=self.loop,
             network=self.network,
             bootstrap=[(host, BROKER_PORT) for host in hosts],
             topic=TOPIC,
             partitions=options.partitions,
+            racks=[f"rack-{number}" for number in range(1, count + 1)],
             history=self.history,
-            time_ms=self.nodes[0].clock.time_ms,
+            time_ms=SimClock(self.loop).time_ms,
         )
+        self.nodes: list[SimNode] = []
+        self.view = ClusterView(self.nodes)
+        members = 0 if options.beyond else options.members
+        self.group = ClusterGroup(self.world, self.view, rng.fork("group"), self.trace, options.protocol, members)
+        self._make_nodes(hosts)
+        self.admin = Administrator(self.nodes, self.loop, self.network, rng.fork("admin"), self.trace, self.view.newest)
         self.nemesis = ClusterNemesis(
             self.nodes,
             self.network,
             rng.fork("nemesis"),
             self.trace,
-            all_in_sync=self._all_in_sync,
+            self.admin,
+            all_in_sync=self.view.all_in_sync,
             beyond=options.beyond,
         )
-        self.description = f"{options.nodes} nodes, {options.partitions} partitions"
+        self.description = f"{count} nodes, {options.partitions} partitions, {self.group.description}"
         self._losses = Losses(0, 0)
 
-    def _make_nodes(self, hosts: list[str]) -> list[SimNode]:
+    def _make_nodes(self, hosts: list[str]) -> None:
         rng = self._rng.fork("ids")
         cluster_id = uuid_to_string(new_uuid(rng.random_bytes(16)))
         directories = [uuid_to_string(new_uuid(rng.random_bytes(16))) for _ in hosts]
         voters = [
             Voter(number, uuid_from_string(directory), (("CONTROLLER", host, CONTROLLER_PORT),))
             for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1)
-        ]
-        nodes = []
+        ][:VOTERS]
         for number, (host, directory) in enumerate(zip(hosts, directories, strict=True), 1):
             endpoints = [
                 Endpoint("PLAINTEXT", "PLAINTEXT", host, BROKER_PORT),
                 Endpoint("CONTROLLER", "PLAINTEXT", host, CONTROLLER_PORT),
             ]
-            settings = _settings(number, [f"{each}:{CONTROLLER_PORT}" for each in hosts])
+            settings = _settings(number, [f"{each}:{CONTROLLER_PORT}" for each in hosts]) | self.group.settings()
             node = SimNode(self.loop, self._rng.fork(host), self.trace, self.network, endpoints, settings)
-            node.format(cluster_id, directory, voters)
-            nodes.append(node)
-        return nodes
+            node.format(cluster_id, directory, voters if number <= VOTERS else ())
+            self.nodes.append(node)
 
     def run(self) -> ClusterOutcome:
         """To the end, or to the first violation."""
@@ -202,7 +195,9 @@ class ReplicationSimulation:
         outcome.acknowledged = self.history.acknowledged_count
         outcome.served = self.history.served_count
         outcome.node_starts = sum(node.starts for node in self.nodes)
-        outcome.leader_changes = self.leaders.changes
+        outcome.leader_changes = self.view.leader_changes
+        outcome.commits = self.group.commits
+        outcome.rebalances = self.group.rebalances
         outcome.losses = self._losses
         outcome.conflicts = self.history.forgiven.total()
         outcome.history = self.trace.lines() if outcome.violation else []
@@ -223,16 +218,20 @@ class ReplicationSimulation:
             for number in range(self.options.consumers)
         ]
         tasks = [self._begin(client.run()) for client in clients]
+        self.group.start(self._follow)
         watch = self._begin(self._watch())
         nemesis = self._begin(self.nemesis.run())
-        self._go_on(self.options.faults_s)
+        self.loop.run_until(self.loop.time() + self.options.faults_s)
         nemesis.cancel()
         self.nemesis.mend()
+        self.group.calm()
+        self._finish(self.admin.repair(), PROGRESS_S, "not every voter has its directory")
         self._wait_for_progress()
         self.world.stopping = True
-        if not self.loop.run_until(self.loop.time() + PROGRESS_S, lambda: all(task.done() for task in tasks)):
-            raise Violation(f"a client is still waiting {PROGRESS_S:.0f} s after the end")
-        self._wait("not all replicas are in sync", PROGRESS_S, self._all_in_sync)
+        self._wait("a client is still waiting", PROGRESS_S, lambda: all(task.done() for task in tasks))
+        self._wait("not all replicas are in sync", PROGRESS_S, self.view.all_in_sync)
+        if self.options.members and not self.options.beyond:
+            self._wait_for_group()
         reader = Reader(self.world, self._rng.fork("reader"))
         self._finish(reader.run(), READ_ALL_S, "the topic can't be read to its end")
         self._losses = self.history.finish(reader.contents)
@@ -241,16 +240,16 @@ class ReplicationSimulation:
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
-        task.add_done_callback(self._task_ended)
+        self._follow(task)
         return task
+
+    def _follow(self, task: asyncio.Task[None]) -> None:
+        task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.loop.failures.append(error)
-
-    def _go_on(self, seconds: float) -> None:
-        self.loop.run_until(self.loop.time() + seconds)
 
     def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
         task = self._begin(work)
@@ -280,32 +279,19 @@ class ReplicationSimulation:
                 continue
             code = response.topics[0].error_code
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                client.close()
-                return
+                break
             if code not in RETRIABLE and code != ErrorCode.INVALID_REPLICATION_FACTOR:
                 raise Violation(f"CreateTopics was answered {ErrorCode(code).name}")
+        client.close()
+        while (made := self.view.newest().topic(TOPIC)) is None:
+            await asyncio.sleep(0.5)
+        self.world.topic_id = made.topic_id
 
     async def _watch(self) -> None:
-        """Look at every node's image all the time."""
+        """Look at every node all the time."""
         while True:
             await asyncio.sleep(WATCH_S)
-            for node in self.nodes:
-                if node.broker is not None:
-                    self.leaders.look(node.broker.context.image, node.host)
-                node.check()
-
-    def _all_in_sync(self) -> bool:
-        """Every node serves, agrees on the newest metadata, and every partition has all its replicas in the ISR."""
-        brokers = [node.broker for node in self.nodes]
-        images = [broker.context.image for broker in brokers if broker is not None]
-        if len(images) < len(self.nodes):
-            return False
-        newest = max(images, key=lambda image: image.offset)
-        topic = newest.topic(TOPIC)
-        return topic is not None and all(
-            partition.leader != NO_LEADER and set(partition.isr) == set(partition.replicas)
-            for partition in topic.partitions.values()
-        )
+            self.view.look()
 
     def _wait_for_progress(self) -> None:
         """Every producer is acknowledged somewhere again, and together they are everywhere."""
@@ -325,15 +311,24 @@ class ReplicationSimulation:
             )
         self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
 
+    def _wait_for_group(self) -> None:
+        """The members read and commit everything."""
+        ends = self.history.acknowledged_ends()
+        if not self.loop.run_until(self.loop.time() + PROGRESS_S, lambda: not self.group.lacks(ends)):
+            raise Violation(f"{PROGRESS_S:.0f} s after the last record the group lacks {self.group.lacks(ends)}")
+
     def _compare_replicas(self) -> None:
         """Promise 4."""
-        replicas = []
-        for node in self.nodes:
-            if node.broker is None:
-                raise Violation(f"{node.host} does not run at the end")
-            replicas.append((node.host, node.broker.context.replicas))
-        for partition in range(self.options.partitions):
-            compare_replicas(TOPIC, partition, replicas)
+        brokers = {node.config.node_id: node.broker for node in self.nodes}
+        for topic in self.view.newest().topics.values():
+            for index, partition in topic.partitions.items():
+                replicas = []
+                for broker_id in partition.replicas:
+                    broker = brokers[broker_id]
+                    if broker is None:
+                        raise Violation(f"node {broker_id} does not run at the end")
+                    replicas.append((f"node {broker_id}", broker.context.replicas))
+                compare_replicas(topic.name, index, replicas)
 
     def _end(self) -> None:
         """Take the world apart without a sound: tasks that were under way would complain when collected."""
@@ -353,12 +348,15 @@ class ReplicationSimulation:
 def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
     return {
         "node.id": str(node_id),
+        "broker.rack": f"rack-{node_id}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "min.insync.replicas": "2",
         "process.roles": "broker,controller",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": ",".join(controllers),
         "log.dirs": DATA_DIR,
-        "offsets.topic.num.partitions": "2",
-        "broker.heartbeat.interval.ms": "1000",
+        "broker.heartbeat.interval.ms": "2000",
         "broker.session.timeout.ms": "6000",
         "replica.lag.time.max.ms": "8000",
+        "replica.fetch.wait.max.ms": "2000",
     }

@@ -1,0 +1,80 @@
+"""What an onlooker knows of a simulated cluster who sees into all its nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
+from ottla.sim.checkers import Violation
+from ottla.sim.network import Address
+from ottla.sim.node import SimNode
+
+NOT_IN_OFFICE = -1
+
+
+class ClusterView:
+    """The newest metadata, and that no leader epoch has two leaders."""
+
+    def __init__(self, nodes: Sequence[SimNode]) -> None:
+        self._nodes = nodes
+        self._newest = EMPTY_IMAGE
+        self._looked_at: dict[str, MetadataImage] = {}
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self.leader_changes = 0
+
+    def newest(self) -> MetadataImage:
+        """The newest image that any node ever had; whoever had it may be dead since."""
+        for node in self._nodes:
+            if node.broker is not None and node.broker.context.image.offset > self._newest.offset:
+                self._newest = node.broker.context.image
+        return self._newest
+
+    def look(self) -> None:
+        """Look at what every node believes. Raises Violation when two images name different leaders for one epoch."""
+        for node in self._nodes:
+            if node.broker is None:
+                continue
+            node.check()
+            image = node.broker.context.image
+            if self._looked_at.get(node.host) is not image:
+                self._looked_at[node.host] = image
+                self._look_at(image, node.host)
+
+    def _look_at(self, image: MetadataImage, who: str) -> None:
+        for topic in image.topics.values():
+            for index, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER:
+                    continue
+                key = (topic.topic_id, index, partition.leader_epoch)
+                known = self._leaders.get(key)
+                if known is None:
+                    self._leaders[key] = partition.leader
+                    self.leader_changes += 1
+                elif known != partition.leader:
+                    raise Violation(
+                        f"{who} has {partition.leader} as leader of {topic.name}-{index} in epoch "
+                        f"{partition.leader_epoch}, where {known} leads"
+                    )
+
+    def leads(self, address: Address, topic: str, partition: int) -> int:
+        """The leader epoch in which the broker that clients reach at `address` leads; NOT_IN_OFFICE when it doesn't."""
+        image = self.newest().partition(topic, partition)
+        if image is None or image.leader == NO_LEADER:
+            return NOT_IN_OFFICE
+        leader = next(node for node in self._nodes if node.config.node_id == image.leader)
+        return image.leader_epoch if leader.client_address == address else NOT_IN_OFFICE
+
+    def all_in_sync(self) -> bool:
+        """Every node serves, and every partition has all its replicas in the ISR and is not on the move."""
+        return all(node.broker is not None for node in self._nodes) and all(
+            _whole(partition) for topic in self.newest().topics.values() for partition in topic.partitions.values()
+        )
+
+
+def _whole(partition: PartitionImage) -> bool:
+    return (
+        partition.leader != NO_LEADER
+        and set(partition.isr) == set(partition.replicas)
+        and not partition.adding_replicas
+        and not partition.removing_replicas
+    )

@@ -1,0 +1,87 @@
+"""A connection to the coordinator of a group wherever it is: found anew after every lost answer and every refusal.
+
+Coordinators move with the leadership of their partition. One that was replaced and has not heard of it still answers
+what it need not write; the members must not rely on that, so `genuine` says of each answer whether who gave it led the
+partition all the while, by the newest metadata that any node has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.registry import ApiKey
+from ottla.sim.client import REQUEST_TIMEOUT_S, Client, RequestLost
+from ottla.sim.cluster_view import NOT_IN_OFFICE
+from ottla.sim.log_clients import LogWorld
+from ottla.sim.members import RETRIABLE
+from ottla.sim.network import Address
+from ottla.sim.rng import SimRng
+
+FIND_VERSION = 6
+FIRST_BATCHED_VERSION = 4
+
+
+InOffice = Callable[[Address], int]
+"""The leader epoch in which the broker at an address coordinates the group; NOT_IN_OFFICE when it does not."""
+
+
+class CoordinatorClient(Client):
+    """One connection at a time."""
+
+    def __init__(self, world: LogWorld, name: str, rng: SimRng, group_id: str, in_office: InOffice) -> None:
+        super().__init__(world.loop, world.network, name)
+        self._world = world
+        self._rng = rng
+        self._group_id = group_id
+        self._in_office = in_office
+        self._coordinator: Address | None = None
+        self.genuine = False
+
+    async def request(self, key: ApiKey, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """Ask the coordinator, or any broker for it. Raises RequestLost."""
+        if key is ApiKey.FIND_COORDINATOR:
+            return await self._find(version, message, timeout_s)
+        if self._coordinator is None:
+            found = FindCoordinatorRequest(coordinator_keys=[self._group_id])
+            await self._find(FIND_VERSION, found, timeout_s)
+        coordinator = self._coordinator
+        if coordinator is None:
+            raise RequestLost("nobody coordinates the group")
+        epoch = self._in_office(coordinator)
+        try:
+            response = await super().request(key, version, message, timeout_s)
+        except RequestLost:
+            self._forget()
+            raise
+        self._world.operations += 1
+        self.genuine = epoch != NOT_IN_OFFICE and self._in_office(coordinator) == epoch
+        if not RETRIABLE.isdisjoint(_codes(response)):
+            self._forget()
+        return response
+
+    async def _find(self, version: int, message: object, timeout_s: float) -> Any:
+        self._forget()
+        self._address = self._rng.choice(self._world.bootstrap)
+        response = await super().request(ApiKey.FIND_COORDINATOR, version, message, timeout_s)
+        self._world.operations += 1
+        answer = response.coordinators[0] if version >= FIRST_BATCHED_VERSION else response
+        self.close()
+        if not answer.error_code:
+            self._coordinator = self._address = (answer.host, answer.port)
+        return response
+
+    def _forget(self) -> None:
+        self._coordinator = None
+        self.close()
+
+
+def _codes(response: Any) -> Iterator[int]:
+    """Every error code of an answer of the coordinator."""
+    yield getattr(response, "error_code", 0)
+    for group in getattr(response, "groups", ()):
+        yield group.error_code
+    for topic in getattr(response, "topics", ()):
+        for partition in topic.partitions:
+            yield partition.error_code
