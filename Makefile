@@ -5,6 +5,7 @@
 #   make check                     format, lint, types, import contracts; under a minute
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
+#   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS, writes bench/results/; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
@@ -20,6 +21,8 @@ ARGS   ?=
 SEED   ?= 1
 WORKLOAD ?= groups
 N      ?= 200
+MINUTES ?= 40
+BROKERS ?= 3
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamp.
 KAFKA := .cache/compat/java-lib/pom.xml
@@ -28,10 +31,10 @@ KAFKA := .cache/compat/java-lib/pom.xml
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check sim sim-many compat bench bench-subset bench-quick bench-compare cluster format clean
+.PHONY: help demo test check sim sim-many chaos compat bench bench-subset bench-quick bench-compare cluster format clean
 
 help:
-	@sed -n '3,12s/^#   //p' Makefile
+	@sed -n '3,13s/^#   //p' Makefile
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -75,6 +78,9 @@ sim: $(VENV)/.base
 
 sim-many: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
+
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)

@@ -1,0 +1,97 @@
+"""`make chaos`: real brokers under random faults from a seed, with producers and consumers, judged round by round.
+
+    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--lossy] [--json FILE] [--keep DIRECTORY]
+
+The run lives in namespaces of its own (processes, network, mounts), so nothing of it is left when it ends, however it
+does. The seed fixes the faults and when they begin; processes and networks keep their own time, so a second run with it
+is alike, not the same. Exit code 0: clean; 1: a promise was broken; 2: this machine can't do it, or a wrong option.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NAMESPACES = ["--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+INSIDE = "OTTLA_CHAOS_INSIDE"
+"""Set in the environment of the process that runs in the namespaces."""
+
+
+def obstacle() -> str | None:
+    """Why this machine can't do it."""
+    missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
+    if missing:
+        return f"needs the commands {', '.join(missing)} (Debian: util-linux, iproute2)"
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "needs root, and /dev/net/tun for networks of its own"
+    tried = subprocess.run(["unshare", *NAMESPACES, "true"], check=False, capture_output=True, text=True)
+    if tried.returncode != 0:
+        return f"may not make namespaces here (it needs root): {tried.stderr.strip()}"
+    return None
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Random faults on real brokers.")
+    parser.add_argument("--minutes", type=float, default=40.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", type=int, default=3, choices=range(3, 10), metavar="3..9")
+    parser.add_argument("--lossy", action="store_true", help="acks=1, min ISR 1, unclean elections: losses are counted")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--keep", type=Path, help="a new directory for logs, and for history and files of a violation")
+    chosen = parser.parse_args(arguments)
+    if not 0.2 <= chosen.minutes <= 24 * 60:
+        parser.error("--minutes must be between 0.2 and 1440")
+    if chosen.keep is not None and chosen.keep.exists():
+        parser.error(f"{chosen.keep} exists")
+    return chosen
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """The whole run, inside the namespaces."""
+    from .course import Course, Options
+    from .report import as_json, as_text
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
+    try:
+        options = Options(chosen.seed, chosen.brokers, chosen.minutes * 60, chosen.lossy, folder)
+        with Course(options, lambda line: print(line, flush=True)) as course:
+            outcome = course.run()
+            text, data = as_text(outcome), as_json(outcome)
+        if chosen.json is not None:
+            chosen.json.write_text(json.dumps(data, indent=1) + "\n")
+        print(text)
+        return 1 if outcome.violations else 0
+    finally:
+        if chosen.keep is not None:
+            chosen.keep.mkdir(parents=True)
+            for path in [*folder.glob("*.log"), *folder.glob("*.txt")]:
+                shutil.copy(path, chosen.keep)
+            if (folder / "evidence").exists():
+                shutil.copytree(folder / "evidence", chosen.keep / "evidence")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Enter the namespaces, then run there."""
+    chosen = parse(sys.argv[1:])
+    if os.environ.get(INSIDE):
+        sys.exit(run(chosen))
+    reason = obstacle()
+    if reason is not None:
+        print(f"chaos: {reason}", file=sys.stderr)
+        sys.exit(2)
+    command = ["unshare", *NAMESPACES, sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
+    os.execvpe(command[0], command, {**os.environ, INSIDE: "1"})
+
+
+if __name__ == "__main__":
+    main()

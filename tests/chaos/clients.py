@@ -1,0 +1,266 @@
+"""Producers and consumers of a round, in threads: confluent-kafka as anybody would use it, and what they saw."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from .book import Book
+
+MAX_IN_FLIGHT = 1_000
+PAUSE_S = 0.016
+"""Between two records of a producer."""
+LOOK_UP_S = 0.5
+STAY_S = (8.0, 30.0)
+"""How long a member stays in its group."""
+FLUSH_TIMEOUT_S = 60.0
+JOIN_TIMEOUT_S = 75.0
+
+PRODUCERS = {
+    "p0": {"max_in_flight": 1, "message_timeout_ms": 0},
+    "p1": {"max_in_flight": 5, "message_timeout_ms": 0},
+    "p2": {"max_in_flight": 5, "message_timeout_ms": 8_000},
+}
+"""Requests under way to a broker, and the time after which a record is given up (0: never)."""
+STRICT = frozenset({"p0"})
+"""Never begin a new epoch. The client begins one when it gives a record up, and when a request behind a failed one was
+out of order (librdkafka's issue 4953); what was under way then and had arrived is there twice."""
+READERS = ("c0", "c1")
+GROUPS = {"classic": 2, "consumer": 2}
+"""Protocol to the number of members."""
+
+COMMON = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "socket.timeout.ms": 6_000,
+    "socket.connection.setup.timeout.ms": 3_000,
+    "log_level": 0,
+}
+POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the clients of a round share."""
+
+    bootstrap_servers: str
+    topic: str
+    partitions: int
+    book: Book
+    lossy: bool
+
+    def settings(self, who: str, **more: Any) -> dict[str, Any]:
+        """A client's configuration; keyword arguments have underscores for dots."""
+
+        def on_error(error: KafkaError) -> None:
+            self.book.error(who, error.name())
+
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": who,
+            "error_cb": on_error,
+            **COMMON,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+
+def value_of(name: str, number: int) -> bytes:
+    """The text that identifies a record, and a filler that depends on its number."""
+    return b"%s:%d %s" % (name.encode(), number, b"." * (number * 37 % 400))
+
+
+class Client:
+    """A thread that works until it is told to stop. An exception in it is a violation of the round."""
+
+    def __init__(self, the_round: Round, name: str, rng: random.Random) -> None:
+        self.round = the_round
+        self.book = the_round.book
+        self.name = name
+        self.rng = rng
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except Exception as error:
+            self.book.violated(f"client {self.name} failed: {type(error).__name__}: {error}")
+
+    def work(self) -> None:
+        """Until `stopping`."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """After `stopping` was set; a client that does not end is a violation."""
+        self._thread.join(JOIN_TIMEOUT_S)
+        if self._thread.is_alive():
+            self.book.violated(f"client {self.name} does not end within {JOIN_TIMEOUT_S:g} s")
+
+    def value_in(self, message: Message) -> str:
+        """The text that identifies the record; whole, or it is a violation."""
+        value = message.value()
+        text = value.partition(b" ")[0].decode()
+        name, _, number = text.rpartition(":")
+        if not number.isdigit() or value != value_of(name, int(number)):
+            self.book.violated(f"altered: {self.name} read {value[:60]!r} at {message.partition()}@{message.offset()}")
+        return text
+
+
+class Producing(Client):
+    """A producer; idempotent with acks=all, or with acks=1 where losses are allowed."""
+
+    _numbers = 0
+    _lives = 0
+
+    def _make(self) -> tuple[str, Producer]:
+        self._lives += 1
+        acks = {"acks": "1"} if self.round.lossy else {"acks": "all", "enable_idempotence": True}
+        settings = self.round.settings(self.name, linger_ms=5, request_timeout_ms=5_000, **PRODUCERS[self.name], **acks)
+        return (self.name if self._lives == 1 else f"{self.name}-{self._lives}"), Producer(settings)
+
+    def work(self) -> None:
+        """Record after record, to partitions by chance."""
+        name, producer = self._make()
+        while not self.stopping.wait(PAUSE_S):
+            producer.poll(0)
+            if len(producer) >= MAX_IN_FLIGHT:
+                continue
+            try:
+                self._send(name, producer)
+            except KafkaException as error:
+                fatal = error.args[0]
+                self.book.violated(f"producer {name} can't go on: {fatal.name()}: {fatal.str()}")
+                producer.flush(1)
+                name, producer = self._make()
+        left = producer.flush(FLUSH_TIMEOUT_S)
+        if left:
+            self.book.violated(f"{left} records of {name} have no outcome {FLUSH_TIMEOUT_S:g} s after the last fault")
+
+    def _send(self, name: str, producer: Producer) -> None:
+        value = value_of(name, self._numbers)
+        text = f"{name}:{self._numbers}"
+        self._numbers += 1
+        partition = self.rng.randrange(self.round.partitions)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.book.failed(self.name, text, error.name())
+            else:
+                self.book.acknowledged(self.name, message.partition(), message.offset(), text)
+
+        self.book.sent(partition, text)
+        producer.produce(self.round.topic, value, partition=partition, on_delivery=delivered)
+
+
+class Reading(Client):
+    """Reads all partitions from the beginning by its own choice, and asks now and then where they end."""
+
+    def work(self) -> None:
+        """Poll after poll."""
+        self.positions = dict.fromkeys(range(self.round.partitions), 0)
+        reset = "earliest" if self.round.lossy else "error"
+        consumer = Consumer(
+            self.round.settings(self.name, group_id="unused", enable_auto_commit=False, auto_offset_reset=reset)
+        )
+        topic = self.round.topic
+        consumer.assign([TopicPartition(topic, index, 0) for index in range(self.round.partitions)])
+        look_up = time.monotonic() + LOOK_UP_S
+        while not self.stopping.is_set():
+            for message in consumer.consume(500, 0.1):
+                self._take(message)
+            if time.monotonic() > look_up:
+                self._look_up(consumer, self.rng.randrange(self.round.partitions))
+                look_up = time.monotonic() + LOOK_UP_S
+        consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            value = self.value_in(message)
+            self.book.polled(self.name, message.partition(), message.offset(), value)
+            self.positions[message.partition()] = message.offset() + 1
+        elif error.code() in POSITION_LOST:
+            self.book.position_lost(self.name, f"{error.str()} in partition {message.partition()}")
+        else:
+            self.book.error(self.name, error.name())
+
+    def _look_up(self, consumer: Consumer, partition: int) -> None:
+        # Its own reads: a leader that was paused may answer another client before it hears that it leads no longer.
+        before = self.positions[partition]
+        try:
+            _, latest = consumer.get_watermark_offsets(TopicPartition(self.round.topic, partition), 3, cached=False)
+        except KafkaException as error:
+            self.book.error(self.name, error.args[0].name())
+        else:
+            self.book.told_latest(self.name, partition, latest, before)
+
+
+class Member(Client):
+    """A member of a group, which leaves and comes back now and then."""
+
+    def __init__(self, the_round: Round, name: str, rng: random.Random, protocol: str) -> None:
+        self.protocol = protocol
+        super().__init__(the_round, name, rng)
+
+    @property
+    def group(self) -> str:
+        return f"{self.round.topic}-{self.protocol}"
+
+    def work(self) -> None:
+        """Life after life."""
+        more: dict[str, Any] = {"group_protocol": self.protocol}
+        if self.protocol == "classic":
+            more |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
+        settings = self.round.settings(
+            self.name, group_id=self.group, auto_offset_reset="earliest", auto_commit_interval_ms=500, **more
+        )
+        while not self.stopping.is_set():
+            consumer = Consumer(settings)
+            consumer.subscribe([self.round.topic])
+            self.book.joined()
+            until = time.monotonic() + self.rng.uniform(*STAY_S)
+            while not self.stopping.is_set() and time.monotonic() < until:
+                for message in consumer.consume(500, 0.1):
+                    self._take(message)
+            consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            value = self.value_in(message)
+            self.book.group_read(self.group, self.name, message.partition(), message.offset(), value)
+        else:
+            self.book.error(self.name, error.name())
+
+
+class Clients:
+    """All of a round."""
+
+    def __init__(self, the_round: Round, rng: random.Random) -> None:
+        def own() -> random.Random:
+            return random.Random(rng.random())
+
+        self.round = the_round
+        self.producers = [Producing(the_round, name, own()) for name in PRODUCERS]
+        self.readers = [Reading(the_round, name, own()) for name in READERS]
+        self.members = [
+            Member(the_round, f"{protocol}-{number}", own(), protocol)
+            for protocol, count in GROUPS.items()
+            for number in range(count)
+        ]
+        self.groups = sorted({member.group for member in self.members})
+
+    def stop(self, clients: Sequence[Client] | None = None) -> None:
+        """End them, by default all; returns when they have."""
+        chosen = [*self.producers, *self.readers, *self.members] if clients is None else clients
+        for client in chosen:
+            client.stopping.set()
+        for client in chosen:
+            client.join()

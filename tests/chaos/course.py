@@ -1,0 +1,291 @@
+"""The course of a run: hosts and nodes, then rounds of faults, each with a topic of its own, judged at its end."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OttlaError
+from ottla.record.batch import BatchView, iter_batches
+from ottla.sim import history
+
+from ..cluster.nodes import Node, Nodes, Place
+from ..faults.small_disk import MEGABYTE, SmallDisk
+from .book import Book, Figures
+from .clients import STRICT, Clients, Round
+from .copies import contents_of, difference
+from .faults import Nemesis, schedule
+from .network import CLIENTS, Network, address
+
+PORT, CONTROLLER_PORT = 9092, 9093
+VOTERS = 3
+DISK_BYTES = 96 * MEGABYTE
+PARTITIONS = 6
+REPLICAS = 3
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "min.insync.replicas": "2",
+    "log.segment.bytes": str(MEGABYTE),
+    "log.segment.delete.delay.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+}
+OFFSETS_TOPIC = "__consumer_offsets"
+
+ROUND_S = 100.0
+"""Of faults, at most; then everybody recovers and the round is judged."""
+RECOVERY_S = 60.0
+"""Bound on each step of the recovery once all faults have ended and all processes serve."""
+SETUP_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
+WAIT_S = 0.1
+CALM_S = 3.0
+"""Of ordinary work before the first fault of a round."""
+
+
+@dataclass
+class Options:
+    """What was asked for."""
+
+    seed: int
+    brokers: int
+    seconds: float
+    lossy: bool
+    folder: Path
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    options: Options
+    figures: Figures = field(default_factory=Figures)
+    rounds: int = 0
+    elapsed_s: float = 0.0
+    violations: list[str] = field(default_factory=list)
+    progress_s: list[float] = field(default_factory=list)
+    """Of each round: from the end of the faults until all producers were acknowledged in all partitions."""
+    in_sync_s: list[float] = field(default_factory=list)
+    """Of each round: from then until every ISR was full."""
+    compared_bytes: int = 0
+    packets: tuple[int, int, int] = (0, 0, 0)
+    """Passed, lost, delayed."""
+    nemesis: Nemesis | None = None
+
+
+class NotInTime(Exception):
+    """A step of the recovery did not end within its bound."""
+
+
+def wait_for(probe: Callable[[], bool], what: str, within_s: float = RECOVERY_S) -> float:
+    """Seconds until `probe` holds. Raises NotInTime."""
+    start_s = time.monotonic()
+    while True:
+        with suppress(OttlaError):
+            if probe():
+                return time.monotonic() - start_s
+        if time.monotonic() - start_s > within_s:
+            raise NotInTime(f"not within {within_s:g} s although no fault is left: {what}")
+        time.sleep(WAIT_S)
+
+
+class Course:
+    """One run. A context manager around its hosts, processes and network."""
+
+    def __init__(self, options: Options, say: Callable[[str], None]) -> None:
+        self.outcome = Outcome(options)
+        self._options = options
+        self._say = say
+        self._rng = random.Random(options.seed)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Course:
+        with ExitStack() as stack:
+            folder = self._options.folder
+            self._disks = []
+            for number in range(1, self._options.brokers + 1):
+                host = folder / f"host-{number}"
+                host.mkdir(parents=True)
+                self._disks.append(stack.enter_context(SmallDisk(host, DISK_BYTES, own_network=True)))
+            holders = {number: disk.holder for number, disk in enumerate(self._disks, 1)}
+            self._network = stack.enter_context(Network({**holders, CLIENTS: os.getpid()}, self._options.seed))
+            places = [
+                Place(PORT, CONTROLLER_PORT, address(number), disk.python, disk.path / "data")
+                for number, disk in enumerate(self._disks, 1)
+            ]
+            self._nodes = Nodes(folder, settings=SETTINGS, places=places, voters=VOTERS)
+            stack.callback(self._nodes.close)
+            self._nemesis = self.outcome.nemesis = Nemesis(self._nodes, self._disks, self._network)
+            self._nodes.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def run(self) -> Outcome:
+        """Round after round until the time is over or something was violated."""
+        started_s = time.monotonic()
+        until = started_s + self._options.seconds
+        left_s = self._options.seconds
+        while left_s > 0 and not self.outcome.violations:
+            # No last round that is too short to be worth its recovery.
+            rounds_left = max(1, round(left_s / (ROUND_S * 1.3)))
+            self._round(min(ROUND_S, left_s / rounds_left * 0.75))
+            left_s = until - time.monotonic()
+            if left_s < 0.3 * ROUND_S:
+                break
+        self.outcome.elapsed_s = time.monotonic() - started_s
+        self.outcome.packets = self._network.packets()
+        return self.outcome
+
+    def _round(self, seconds: float) -> None:
+        self.outcome.rounds += 1
+        rng = random.Random(self._rng.random())
+        topic = f"round-{self.outcome.rounds}"
+        book = Book(self.outcome.figures, allow_loss=self._options.lossy)
+        faults = schedule(rng, seconds, [node.node_id for node in self._nodes.nodes])
+        the_round = Round(self._nodes.bootstrap_servers, topic, PARTITIONS, book, self._options.lossy)
+        with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S) as cluster:
+            self._create(cluster, topic)
+            clients = Clients(the_round, rng)
+            try:
+                time.sleep(CALM_S)
+                self._nemesis.begin(faults, book.remark)
+                time.sleep(seconds)
+                self._nemesis.end()
+                self._recover(cluster, clients)
+            except (NotInTime, AssertionError) as error:
+                book.violated(str(error))
+            finally:
+                clients.stop()
+            if not book.violations:
+                self._judge(cluster, topic, book)
+        for each in self._nemesis.ended_by_itself:
+            book.violated(each)
+        for node in self._nodes.nodes:
+            if "Traceback" in node.log_text():
+                book.violated(f"the log of node {node.node_id} holds a traceback")
+        if book.violations:
+            self._secure_evidence(topic, book)
+        self.outcome.violations += book.violations
+        self._tell(len(faults))
+
+    def _secure_evidence(self, topic: str, book: Book) -> None:
+        """The history, and every replica of the topic, for `--keep`."""
+        book.write_trace(self._options.folder / "history.txt")
+        for number, disk in enumerate(self._disks, 1):
+            for folder in (disk.outside / "data").glob(f"{topic}-*"):
+                shutil.copytree(folder, self._options.folder / "evidence" / f"node-{number}" / folder.name)
+
+    def _tell(self, faults: int) -> None:
+        figures = self.outcome.figures
+        recovery = (
+            f"{self.outcome.progress_s[-1]:.1f} + {self.outcome.in_sync_s[-1]:.1f} s"
+            if not (self.outcome.violations)
+            else "violated"
+        )
+        self._say(
+            f"round {self.outcome.rounds}: {faults} faults, {figures.acknowledged:,} acknowledged so far, "
+            f"recovery {recovery}"
+        )
+
+    def _create(self, cluster: Cluster, topic: str) -> None:
+        minimum = "1" if self._options.lossy else "2"
+        unclean = "true" if self._options.lossy else "false"
+        configs = {"min.insync.replicas": minimum, "unclean.leader.election.enable": unclean}
+        wait_for(lambda: len(cluster.describe().brokers) == len(self._nodes.nodes), "every broker is there", SETUP_S)
+        cluster.create_topic(topic, PARTITIONS, REPLICAS, configs)
+        wait_for(lambda: self._in_sync(cluster, [topic]), "the new topic is in sync", SETUP_S)
+
+    def _recover(self, cluster: Cluster, clients: Clients) -> None:
+        """All faults are over: everything must come back by itself, in bounded time."""
+        book, topic = clients.round.book, clients.round.topic
+        names = [producer.name for producer in clients.producers]
+        book.begin_progress()
+        self.outcome.progress_s.append(
+            wait_for(lambda: book.progressed(names, PARTITIONS), "every producer is acknowledged again")
+        )
+        clients.stop(clients.producers)
+        topics = [topic, OFFSETS_TOPIC]
+        self.outcome.in_sync_s.append(wait_for(lambda: self._in_sync(cluster, topics), "every ISR is full"))
+        keys = [(topic, index) for index in range(PARTITIONS)]
+        ends = cluster.list_offsets(dict.fromkeys(keys, -1))
+        for reader in clients.readers:
+            wait_for(
+                lambda reader=reader: all(
+                    reader.positions[index] >= ends[key].offset for index, key in enumerate(keys)
+                ),
+                f"{reader.name} has read everything",
+            )
+        if not self._options.lossy:
+            for group in clients.groups:
+                wait_for(lambda group=group: not book.unseen(group), f"unseen: group {group} has read everything")
+
+    @staticmethod
+    def _in_sync(cluster: Cluster, topics: Sequence[str]) -> bool:
+        found = cluster.topics()
+        return found.keys() >= set(topics) and all(
+            partition.leader >= 0 and set(partition.isr) == set(partition.replicas) and len(partition.isr) == REPLICAS
+            for topic in topics
+            for partition in found[topic].partitions
+        )
+
+    def _judge(self, cluster: Cluster, topic: str, book: Book) -> None:
+        contents: dict[int, dict[int, str]] = {}
+        resent: set[history.Place] = set()
+        for index in range(PARTITIONS):
+            contents[index], copies = contents_of(self._read(cluster, topic, index, book), STRICT)
+            resent.update((index, offset) for offset in copies)
+        book.finish(contents, resent)
+        try:
+            wait_for(lambda: not self._differences(cluster, topic), "all replicas are the same bytes")
+        except NotInTime as error:
+            book.violated(f"{error}: {self._differences(cluster, topic)}")
+        if not book.violations:
+            cluster.delete_topics([topic])
+
+    @staticmethod
+    def _read(cluster: Cluster, topic: str, index: int, book: Book) -> list[BatchView]:
+        """All batches of a partition, as a client fetches them."""
+        end = cluster.list_offsets({(topic, index): -1})[topic, index].offset
+        found: list[BatchView] = []
+        position = 0
+        while position < end:
+            for batch in iter_batches(cluster.fetch(topic, index, position).records):
+                if batch.base_offset != position or not batch.crc_matches():
+                    book.violated(f"altered: the batch at {index}@{position}, which says {batch.base_offset}")
+                found.append(batch)
+                position = batch.next_offset
+        return found
+
+    def _differences(self, cluster: Cluster, topic: str) -> list[str]:
+        """Promise 4."""
+        differences = []
+        compared = 0
+        found = cluster.topics()
+        for name in (topic, OFFSETS_TOPIC):
+            for partition in found[name].partitions:
+                folders = {
+                    node_id: self._folder(self._nodes[node_id], f"{name}-{partition.index}")
+                    for node_id in partition.replicas
+                }
+                differences.append(difference(folders))
+                compared += sum(path.stat().st_size for folder in folders.values() for path in folder.glob("*.log"))
+        if not any(differences):
+            self.outcome.compared_bytes += compared
+        return [each for each in differences if each is not None]
+
+    def _folder(self, node: Node, name: str) -> Path:
+        return self._disks[node.node_id - 1].outside / "data" / name

@@ -1,0 +1,253 @@
+"""What goes wrong in a run: a schedule drawn from the seed, and the hands that carry it out on processes and links."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..cluster.nodes import STOP_TIMEOUT_S, Node, Nodes, eventually
+from ..faults.small_disk import SmallDisk
+from .network import CLIENTS, Link, Links, Network
+
+WEIGHTS = {
+    "kill": 5,  # kill -9, started again after a while
+    "restart": 4,  # SIGTERM, started again after a while
+    "pause": 4,  # SIGSTOP, SIGCONT
+    "kill-all": 1,
+    "one-way": 3,  # one broker does not hear one other
+    "muted": 2,  # no broker hears one of them
+    "isolated": 2,  # one broker and the others don't hear each other, clients reach all
+    "unplugged": 2,  # nobody hears one broker, and it hears nobody
+    "bad-link": 4,  # loss and delay on all links of one broker
+    "full-disk": 3,
+}
+PROCESS_FAULTS = frozenset({"kill", "restart", "pause", "kill-all"})
+SECONDS = (0.3, 8.0)
+LOSS = (0.01, 0.15)
+DELAY_S = (0.005, 0.15)
+GAP_S = 3.0
+"""Mean between the beginnings of two faults, with three brokers; with more, more often."""
+
+READY_TIMEOUT_S = 60.0
+LOCK_TIMEOUT_S = 0.5
+"""More than the supervisor takes to start a process; less than a fault that holds it."""
+SUPERVISION_S = 0.1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One entry of the schedule; times in seconds, `at_s` from the beginning of the round."""
+
+    at_s: float
+    kind: str
+    node: int
+    other: int
+    seconds: float
+    link: Link
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.node}" + (f" to {self.other}" if self.kind == "one-way" else "")
+
+    def links(self, nodes: Sequence[int]) -> Links:
+        """What it does to the network."""
+        others = [node for node in nodes if node != self.node]
+        away = {(self.node, other) for other in others}
+        back = {(other, self.node) for other in others}
+        clients = {(self.node, CLIENTS), (CLIENTS, self.node)}
+        touched = {
+            "one-way": {(self.node, self.other)},
+            "muted": away,
+            "isolated": away | back,
+            "unplugged": away | back | clients,
+            "bad-link": away | back | clients,
+        }.get(self.kind, set())
+        return dict.fromkeys(touched, self.link)
+
+
+def schedule(rng: random.Random, seconds: float, nodes: Sequence[int]) -> list[Fault]:
+    """The faults of a round of `seconds`, in order of their beginning."""
+    faults = []
+    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    at_s = rng.uniform(0.5, 2.0)
+    while at_s < seconds:
+        kind = rng.choices(kinds, weights)[0]
+        node, other = rng.sample(list(nodes), 2)
+        bad = Link(loss=rng.uniform(*LOSS), delay_s=rng.uniform(*DELAY_S), jitter_s=rng.uniform(*DELAY_S))
+        lasting = min(rng.uniform(*SECONDS), seconds - at_s)
+        faults.append(Fault(at_s, kind, node, other, lasting, bad if kind == "bad-link" else Link(cut=True)))
+        at_s += rng.expovariate(len(nodes) / 3 / GAP_S)
+    return faults
+
+
+@dataclass
+class Done:
+    """A fault that was carried out, by the monotonic clock."""
+
+    fault: Fault
+    start_s: float
+    end_s: float | None = None
+
+
+class Nemesis:
+    """Carries schedules out, and starts again what ended by itself."""
+
+    def __init__(self, nodes: Nodes, disks: Sequence[SmallDisk], network: Network) -> None:
+        """`disks` in the order of the nodes."""
+        self._nodes = nodes
+        self._disks = {node.node_id: disk for node, disk in zip(nodes.nodes, disks, strict=True)}
+        self._network = network
+        self._calm = threading.Event()
+        self._note: Callable[[str, str], None] = lambda _fault, _what: None
+        self._locks = {node.node_id: threading.Lock() for node in nodes.nodes}
+        self._filled: Counter[int] = Counter()
+        self._had_full_disk: set[int] = set()
+        """Nodes whose disk was full in their present life."""
+        self._threads: list[threading.Thread] = []
+        self.done: list[Done] = []
+        self.counts: Counter[str] = Counter()
+        self.skipped = 0
+        """Faults that met a process already stopped by another one."""
+        self.ended_by_itself: list[str] = []
+        """Ends of processes that nobody asked for, where no full disk explains them."""
+        self.ended_on_a_full_disk = 0
+
+    def begin(self, faults: Sequence[Fault], note: Callable[[str, str], None]) -> None:
+        """Carry the schedule out, beside the caller; `note` is told of each beginning and end."""
+        self._calm.clear()
+        self._note = note
+        start_s = time.monotonic()
+        self._threads = [threading.Thread(target=self._carry_out, args=(fault, start_s)) for fault in faults]
+        self._threads.append(threading.Thread(target=self._supervise))
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Mend everything; on return all processes serve. Raises AssertionError when they don't in time."""
+        self._calm.set()
+        for thread in self._threads:
+            thread.join()
+        eventually(self._all_ready, "every node serves again", READY_TIMEOUT_S)
+
+    def _all_ready(self) -> bool:
+        self._supervise_once()
+        return all(node.ready for node in self._nodes.nodes)
+
+    def active(self, start_s: float, end_s: float) -> list[str]:
+        """Faults that were there at some time between the two."""
+        return [
+            str(each.fault)
+            for each in list(self.done)
+            if each.start_s < end_s and (each.end_s is None or each.end_s > start_s)
+        ]
+
+    def _carry_out(self, fault: Fault, start_s: float) -> None:
+        if self._calm.wait(max(0.0, start_s + fault.at_s - time.monotonic())):
+            return
+        if fault.kind in PROCESS_FAULTS:
+            wanted = list(self._locks) if fault.kind == "kill-all" else [fault.node]
+            held = [node_id for node_id in wanted if self._locks[node_id].acquire(timeout=LOCK_TIMEOUT_S)]
+            try:
+                if held == wanted:
+                    self._counted(fault, lambda: self._on_processes(fault, wanted))
+                else:
+                    self.skipped += 1
+            finally:
+                for node_id in held:
+                    self._locks[node_id].release()
+        elif fault.kind == "full-disk":
+            self._counted(fault, lambda: self._full_disk(fault))
+        else:
+            self._counted(fault, lambda: self._on_network(fault))
+
+    def _counted(self, fault: Fault, carry_out: Callable[[], None]) -> None:
+        self.counts[fault.kind] += 1
+        entry = Done(fault, time.monotonic())
+        self.done.append(entry)
+        self._note(str(fault), "begins")
+        carry_out()
+        self._note(str(fault), "is over")
+        entry.end_s = time.monotonic()
+
+    def _on_network(self, fault: Fault) -> None:
+        self._network.begin(fault, fault.links(list(self._locks)))
+        self._calm.wait(fault.seconds)
+        self._network.end(fault)
+
+    def _full_disk(self, fault: Fault) -> None:
+        self._filled[fault.node] += 1
+        self._had_full_disk.add(fault.node)
+        self._disks[fault.node].fill()
+        self._calm.wait(fault.seconds)
+        self._filled[fault.node] -= 1
+        if not self._filled[fault.node]:
+            self._disks[fault.node].free()
+
+    def _on_processes(self, fault: Fault, node_ids: Sequence[int]) -> None:
+        nodes = [self._nodes[node_id] for node_id in node_ids if self._nodes[node_id].process is not None]
+        if fault.kind == "pause":
+            for node in nodes:
+                self._signal(node, signal.SIGSTOP)
+            self._calm.wait(fault.seconds)
+            for node in nodes:
+                self._signal(node, signal.SIGCONT)
+            return
+        for node in nodes:
+            self._stop(node) if fault.kind == "restart" else node.kill()
+        self._calm.wait(fault.seconds)
+        for node in nodes:
+            self._start(node)
+
+    @staticmethod
+    def _signal(node: Node, number: int) -> None:
+        if node.process is not None and node.process.poll() is None:
+            os.kill(node.process.pid, number)
+
+    def _stop(self, node: Node) -> None:
+        process, served = node.process, node.ready
+        try:
+            code = node.stop()
+        except subprocess.TimeoutExpired:
+            self.ended_by_itself.append(f"node {node.node_id} did not end within {STOP_TIMEOUT_S:g} s of SIGTERM")
+            process.kill()
+            process.wait()
+            return
+        # A process that is still starting ends by the signal itself, as by a kill.
+        if code != 0 and (served or code != -signal.SIGTERM):
+            self._told_end(node, code, "at a SIGTERM")
+
+    def _start(self, node: Node) -> None:
+        if not self._filled[node.node_id]:
+            self._had_full_disk.discard(node.node_id)
+        node.start(wait=False)
+
+    def _supervise(self) -> None:
+        while not self._calm.wait(SUPERVISION_S):
+            self._supervise_once()
+
+    def _supervise_once(self) -> None:
+        for node in self._nodes.nodes:
+            if not self._locks[node.node_id].acquire(blocking=False):
+                continue
+            try:
+                if node.process is not None and (code := node.process.poll()) is not None:
+                    self._told_end(node, code, "by itself")
+                    node.process = None
+                if node.process is None and not self._filled[node.node_id]:
+                    self._start(node)
+            finally:
+                self._locks[node.node_id].release()
+
+    def _told_end(self, node: Node, code: int, how: str) -> None:
+        self._note(f"node {node.node_id}", f"ended {how} with code {code}")
+        if node.node_id in self._had_full_disk:
+            self.ended_on_a_full_disk += 1
+        else:
+            last = "\n".join(node.log_text().splitlines()[-3:])
+            self.ended_by_itself.append(f"node {node.node_id} ended {how} with code {code}:\n{last}")

@@ -1,0 +1,48 @@
+"""A short run of `make chaos` in each mode, as a person would start it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .__main__ import obstacle
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(obstacle()), reason=f"chaos {obstacle()}")]
+
+
+def chaos(tmp_path: Path, *arguments: str) -> dict:
+    """The figures of a run that was clean."""
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.chaos", "--json", str(figures), *arguments]
+    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=270)
+    assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
+    return json.loads(figures.read_text())
+
+
+def test_nothing_is_lost(tmp_path):
+    figures = chaos(tmp_path, "--minutes", "1.2", "--seed", "7")
+    assert sum(figures["faults"].values()) >= 10
+    assert figures["operations"]["acknowledged"] > 500
+    assert figures["operations"]["read by assignment"] >= 2 * figures["operations"]["acknowledged"]
+    assert figures["bytes of replicas compared"] > 0
+    assert figures["lost"] == {"acknowledged": 0, "served": 0}
+
+
+def test_losses_that_the_documents_allow_are_told(tmp_path):
+    figures = chaos(tmp_path, "--minutes", "0.5", "--seed", "3", "--lossy")
+    assert figures["mode"] == "acks=1, unclean elections"
+    assert figures["operations"]["acknowledged"] > 200
+    assert set(figures["lost"]) == {"acknowledged", "served"}
+
+
+def test_a_wrong_option_is_told(tmp_path):
+    command = [sys.executable, "-m", "tests.chaos", "--brokers", "2"]
+    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "--brokers" in ended.stderr
