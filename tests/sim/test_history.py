@@ -78,6 +78,11 @@ def test_a_record_is_doubled(history: LogHistory, contents: list[str]) -> None:
         history.finish({0: dict(enumerate(contents))})
 
 
+def test_a_copy_that_its_producer_sent_again_in_another_epoch(history: LogHistory) -> None:
+    history.acknowledged("p", 0, 2, ["p:0"])
+    assert history.finish({0: {0: "p:0", 1: "p:1", 2: "p:0"}}, {(0, 2)}) == Losses(0, 0)
+
+
 def test_records_are_reordered(history: LogHistory) -> None:
     with pytest.raises(Violation, match=r"nonmonotonic-send: p:0 at 0@1 comes after number 1 at 0"):
         history.finish({0: {0: "p:1", 1: "p:0"}})
