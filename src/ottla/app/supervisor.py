@@ -3,8 +3,8 @@
 Each broker is an ordinary `ottla start --config` of its own, with one end of a pipe: when the supervisor closes its
 end, or dies in whatever way, the broker stops. Closing means that the whole cluster stops, so no broker hands its
 leaderships over first; SIGTERM to one broker alone does. A broker that ends by itself is started again, after a pause
-that doubles while it keeps failing; one that fails before the cluster was ready for the first time ends everything,
-with its words.
+that doubles while it keeps failing; one that fails before it was ready for the first time ends everything, with its
+words.
 
 Invariants: no broker outlives its supervisor; the lines of a broker's log leave whole, marked with its id.
 Left out: what a broker does (`app.process`), the plan (`app.local_cluster`).
@@ -139,13 +139,14 @@ class Supervisor:
     async def _watch(self, broker: LocalBroker, read_end: int) -> None:
         """Keep one broker running until the cluster stops."""
         pause_s = FIRST_PAUSE_S
+        was_ready = False
         while not self._stopping.is_set():
-            was_ready = os.path.exists(self._ready_path(broker))
             started = self._clock.monotonic()
             code = await self._run_once(broker, read_end)
             if self._stopping.is_set():
                 return
-            if not was_ready and not os.path.exists(self._ready_path(broker)):
+            was_ready = was_ready or os.path.exists(self._ready_path(broker))  # each start removes the file
+            if not was_ready:
                 self._fail(
                     f"broker {broker.node_id} ended with exit code {code} before it was ready: see its log above"
                 )
