@@ -16,6 +16,7 @@ from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
@@ -24,6 +25,7 @@ from ottla.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
@@ -187,6 +189,23 @@ def test_a_controller_is_its_newest_incarnation() -> None:
     assert replay(again, NoOpRecord()).controllers is again.controllers
 
 
+def quota(key: str, value: float | None, *entity: tuple[str, str | None]) -> ClientQuotaRecord:
+    """A limit; without a value its removal."""
+    parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
+
+
+def test_quotas_come_and_go_whatever_the_order_of_an_entity() -> None:
+    user, client = ("user", "alice"), ("client-id", "app")
+    image = replay(EMPTY_IMAGE, quota("a", 1.0, user, client), quota("b", 2.0, client, user), quota("a", 3.0, user))
+    assert image.client_quotas == {(client, user): {"a": 1.0, "b": 2.0}, (user,): {"a": 3.0}}
+    image = replay(image, quota("a", None, user, client), quota("a", 4.0, user))
+    assert image.client_quotas == {(client, user): {"b": 2.0}, (user,): {"a": 4.0}}
+    image = replay(image, quota("b", None, user, client), quota("never", None, user))
+    assert image.client_quotas == {(user,): {"a": 4.0}}
+    assert replay(image, NoOpRecord()).client_quotas is image.client_quotas
+
+
 def full_image() -> MetadataImage:
     return replay(
         EMPTY_IMAGE,
@@ -199,6 +218,8 @@ def full_image() -> MetadataImage:
         PartitionChangeRecord(partition_id=1, topic_id=b"a" * 16, leader=-1, isr=[1], leader_recovery_state=1),
         ConfigRecord(resource_type=TOPIC, resource_name="a", name="cleanup.policy", value="compact"),
         ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="5"),
+        quota("consumer_byte_rate", 1000.0, ("user", "alice"), ("client-id", None)),
+        quota("request_percentage", 12.5, ("ip", None)),
         ProducerIdsRecord(broker_id=1, next_producer_id=2000),
         NoOpRecord(),
     )

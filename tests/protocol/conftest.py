@@ -21,6 +21,8 @@ def _primitive(type_: Primitive) -> st.SearchStrategy[Any]:
         bits, signed = _INTEGERS[type_.name]
         low = -(1 << bits - 1) if signed else 0
         return st.one_of(st.integers(-1 if signed else 0, 3), st.integers(low, low + (1 << bits) - 1))
+    if type_.name == "float64":
+        return st.floats(allow_nan=False)
     if type_.name == "bool":
         return st.booleans()
     if type_.name == "uuid":

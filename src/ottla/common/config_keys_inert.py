@@ -71,7 +71,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second",
     ),
     (
-        "there are no quotas yet",
+        "limits of clients are kept and nobody is held to them yet",
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
         "client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds "
         "max.connection.creation.rate max.connections.per.ip.overrides quota.window.num quota.window.size.seconds "

@@ -5,7 +5,7 @@ list of what changed. The same code runs at start-up, after a commit, when a sna
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
 
-Left out on purpose: records of features that are not there yet (ACLs, quotas, SCRAM, delegation tokens). A log that
+Left out on purpose: records of features that are not there yet (ACLs, SCRAM, delegation tokens). A log that
 holds them is refused at the read, rather than rewritten without them by the next snapshot.
 """
 
@@ -25,13 +25,16 @@ from ottla.metadata.image import (
     ControllerImage,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
     TopicImage,
     VersionRange,
+    quota_entity,
 )
 from ottla.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -94,6 +97,7 @@ class MetadataDelta:
         "_features",
         "_next_producer_id",
         "_partitions",
+        "_quotas",
         "_topics",
     )
 
@@ -107,6 +111,7 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerImage | None] = {}
         self._controllers: dict[int, ControllerImage] = {}
         self._features: dict[str, int] | None = None
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._next_producer_id = base.next_producer_id
 
     def replay(self, record: Any) -> None:
@@ -133,6 +138,7 @@ class MetadataDelta:
             brokers=self._apply_brokers(),
             controllers={**base.controllers, **self._controllers} if self._controllers else base.controllers,
             features=base.features if self._features is None else self._features,
+            client_quotas=self._apply_quotas(),
             next_producer_id=self._next_producer_id,
         )
         return image, changes
@@ -166,6 +172,12 @@ class MetadataDelta:
             return self._base.brokers
         merged = {**self._base.brokers, **self._brokers}
         return {broker_id: broker for broker_id, broker in merged.items() if broker is not None}
+
+    def _apply_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        if not self._quotas:
+            return self._base.client_quotas
+        merged = {**self._base.client_quotas, **self._quotas}
+        return {entity: quotas for entity, quotas in merged.items() if quotas}
 
     def _apply_configs(self, changes: MetadataChanges) -> Mapping[ConfigResource, Mapping[str, str]]:
         if not self._configs:
@@ -271,6 +283,16 @@ class MetadataDelta:
         else:
             values[record.name] = record.value
 
+    def replay_client_quota(self, record: ClientQuotaRecord) -> None:
+        entity = quota_entity((part.entity_type, part.entity_name) for part in record.entity)
+        quotas = self._quotas.get(entity)
+        if quotas is None:
+            quotas = self._quotas[entity] = dict(self._base.client_quotas.get(entity, {}))
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+
     def _broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
         broker = self._brokers[broker_id] if broker_id in self._brokers else self._base.brokers.get(broker_id)
         if broker is None or broker.broker_epoch != broker_epoch:
@@ -368,6 +390,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     PartitionChangeRecord: MetadataDelta.replay_partition_change,
     RemoveTopicRecord: MetadataDelta.replay_remove_topic,
     ConfigRecord: MetadataDelta.replay_config,
+    ClientQuotaRecord: MetadataDelta.replay_client_quota,
     RegisterBrokerRecord: MetadataDelta.replay_register_broker,
     BrokerRegistrationChangeRecord: MetadataDelta.replay_broker_registration_change,
     FenceBrokerRecord: MetadataDelta.replay_fence_broker,

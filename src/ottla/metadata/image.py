@@ -7,7 +7,7 @@ assignment. Mappings keep the order of the records that made them, so nothing he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -34,6 +34,15 @@ class ConfigResource(NamedTuple):
 
     type: ConfigResourceType
     name: str
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whose limit: (kind, name) by kind, out of user, client-id and ip; a name of None is the default of the kind."""
+
+
+def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity of these parts, in whatever order they come."""
+    return tuple(sorted(parts, key=lambda part: part[0]))
 
 
 class VersionRange(NamedTuple):
@@ -122,6 +131,7 @@ class MetadataImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: _EMPTY)
     controllers: Mapping[int, ControllerImage] = field(default_factory=lambda: _EMPTY)
     features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
 
     def topic(self, name: str) -> TopicImage | None:

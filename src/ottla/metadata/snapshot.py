@@ -9,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
-from ottla.metadata.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
+from ottla.metadata.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    ControllerImage,
+    MetadataImage,
+    PartitionImage,
+    QuotaEntity,
+)
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
@@ -43,8 +52,17 @@ def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
             yield versioned(
                 ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
             )
+    for entity, quotas in image.client_quotas.items():
+        for key, limit in quotas.items():
+            yield versioned(client_quota_record(entity, key, limit))
     if image.next_producer_id:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
+
+
+def client_quota_record(entity: QuotaEntity, key: str, value: float) -> ClientQuotaRecord:
+    """The record that sets one limit."""
+    parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return ClientQuotaRecord(entity=parts, key=key, value=value)
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:

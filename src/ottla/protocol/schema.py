@@ -12,7 +12,8 @@ A struct is a class whose annotated attributes carry a field specification:
 keyword-only constructor in which every field has a default, equality and a repr. They are no dataclasses: building some
 hundred dataclasses would cost a tenth of the broker's start-up time, so constructors are compiled on first use.
 
-Python types: integers int, strings str, uuids 16 bytes, bytes and records any buffer (bytes when read), arrays list.
+Python types: integers int, floats float, strings str, uuids 16 bytes, bytes and records any buffer (bytes when read),
+arrays list.
 This module only describes; `ottla.protocol.codec` reads and writes.
 """
 
@@ -68,6 +69,7 @@ INT16 = Primitive("int16", "h", 2, 0)
 UINT16 = Primitive("uint16", "H", 2, 0)
 INT32 = Primitive("int32", "i", 4, 0)
 INT64 = Primitive("int64", "q", 8, 0)
+FLOAT64 = Primitive("float64", "d", 8, 0.0)
 UUID = Primitive("uuid", "16s", 16, ZERO_UUID)
 STRING = Primitive("string", "", 0, "")
 BYTES = Primitive("bytes", "", 0, b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.server.dispatch import DeclaredApi, HotApi
 from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
+from ottla.server.handlers.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.api_versions import API_VERSIONS
@@ -14,6 +15,7 @@ from ottla.server.handlers.create_topics import CREATE_TOPICS
 from ottla.server.handlers.delete_groups import DELETE_GROUPS
 from ottla.server.handlers.delete_records import DELETE_RECORDS
 from ottla.server.handlers.delete_topics import DELETE_TOPICS
+from ottla.server.handlers.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
@@ -73,6 +75,8 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
+    DESCRIBE_CLIENT_QUOTAS,
+    ALTER_CLIENT_QUOTAS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,

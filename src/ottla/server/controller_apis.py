@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla.server.dispatch import DeclaredApi, HotApi
 from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
 from ottla.server.handlers.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
+from ottla.server.handlers.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
@@ -47,6 +48,7 @@ CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     INCREMENTAL_ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
+    ALTER_CLIENT_QUOTAS,
     VOTE,
     BEGIN_QUORUM_EPOCH,
     END_QUORUM_EPOCH,

@@ -2,12 +2,26 @@
 
 Each travels as frame version (unsigned varint, 1), key, version and body; the framing is `ottla.quorum`'s. Tagged
 fields of change records mean "unchanged" by their default. Of Apache Kafka 4.3's schemas those are left out that have
-no use here yet: ACLs, quotas, SCRAM, delegation tokens, ZooKeeper migration, ELR clearing, controller removal.
+no use here yet: ACLs, SCRAM, delegation tokens, ZooKeeper migration, ELR clearing, controller removal.
 """
 
 from __future__ import annotations
 
-from ottla.protocol.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16, UUID, array, f, message, struct
+from ottla.protocol.schema import (
+    BOOL,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UUID,
+    array,
+    f,
+    message,
+    struct,
+)
 
 
 @struct
@@ -115,6 +129,20 @@ class FeatureLevelRecord:
     feature_level: int = f(INT16, "0+")
 
 
+@struct
+class QuotaEntityData:
+    entity_type: str = f(STRING, "0+")
+    entity_name: str | None = f(STRING, "0+", nullable="0+")
+
+
+@message("0", flexible="0+", api_key=14)
+class ClientQuotaRecord:
+    entity: list[QuotaEntityData] = f(array(QuotaEntityData), "0+")
+    key: str = f(STRING, "0+")
+    value: float = f(FLOAT64, "0+")
+    remove: bool = f(BOOL, "0+")
+
+
 @message("0", flexible="0+", api_key=15)
 class ProducerIdsRecord:
     broker_id: int = f(INT32, "0+")
@@ -187,6 +215,7 @@ METADATA_RECORDS: dict[int, type] = {
     8: UnfenceBrokerRecord,
     9: RemoveTopicRecord,
     12: FeatureLevelRecord,
+    14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     17: BrokerRegistrationChangeRecord,
     20: NoOpRecord,

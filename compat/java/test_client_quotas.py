@@ -1,0 +1,29 @@
+"""Limits of clients by Apache Kafka's tool: set, shown, removed, and still there after a restart."""
+
+from __future__ import annotations
+
+from tools import JavaTools
+
+from ottla.testing import Broker
+
+DEFAULT = "--entity-default"
+LIMITS = (
+    (("--entity-type", "clients", "--entity-name", "app"), "consumer_byte_rate", "2048.0"),
+    (("--entity-type", "users", DEFAULT), "request_percentage", "12.5"),
+    (("--entity-type", "users", DEFAULT, "--entity-type", "clients", DEFAULT), "producer_byte_rate", "4096.0"),
+    (("--entity-type", "ips", "--entity-name", "127.0.0.1"), "connection_creation_rate", "5.0"),
+)
+
+
+def test_limits_of_users_clients_and_addresses(tools: JavaTools) -> None:
+    with Broker() as broker:
+        at = ["--bootstrap-server", broker.bootstrap_servers]
+        for entity, key, value in LIMITS:
+            tools.run("kafka-configs", *at, *entity, "--alter", "--add-config", f"{key}={value.removesuffix('.0')}")
+        broker.restart()
+        at = ["--bootstrap-server", broker.bootstrap_servers]
+        for entity, key, value in LIMITS:
+            assert f"{key}={value}" in tools.run("kafka-configs", *at, *entity, "--describe"), entity
+        entity, key, _ = LIMITS[0]
+        tools.run("kafka-configs", *at, *entity, "--alter", "--delete-config", key)
+        assert key not in tools.run("kafka-configs", *at, *entity, "--describe")
