@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import differential_admin as admin
 import differential_data as data
+import differential_quotas as quotas
 import pytest
 from differential_pair import Difference, Pair
 from differential_wire import KEYS, versions_of
@@ -52,6 +53,7 @@ ACCEPTED = (
     Accepted("there are no cordoned directories", "create_topics", "factor .*", ".*error_message"),
     Accepted("no name of another server's", "update_features", path="error_message", kafka=".*Local controller 1 .*"),
     Accepted("one level only", "update_features", "downgrade as upgrade", "error_message"),
+    Accepted("a space that is missing there", "alter_client_quotas", "address and user, .*", ".*error_message"),
     Accepted("no general words", "describe_configs", "type .*", ".*error_message", kafka="This most likely occurs.*"),
     # -- what is not built yet
     Accepted("its API is not served", "api_versions", path=r"api_keys\[.*\]", ottla="missing"),
@@ -148,6 +150,8 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
             admin.describe_log_dirs,
             admin.find_coordinator,
             admin.update_features,
+            quotas.alter_client_quotas,
+            quotas.describe_client_quotas,
             data.list_offsets,
             data.offset_for_leader_epoch,
             data.delete_records,
