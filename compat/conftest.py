@@ -20,6 +20,8 @@ for folder in ("compat", "compat/java", "tests/clients"):
 CACHE = ROOT / ".cache" / "compat"
 LOG_ARTIFACT = ("org.slf4j", "slf4j-simple", "1.7.36")
 """Of the version of slf4j-nop in java/pom.xml."""
+GO_MODULES = ("newest.mod", "go.mod")
+"""Sets of versions of Go's libraries: the first that this machine's Go can build is taken."""
 
 
 def need(command: str) -> str:
@@ -126,3 +128,42 @@ def kafkajs() -> Path:
         shutil.copy(source / "package.json", stamp)
     shutil.copy(source / "client.mjs", home)
     return home
+
+
+@pytest.fixture(scope="session")
+def go_build() -> Path | str:
+    """The program of compat/go, or why it can't be had on this machine."""
+    go = shutil.which("go")
+    if go is None:
+        return "go is not installed on this machine"
+    program = CACHE / "go" / "compat"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    refusals = []
+    for modules in GO_MODULES:
+        resolved = run_go(go, "mod", "download", f"-modfile={modules}")
+        if resolved.returncode == 0:
+            built = run_go(go, "build", f"-modfile={modules}", "-o", str(program), ".")
+            assert built.returncode == 0, built.stderr
+            return program
+        refusals.append(f"Go could not resolve {modules}: {resolved.stderr.strip()[-300:]}")
+    return "; ".join(refusals)
+
+
+def run_go(go: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Go that is too old for a module file says so, instead of fetching another Go."""
+    return subprocess.run(
+        [go, *arguments],
+        cwd=ROOT / "compat" / "go",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        check=False,
+    )
+
+
+@pytest.fixture
+def go_program(go_build: Path | str) -> Path:
+    if isinstance(go_build, str):
+        pytest.skip(go_build)
+    return go_build

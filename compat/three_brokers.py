@@ -1,0 +1,106 @@
+"""Three brokers that one command started, ended one at a time by process id."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+START_TIMEOUT_S = 60.0
+SETTLE_TIMEOUT_S = 60.0
+FIRST_PORT, LAST_PORT = 20_000, 31_000
+"""Below those that the system gives to clients: a broker that is started again finds its port free."""
+SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
+
+
+def free_ports() -> int:
+    """The first of three ports in a row that are free, as are those a thousand above, for the controllers."""
+    while True:
+        first = random.randrange(FIRST_PORT, LAST_PORT)
+        with ExitStack() as stack:
+            try:
+                for port in (*range(first, first + 3), *range(first + 1000, first + 1003)):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+
+
+class ThreeBrokers:
+    """`ottla start --brokers 3` in a directory of its own."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        """`settings` are for all brokers, with `_` for `.` in their names."""
+        self._folder = folder
+        ready = folder / "ready.json"
+        self._log = (folder / "cluster.log").open("wb")
+        command = ["-m", "ottla", "start", "--brokers", "3", "--port", str(free_ports())]
+        command += ["--data-dir", str(folder / "data"), "--ready-file", str(ready)]
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        for name, value in {**SETTINGS, **named}.items():
+            command += ["--set", f"{name}={value}"]
+        self._process = subprocess.Popen(
+            [sys.executable, *command], stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        self.until(ready.exists, "three brokers are ready", START_TIMEOUT_S)
+        self.bootstrap_servers = str(json.loads(ready.read_text())["bootstrap_servers"])
+
+    def log(self) -> str:
+        """What supervisor and brokers wrote."""
+        return (self._folder / "cluster.log").read_text(errors="replace")
+
+    def until(self, condition: Callable[[], object], what: str, timeout_s: float = SETTLE_TIMEOUT_S) -> None:
+        """Wait for `condition`."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.log()[-4000:]}")
+            time.sleep(0.1)
+
+    def pid(self, node_id: int) -> int | None:
+        """The process of one broker: the child of the supervisor that was started with its config; None for now."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for child in children:
+            try:
+                arguments = Path(f"/proc/{child}/cmdline").read_bytes()
+            except FileNotFoundError:  # it ended a moment ago
+                continue
+            if f"broker-{node_id}.properties".encode() in arguments:
+                return int(child)
+        return None
+
+    def end(self, node_id: int, number: signal.Signals) -> None:
+        """End one broker and wait until its successor says that it is in every ISR again."""
+        ended = self.pid(node_id)
+        assert ended is not None, f"broker {node_id} has no process"
+        os.kill(ended, number)
+        self.until(lambda: self.pid(node_id) not in (None, ended), f"broker {node_id} is started again")
+        self.until(lambda: self._in_sync(node_id), f"broker {node_id} is in sync again")
+
+    def _in_sync(self, node_id: int) -> bool:
+        """Whether the broker itself serves, and sees all replicas of all partitions in sync."""
+        address = self.bootstrap_servers.split(",")[node_id - 1]
+        try:
+            metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=2)
+        except KafkaException:
+            return False
+        partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
+        return all(sorted(each.isrs) == sorted(each.replicas) for each in partitions)
+
+    def close(self) -> None:
+        """Stop all; the supervisor says by its exit code whether that went well."""
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(60)
+        self._log.close()
+        assert code == 0, self.log()[-4000:]
