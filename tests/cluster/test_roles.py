@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def broker(node_id: int, port: int, **quorum: str) -> dict[str, str]:
 
 
 def ask(port: int, key: ApiKey, message: object) -> Any:
-    connection = Connection(HOST, port, client_id="test", timeout_s=10.0, software_version="1")
+    connection = Connection(HOST, port, client_id="test", timeout_s=TIMEOUT_S, software_version="1")
     try:
         return connection.request(key, message)
     finally:
@@ -212,6 +213,39 @@ class TestOneController:
         assert first.end(signal.SIGTERM) == 0
         start_all(first)
         eventually(lambda: [each.replica_id for each in quorum(ports[0]).observers] == [2], "the broker is back")
+
+    def test_controllers_that_join_by_themselves_vote_with_it(self, make_node: MakeNode) -> None:
+        ports = free_ports(6)
+        named = {
+            "controller_quorum_bootstrap_servers": ",".join(f"{HOST}:{port}" for port in ports[3:]),
+            "controller_quorum_auto_join_enable": "true",
+        }
+        nodes = [make_node(both(number + 1, ports[number], ports[3 + number], **named)) for number in range(3)]
+        nodes[0].format("--standalone")
+        for node in nodes[1:]:
+            node.format("--no-initial-controllers")
+        start_all(*nodes)
+
+        def voters() -> list[int]:
+            return sorted(each.replica_id for each in quorum(ports[0]).current_voters)
+
+        eventually(lambda: voters() == [1, 2, 3], "all three vote", TIMEOUT_S)
+        before = quorum(ports[0])
+        leader, lost = before.leader_id, next(node for node in nodes if node.node_id != before.leader_id)
+        lost.end(signal.SIGKILL)
+        shutil.rmtree(lost.data_dir)
+        lost.format("--no-initial-controllers")
+        start_all(lost)
+
+        def directories() -> dict[int, bytes]:
+            return {each.replica_id: each.replica_directory_id for each in quorum(ports[leader - 1]).current_voters}
+
+        old = {each.replica_id: each.replica_directory_id for each in before.current_voters}
+        eventually(
+            lambda: (found := directories()).keys() == old.keys() and found[lost.node_id] != old[lost.node_id],
+            "the lost one votes with its new directory",
+            TIMEOUT_S,
+        )
 
     def test_a_local_cluster_of_two(self, tmp_path: Path) -> None:
         """The first of them is the only voter."""

@@ -249,6 +249,18 @@ def test_configured_voters() -> None:
     assert config.configured_voters == ((1, "a", 9093), (2, "::1", 9094))
 
 
+def test_voters_that_are_configured_can_not_be_joined() -> None:
+    with pytest.raises(OperatorError, match=r"auto\.join\.enable"):
+        BrokerConfig.parse(
+            {
+                "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": "1@a:9093",
+                "controller.quorum.auto.join.enable": "true",
+            }
+        )
+
+
 @pytest.mark.parametrize("voters", ["1@a", "a:1", "1@a:0", "1@a:70000", "9999999999@a:1", "1@a:1,1@b:1", "2@a:1"])
 def test_configured_voters_that_can_not_be(voters: str) -> None:
     roles = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}

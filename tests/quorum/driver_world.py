@@ -158,6 +158,7 @@ class Node:
                 cluster_id=CLUSTER_ID,
                 bootstrap=tuple((host_of(each), PORT) for each in self.world.nodes),
                 voters=self.world.configured,
+                auto_join=self.world.auto_join,
             ),
         )
         try:
@@ -198,8 +199,14 @@ class Node:
 class World:
     """The nodes, whoever submits records, and what must hold."""
 
-    def __init__(self, seed: int, voters: int = 3, observers: int = 0, *, configured: bool = False) -> None:
-        """`configured`: the configuration of each node names the voters, and no directory does."""
+    def __init__(
+        self, seed: int, voters: int = 3, observers: int = 0, *, configured: bool = False, auto_join: bool = False
+    ) -> None:
+        """`configured`: the configuration of each node names the voters, and no directory does.
+
+        `auto_join`: whoever has no vote asks for one.
+        """
+        self.auto_join = auto_join
         self.loop = SimLoop()
         self.rng = SimRng(seed)
         self.trace = Trace(self.loop)

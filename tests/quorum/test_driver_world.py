@@ -275,6 +275,35 @@ def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
     assert world.active() is None
 
 
+def test_who_has_no_vote_joins_by_itself() -> None:
+    world = World(16, voters=1, observers=2, auto_join=True)
+    world.run(20.0)
+    world.calm()
+    voters, observers = describe(active(world))
+    assert sorted(voters) == [1, 2, 3]
+    assert observers == []
+    lost = next(node for node in world.nodes.values() if node is not active(world))
+    lost.kill()
+    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
+    world.nodes[lost.node_id] = reborn
+    reborn.start()
+    world.run(20.0)
+    world.calm()
+    assert reborn.driver is not None
+    assert reborn.driver.raft.is_voter
+    assert sorted(describe(active(world))[0]) == [1, 2, 3], "in place of its old self"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_acknowledged_is_lost_while_voters_join(seed: int) -> None:
+    world = World(seed, voters=1, observers=2, auto_join=True)
+    world.run(60.0, faults=True)
+    world.calm()
+    assert not set(world.acknowledged) - set(active(world).publisher.image.topics)
+    world.run(20.0)
+    assert sorted(describe(active(world))[0]) == [1, 2, 3]
+
+
 def test_a_voter_that_moved_tells_its_new_address() -> None:
     world = World(10)
     world.run(8.0)

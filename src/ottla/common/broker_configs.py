@@ -508,6 +508,10 @@ def _check_voters(config: BrokerConfig) -> None:
     voters = {voter.node_id for voter in config.configured_voters}
     if not voters:
         return
+    if config.get_bool("controller.quorum.auto.join.enable"):
+        raise OperatorError(
+            "controller.quorum.auto.join.enable is set and controller.quorum.voters says who votes; remove one of them"
+        )
     if config.is_controller and config.node_id not in voters:
         raise OperatorError(
             f"process.roles has controller and controller.quorum.voters does not have node {config.node_id}; add it "

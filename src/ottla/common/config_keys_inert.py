@@ -29,7 +29,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (
         "the cluster is this one broker",
         "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms "
-        "controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
+        "controller.quorum.append.linger.ms "
         "controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms "
         "early.start.listeners replica.socket.receive.buffer.bytes request.timeout.ms "
         "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "

@@ -10,6 +10,16 @@ def _milliseconds(name: str, default: int, doc: str) -> ConfigKey:
 
 
 QUORUM_CONFIGS = [
+    ConfigKey(
+        "controller.quorum.auto.join.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a controller that has no vote asks for one by itself, in place of what its node was with a directory "
+        "that is gone. Without effect on a node that is no controller.",
+        None,
+        Importance.LOW,
+        UpdateMode.READ_ONLY,
+    ),
     _milliseconds(
         "controller.quorum.election.timeout.ms",
         1000,

@@ -75,6 +75,7 @@ def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
             Voter(voter.node_id, ZERO_UUID, ((listener_name, voter.host, voter.port),))
             for voter in config.configured_voters
         ),
+        auto_join=config.is_controller and config.get_bool("controller.quorum.auto.join.enable"),
         listener_name=listener_name,
         timeouts=Timeouts(
             election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,

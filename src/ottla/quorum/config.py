@@ -16,6 +16,8 @@ class QuorumConfig(NamedTuple):
     """Where somebody may know the leader."""
     voters: tuple[Voter, ...] = ()
     """`controller.quorum.voters`: who votes where the log does not say it (kraft.version 0), without directory ids."""
+    auto_join: bool = False
+    """Whether this node asks for a vote by itself."""
     listener_name: str = "CONTROLLER"
     security_protocol: str = "PLAINTEXT"
     timeouts: Timeouts = Timeouts()

@@ -37,6 +37,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.follower_log import FollowerLog
+from ottla.quorum.joining import VoterJoiner
 from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig, open_metadata_log
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.opening import bootstrap_voter, read_log
@@ -89,6 +90,7 @@ class _Parts(NamedTuple):
     snapshots: SnapshotTaker
     sender: EffectSender | None
     fetcher: Fetcher | None
+    joiner: VoterJoiner | None
 
 
 class QuorumDriver:
@@ -313,7 +315,7 @@ class QuorumDriver:
 
     def _make_parts(self, log: MetadataLog, raft: Raft, snapshots: SnapshotTaker) -> _Parts:
         if self._networks is None:
-            return _Parts(log, raft, snapshots, None, None)
+            return _Parts(log, raft, snapshots, None, None, None)
         for_votes, for_fetches = self._networks
         quorum = self._quorum
         sender = EffectSender(
@@ -341,7 +343,16 @@ class QuorumDriver:
             times=quorum.times,
             bootstrap=self._bootstrap_addresses,
         )
-        return _Parts(log, raft, snapshots, sender, fetcher)
+        joiner = VoterJoiner(
+            raft,
+            for_votes,
+            self.act,
+            scheduler=self._scheduler,
+            cluster_id=quorum.cluster_id,
+            request_s=quorum.times.request_s,
+            endpoints=self._endpoints,
+        )
+        return _Parts(log, raft, snapshots, sender, fetcher, joiner if quorum.auto_join else None)
 
     def _bootstrap_addresses(self) -> list[Address]:
         """Other voters and the configured servers."""
@@ -386,6 +397,8 @@ class QuorumDriver:
             parts.fetcher.poll()
         if parts.sender is not None and not self._stopping:
             parts.sender.update_own_voter()
+        if parts.joiner is not None and not self._stopping:
+            parts.joiner.poll()
         if parts.raft.effects:
             self._again = True
         self._arm_timer(parts.raft)

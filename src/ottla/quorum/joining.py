@@ -1,0 +1,86 @@
+"""A controller that becomes a voter by itself (`controller.quorum.auto.join.enable`, KIP-853).
+
+Once it follows the leader it asks to be added; where the voters still name its node with a directory that is gone, it
+asks to have that one removed first. The leader decides both, one change at a time and each by a majority; whatever it
+answers, the set of voters is looked at again a while later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.clock import Scheduler
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.raft import Follower, Raft
+
+_LOGGER = logging.getLogger(__name__)
+PAUSE_S = 1.0
+"""Between two requests: a change that is under way is committed by then, mostly."""
+
+
+class VoterJoiner:
+    """Runs on the loop; `poll` is called after every event."""
+
+    __slots__ = ("_act", "_cluster_id", "_endpoints", "_network", "_raft", "_request_s", "_scheduler", "_waiting")
+
+    def __init__(
+        self,
+        raft: Raft,
+        network: QuorumNetwork,
+        act: Callable[[], None],
+        *,
+        scheduler: Scheduler,
+        cluster_id: str,
+        request_s: float,
+        endpoints: tuple[tuple[str, str, int], ...],
+    ) -> None:
+        """`act` is called when it is time to look again; `endpoints` are the own."""
+        self._raft = raft
+        self._network = network
+        self._act = act
+        self._scheduler = scheduler
+        self._cluster_id = cluster_id
+        self._request_s = request_s
+        self._endpoints = endpoints
+        self._waiting = False
+
+    def poll(self) -> None:
+        """Ask, if this replica follows a leader, has no vote, and nothing is waited for."""
+        raft = self._raft
+        role, address = raft.role, raft.leader_address
+        if self._waiting or address is None or not isinstance(role, Follower) or not role.has_fetched:
+            return
+        if raft.is_voter or not raft.voter_sets.recorded:
+            return
+        self._waiting = True
+        self._network.send(address, self._request(), self._answered, self._request_s)
+
+    def _request(self) -> AddRaftVoterRequest | RemoveRaftVoterRequest:
+        local = self._raft.local
+        for voter in self._raft.voters:
+            if voter.voter_id == local.node_id:
+                return RemoveRaftVoterRequest(
+                    cluster_id=self._cluster_id, voter_id=voter.voter_id, voter_directory_id=voter.directory_id
+                )
+        return AddRaftVoterRequest(
+            cluster_id=self._cluster_id,
+            timeout_ms=int(self._request_s * 1000),
+            voter_id=local.node_id,
+            voter_directory_id=local.directory_id,
+            listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in self._endpoints],
+            ack_when_committed=False,
+        )
+
+    def _answered(self, response: Any, error: BaseException | None) -> None:
+        if error is not None or response.error_code:
+            _LOGGER.debug("this node is no voter yet: %s", error or response.error_message)
+        self._scheduler.call_later(PAUSE_S, self._rested)
+
+    def _rested(self) -> None:
+        self._waiting = False
+        self._act()
