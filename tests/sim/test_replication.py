@@ -81,19 +81,17 @@ def test_several_processes_print_what_one_prints(capsys: pytest.CaptureFixture[s
 
 
 def test_the_others_run_on_after_a_seed_that_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    planted: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forget_fencing(monkeypatch)
-    acknowledge_before_the_isr_has_it(monkeypatch)
-    command = ["--workload", "cluster", "--seed", "1", "--many", "3", "--faults-s", "120", "--history", "5"]
-    assert main(command) == 1
+    command = ["--workload", "cluster", "--seed", "1", "--many", "2", "--faults-s", "120", "--history", "5"]
+    with planted.acknowledged_before_append():
+        assert main(command) == 1
     *lines, last = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith(("FAIL seed", "ok   seed")) for line in lines) == 3
+    assert sum(line.startswith(("FAIL seed", "ok   seed")) for line in lines) == 2
     failed = [line for line in lines if line.startswith("failed: ")]
-    assert failed
     assert failed[0].startswith("failed: python -m ottla.sim --workload cluster --seed ")
     assert " --faults-s 120  # Violation: " in failed[0]
-    assert f"{3 - len(failed)} of 3 seeds held" in last
+    assert f"{2 - len(failed)} of 2 seeds held" in last
 
 
 def skip_epoch_truncation(patch: pytest.MonkeyPatch) -> None:
@@ -141,7 +139,8 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_defect_is_found(plant: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(plant)
     plant(monkeypatch)
-    assert any(run(seed, faults_s=300.0).violation is not None for seed in range(1, MAX_SEEDS))
+    small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": 300.0}
+    assert any(run(seed, **small).violation is not None for seed in range(1, MAX_SEEDS))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Client:
         """Connects to `address`, or to the network's bootstrap address."""
         self._loop = loop
         self._network = network
-        self._address = address
+        self.address = address
         self.name = name
         self._link: Link | None = None
         self._correlation_id = 0
@@ -59,7 +59,7 @@ class Client:
         return response
 
     def _connect(self) -> Link:
-        link = self._network.connect(self.name, self._address)
+        link = self._network.connect(self.name, self.address)
         if link is None:
             raise RequestLost("refused")
         link.on_frame = self._received

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
+from ottla.quorum.raft_types import NO_NODE, LeaderAndEpoch
 from ottla.sim.checkers import Violation
 from ottla.sim.network import Address
 from ottla.sim.node import SimNode
@@ -13,13 +14,14 @@ NOT_IN_OFFICE = -1
 
 
 class ClusterView:
-    """The newest metadata, and that no leader epoch has two leaders."""
+    """The newest metadata, and that no epoch of a partition or of the quorum has two leaders."""
 
     def __init__(self, nodes: Sequence[SimNode]) -> None:
         self._nodes = nodes
         self._newest = EMPTY_IMAGE
         self._looked_at: dict[str, MetadataImage] = {}
         self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._controllers: dict[int, int] = {}
         self.leader_changes = 0
 
     def newest(self) -> MetadataImage:
@@ -35,10 +37,20 @@ class ClusterView:
             if node.broker is None:
                 continue
             node.check()
+            self._look_at_controller(node.broker.context.quorum.leader, node.host)
             image = node.broker.context.image
             if self._looked_at.get(node.host) is not image:
                 self._looked_at[node.host] = image
                 self._look_at(image, node.host)
+
+    def _look_at_controller(self, leader: LeaderAndEpoch, who: str) -> None:
+        if leader.leader_id == NO_NODE:
+            return
+        known = self._controllers.setdefault(leader.epoch, leader.leader_id)
+        if known != leader.leader_id:
+            raise Violation(
+                f"{who} has {leader.leader_id} as leader of the quorum in epoch {leader.epoch}, where {known} leads"
+            )
 
     def _look_at(self, image: MetadataImage, who: str) -> None:
         for topic in image.topics.values():
@@ -56,13 +68,21 @@ class ClusterView:
                         f"{partition.leader_epoch}, where {known} leads"
                     )
 
-    def leads(self, address: Address, topic: str, partition: int) -> int:
+    def leads(self, address: Address | None, topic: str, partition: int) -> int:
         """The leader epoch in which the broker that clients reach at `address` leads; NOT_IN_OFFICE when it doesn't."""
         image = self.newest().partition(topic, partition)
         if image is None or image.leader == NO_LEADER:
             return NOT_IN_OFFICE
         leader = next(node for node in self._nodes if node.config.node_id == image.leader)
         return image.leader_epoch if leader.client_address == address else NOT_IN_OFFICE
+
+    def all_agree(self) -> bool:
+        """Whether all nodes have the same metadata of topics and settings."""
+        images = [node.broker.context.image for node in self._nodes if node.broker is not None]
+        newest = self.newest()
+        return len(images) == len(self._nodes) and all(
+            image.topics == newest.topics and image.configs == newest.configs for image in images
+        )
 
     def all_in_sync(self) -> bool:
         """Every node serves, and every partition has all its replicas in the ISR and is not on the move."""

@@ -63,13 +63,13 @@ class CoordinatorClient(Client):
 
     async def _find(self, version: int, message: object, timeout_s: float) -> Any:
         self._forget()
-        self._address = self._rng.choice(self._world.bootstrap)
+        self.address = self._rng.choice(self._world.bootstrap)
         response = await super().request(ApiKey.FIND_COORDINATOR, version, message, timeout_s)
         self._world.operations += 1
         answer = response.coordinators[0] if version >= FIRST_BATCHED_VERSION else response
         self.close()
         if not answer.error_code:
-            self._coordinator = self._address = (answer.host, answer.port)
+            self._coordinator = self.address = (answer.host, answer.port)
         return response
 
     def _forget(self) -> None:

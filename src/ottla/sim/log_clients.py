@@ -66,6 +66,8 @@ class LogWorld:
     racks: list[str]
     history: LogHistory
     time_ms: Callable[[], int]
+    leads: Callable[[Address | None, str, int], int]
+    """The leader epoch in which the broker at an address leads a partition by the newest metadata, negative if not."""
     topic_id: bytes = b""
     """Known once the topic was made."""
     operations: int = 0
@@ -86,6 +88,8 @@ class LogClient:
         self._addresses: dict[int, Address] = {}
         self._leaders: dict[int, tuple[int, int]] = {}
         """For each partition its leader and leader epoch, as Metadata told."""
+        self._newest_epochs: dict[int, int] = {}
+        """What an older epoch is told by is out of date (KIP-320)."""
 
     async def backoff(self) -> None:
         """A moment before the next try, which asks for metadata first."""
@@ -125,8 +129,10 @@ class LogClient:
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         for topic in response.topics:
             for partition in topic.partitions:
-                if partition.leader_id >= 0:
-                    self._leaders[partition.partition_index] = (partition.leader_id, partition.leader_epoch)
+                index, epoch = partition.partition_index, partition.leader_epoch
+                if partition.leader_id >= 0 and epoch >= self._newest_epochs.get(index, 0):
+                    self._newest_epochs[index] = epoch
+                    self._leaders[index] = (partition.leader_id, epoch)
 
 
 class Producer(LogClient):

@@ -59,16 +59,18 @@ class Consumer(Fetcher):
 
     async def _ask_for_the_end(self, partition: int) -> None:
         client, leader_epoch = await self.leader(partition)
-        served_before = self.world.history.served_end(partition)
+        world = self.world
+        in_office = world.leads(client.address, world.topic, partition)
+        served_before = world.history.served_end(partition)
         wanted = ListOffsetsPartition(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=LATEST)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=self.world.topic, partitions=[wanted])]
-        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=world.topic, partitions=[wanted])])
         response = await client.request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        self.world.operations += 1
+        world.operations += 1
         answer = response.topics[0].partitions[0]
         if answer.error_code == ErrorCode.NONE:
-            self.world.history.told_latest(self.name, partition, answer.offset, served_before)
+            # A leader that was replaced and does not know it may tell an older end, as with Apache Kafka.
+            if in_office == world.leads(client.address, world.topic, partition) >= 0:
+                world.history.told_latest(self.name, partition, answer.offset, served_before)
         elif answer.error_code in RETRIABLE_HERE:
             await self.backoff()
         else:

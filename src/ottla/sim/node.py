@@ -214,6 +214,7 @@ class SimNode:
 
     async def _stop(self, process: Process, broker: Broker) -> None:
         try:
+            await broker.hand_over()
             await broker.stop()
         except ProcessKilled:
             return

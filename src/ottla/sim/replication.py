@@ -3,7 +3,8 @@
 A run is a function of its seed. Three or four nodes are brokers and controllers, the first three vote; the topic has
 three replicas a partition and `min.insync.replicas` 2; producers want acks=all, a consumer reads for itself, and the
 members of a consumer group read and commit. While things go wrong the history of the clients is checked
-(`sim.history`), what the group was promised (`sim.checkers`), and that no leader epoch of a partition has two leaders.
+(`sim.history`), what the group was promised (`sim.checkers`), and that no epoch of a partition or of the quorum has two
+leaders.
 After the last fault every producer must get every partition acknowledged again within a bounded time, the group must
 read and commit all that was acknowledged, and all replicas must be in sync; then the contents are compared with the
 history, and the replicas with one another, byte for byte.
@@ -41,6 +42,7 @@ from ottla.sim.trace import LogLines, Trace
 
 TOPIC = "events"
 REPLICATION_FACTOR = 3
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "internal.segment.bytes": "4096"}
 VOTERS = 3
 """At first; a fourth node is an observer."""
 SETUP_S = 120.0
@@ -118,10 +120,15 @@ class ReplicationSimulation:
         self._rng = rng = SimRng(seed)
         self.loop = SimLoop()
         self.trace = Trace(self.loop)
-        count = options.nodes or 3 + rng.fork("plan").randrange(2)
+        plan = rng.fork("plan")
+        by_seed = 3 + plan.randrange(2)
+        count = options.nodes or by_seed
+        self._at_once = 1 + plan.randrange(2)
         hosts = [f"broker-{number}" for number in range(1, count + 1)]
         self.network = Network(self.loop, rng.fork("network"), self.trace, (hosts[0], BROKER_PORT))
         self.history = LogHistory(self.trace, allow_loss=options.beyond)
+        self.nodes: list[SimNode] = []
+        self.view = ClusterView(self.nodes)
         self.world = LogWorld(
             loop=self.loop,
             network=self.network,
@@ -131,9 +138,8 @@ class ReplicationSimulation:
             racks=[f"rack-{number}" for number in range(1, count + 1)],
             history=self.history,
             time_ms=SimClock(self.loop).time_ms,
+            leads=self.view.leads,
         )
-        self.nodes: list[SimNode] = []
-        self.view = ClusterView(self.nodes)
         members = 0 if options.beyond else options.members
         self.group = ClusterGroup(self.world, self.view, rng.fork("group"), self.trace, options.protocol, members)
         self._make_nodes(hosts)
@@ -147,7 +153,9 @@ class ReplicationSimulation:
             all_in_sync=self.view.all_in_sync,
             beyond=options.beyond,
         )
-        self.description = f"{count} nodes, {options.partitions} partitions, {self.group.description}"
+        self.description = (
+            f"{count} nodes, {options.partitions} partitions, {self.group.description}, {self._at_once} at once"
+        )
         self._losses = Losses(0, 0)
 
     def _make_nodes(self, hosts: list[str]) -> None:
@@ -220,9 +228,10 @@ class ReplicationSimulation:
         tasks = [self._begin(client.run()) for client in clients]
         self.group.start(self._follow)
         watch = self._begin(self._watch())
-        nemesis = self._begin(self.nemesis.run())
+        nemeses = [self._begin(self.nemesis.run()) for _ in range(self._at_once)]
         self.loop.run_until(self.loop.time() + self.options.faults_s)
-        nemesis.cancel()
+        for nemesis in nemeses:
+            nemesis.cancel()
         self.nemesis.mend()
         self.group.calm()
         self._finish(self.admin.repair(), PROGRESS_S, "not every voter has its directory")
@@ -230,6 +239,7 @@ class ReplicationSimulation:
         self.world.stopping = True
         self._wait("a client is still waiting", PROGRESS_S, lambda: all(task.done() for task in tasks))
         self._wait("not all replicas are in sync", PROGRESS_S, self.view.all_in_sync)
+        self._wait("the nodes do not agree on the metadata", PROGRESS_S, self.view.all_agree)
         if self.options.members and not self.options.beyond:
             self._wait_for_group()
         reader = Reader(self.world, self._rng.fork("reader"))
@@ -267,7 +277,7 @@ class ReplicationSimulation:
             name=TOPIC,
             num_partitions=self.options.partitions,
             replication_factor=REPLICATION_FACTOR,
-            configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_CONFIGS.items()],
         )
         while True:
             await asyncio.sleep(0.5)
@@ -359,4 +369,8 @@ def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
         "broker.session.timeout.ms": "6000",
         "replica.lag.time.max.ms": "8000",
         "replica.fetch.wait.max.ms": "2000",
+        # Small enough that logs roll, and that who was away finds the beginning of the metadata log only in a snapshot.
+        "metadata.log.max.record.bytes.between.snapshots": "20000",
+        "metadata.log.segment.ms": "60000",
+        "metadata.max.retention.bytes": "40000",
     }
