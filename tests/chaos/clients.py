@@ -117,35 +117,23 @@ class Producing(Client):
     """A producer; idempotent with acks=all, or with acks=1 where losses are allowed."""
 
     _numbers = 0
-    _lives = 0
-
-    def _make(self) -> tuple[str, Producer]:
-        self._lives += 1
-        acks = {"acks": "1"} if self.round.lossy else {"acks": "all", "enable_idempotence": True}
-        settings = self.round.settings(self.name, linger_ms=5, request_timeout_ms=5_000, **PRODUCERS[self.name], **acks)
-        return (self.name if self._lives == 1 else f"{self.name}-{self._lives}"), Producer(settings)
 
     def work(self) -> None:
         """Record after record, to partitions by chance."""
-        name, producer = self._make()
+        acks = {"acks": "1"} if self.round.lossy else {"acks": "all", "enable_idempotence": True}
+        settings = {"linger_ms": 5, "request_timeout_ms": 5_000, **PRODUCERS[self.name], **acks}
+        producer = Producer(self.round.settings(self.name, **settings))
         while not self.stopping.wait(PAUSE_S):
             producer.poll(0)
-            if len(producer) >= MAX_IN_FLIGHT:
-                continue
-            try:
-                self._send(name, producer)
-            except KafkaException as error:
-                fatal = error.args[0]
-                self.book.violated(f"producer {name} can't go on: {fatal.name()}: {fatal.str()}")
-                producer.flush(1)
-                name, producer = self._make()
+            if len(producer) < MAX_IN_FLIGHT:
+                self._send(producer)
         left = producer.flush(FLUSH_TIMEOUT_S)
         if left:
-            self.book.violated(f"{left} records of {name} have no outcome {FLUSH_TIMEOUT_S:g} s after the last fault")
+            self.book.violated(f"{left} records of {self.name} have no outcome {FLUSH_TIMEOUT_S:g} s after the faults")
 
-    def _send(self, name: str, producer: Producer) -> None:
-        value = value_of(name, self._numbers)
-        text = f"{name}:{self._numbers}"
+    def _send(self, producer: Producer) -> None:
+        value = value_of(self.name, self._numbers)
+        text = f"{self.name}:{self._numbers}"
         self._numbers += 1
         partition = self.rng.randrange(self.round.partitions)
 

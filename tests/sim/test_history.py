@@ -128,6 +128,14 @@ def test_where_losses_are_allowed_they_are_counted() -> None:
     assert history.forgiven == {"lost-write": 3, "lost-read": 1}
 
 
+def test_a_loss_is_counted_whose_offset_was_given_again() -> None:
+    history = made(allow_loss=True)
+    history.acknowledged("p", 0, 0, ["p:0"])
+    history.acknowledged("p", 0, 0, ["p:1"])
+    assert history.finish({0: {0: "p:1"}}) == Losses(1, 0)
+    assert history.forgiven == {"inconsistent-offsets": 1}
+
+
 def test_no_loss_explains_a_record_of_nobody() -> None:
     with pytest.raises(Violation, match="phantom"):
         made(allow_loss=True).served("c", 0, 0, "q:7")

@@ -30,7 +30,7 @@ DIFFERENT = "inconsistent-offsets"
 
 
 class Losses(NamedTuple):
-    """What did not survive a run that allowed it."""
+    """Values that did not survive a run that allowed it: they are nowhere in their partition at the end."""
 
     acknowledged: int
     served: int
@@ -44,8 +44,11 @@ class LogHistory:
         self._allow_loss = allow_loss
         self._acknowledged: dict[Place, str] = {}
         self._served: dict[Place, str] = {}
-        self._somewhere: dict[str, int] = {}
-        """The partition of each value that was acknowledged without an offset."""
+        self._without_offset: list[str] = []
+        """Values that were acknowledged so."""
+        self._acknowledged_values: dict[str, int] = {}
+        """The partition of each; unlike their offsets these are never overwritten by what came after a loss."""
+        self._served_values: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         """The partition of each value that was ever sent."""
         self._served_end: dict[int, int] = {}
@@ -65,19 +68,22 @@ class LogHistory:
         self.acknowledged_count += len(values)
         self._trace.note(who, f"acknowledged {partition}@{base_offset} {values[0]}+{len(values)}")
         for offset, value in enumerate(values, base_offset):
+            self._acknowledged_values[value] = partition
             self._claim(self._acknowledged, (partition, offset), value, f"{who} was told")
             self._agree(self._served, (partition, offset), value, f"{who} was told")
 
     def acknowledged_somewhere(self, partition: int, value: str) -> None:
         """Its producer was told that it is there (DUPLICATE_SEQUENCE_NUMBER), but not at which offset."""
         self.acknowledged_count += 1
-        self._somewhere[value] = partition
+        self._acknowledged_values[value] = partition
+        self._without_offset.append(value)
 
     def served(self, who: str, partition: int, offset: int, value: str) -> None:
         """`who` read it."""
         self.served_count += 1
         if self._sent.get(value) != partition:
             self.broken("phantom", f"{who} read {value!r} at {partition}@{offset}, which nobody sent there")
+        self._served_values[value] = partition
         self._claim(self._served, (partition, offset), value, f"{who} read")
         self._agree(self._acknowledged, (partition, offset), value, f"{who} read")
         self._served_end[partition] = max(offset + 1, self._served_end.get(partition, 0))
@@ -121,24 +127,25 @@ class LogHistory:
             self._check_order(
                 partition, {offset: value for offset, value in records.items() if (partition, offset) not in resent}
             )
-        lost = sum(self._missing(contents, "lost-write", *each, "acknowledged") for each in self._acknowledged.items())
-        lost += sum(self._missing_everywhere(contents, *each) for each in self._somewhere.items())
-        unseen = sum(self._missing(contents, "lost-read", *each, "served") for each in self._served.items())
-        return Losses(lost, unseen)
+        self._check_places(contents, self._acknowledged, "lost-write", "acknowledged")
+        self._check_places(contents, self._served, "lost-read", "served")
+        present = {(partition, value) for partition, records in contents.items() for value in records.values()}
+        for value in self._without_offset:
+            if (self._acknowledged_values[value], value) not in present:
+                self.broken("lost-write", f"{value} was acknowledged and is nowhere at the end")
+        acknowledged, served = (
+            sum((partition, value) not in present for value, partition in values.items())
+            for values in (self._acknowledged_values, self._served_values)
+        )
+        return Losses(acknowledged, served)
 
-    def _missing(self, contents: dict[int, dict[int, str]], rule: str, place: Place, value: str, what: str) -> bool:
-        partition, offset = place
-        found = contents.get(partition, {}).get(offset)
-        if found == value:
-            return False
-        self.broken(rule, f"{value} was {what} at {partition}@{offset}, where {found!r} is at the end")
-        return True
-
-    def _missing_everywhere(self, contents: dict[int, dict[int, str]], value: str, partition: int) -> bool:
-        if value in contents.get(partition, {}).values():
-            return False
-        self.broken("lost-write", f"{value} was acknowledged and is nowhere in {partition} at the end")
-        return True
+    def _check_places(
+        self, contents: dict[int, dict[int, str]], places: dict[Place, str], rule: str, what: str
+    ) -> None:
+        for (partition, offset), value in places.items():
+            found = contents.get(partition, {}).get(offset)
+            if found != value:
+                self.broken(rule, f"{value} was {what} at {partition}@{offset}, where {found!r} is at the end")
 
     def _check_order(self, partition: int, records: dict[int, str]) -> None:
         """Once each, and by rising number for each producer: a value is `producer:number`."""
