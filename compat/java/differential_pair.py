@@ -45,7 +45,8 @@ CONFIGS = {
 """What both brokers are started with; records of the catalogue are old and stay."""
 
 NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "resource_type")
-MORE_NAMES = ("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", "entity_type", "entity")
+WHOSE = ("entity_type", "entity", "user")
+MORE_NAMES = ("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *WHOSE)
 
 
 class TopicId(NamedTuple):

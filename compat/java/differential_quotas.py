@@ -58,6 +58,7 @@ def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
     rows = [{"entity": entity, "ops": _operations(RATE)} for entity in entities]
     rows.append({"entity": _entity(("ip", "10.9.8.7")), "ops": _operations(("connection_creation_rate", 3.0))})
     pair.ask("set up", "alter_client_quotas", 1, {"entries": rows, "validate_only": False})
+    pair.settle()
     for version in versions:
 
         def ask(case: str, *filters: tuple[str, int, str | None], version: int = version) -> None:
@@ -85,3 +86,11 @@ def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
         ask("match type 3", ("user", 3, None))
         ask("match type -1", ("user", -1, None))
         ask("address and user", ("ip", SPECIFIED, None), ("user", SPECIFIED, None))
+
+
+def describe_user_scram_credentials(pair: Pair, versions: list[int]) -> None:
+    """Nobody has a password, in whatever way it is asked."""
+    for version in versions:
+        for names in (None, [], ["alice"], ["alice", "bob"], ["alice", "alice"], [""], ["ü"]):
+            users = None if names is None else [{"name": name} for name in names]
+            pair.ask(f"{names}", "describe_user_scram_credentials", version, {"users": users})

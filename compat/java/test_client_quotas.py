@@ -10,6 +10,7 @@ DEFAULT = "--entity-default"
 LIMITS = (
     (("--entity-type", "clients", "--entity-name", "app"), "consumer_byte_rate", "2048.0"),
     (("--entity-type", "users", DEFAULT), "request_percentage", "12.5"),
+    (("--entity-type", "users", "--entity-name", "alice"), "producer_byte_rate", "1024.0"),
     (("--entity-type", "users", DEFAULT, "--entity-type", "clients", DEFAULT), "producer_byte_rate", "4096.0"),
     (("--entity-type", "ips", "--entity-name", "127.0.0.1"), "connection_creation_rate", "5.0"),
 )

@@ -152,6 +152,7 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
             admin.update_features,
             quotas.alter_client_quotas,
             quotas.describe_client_quotas,
+            quotas.describe_user_scram_credentials,
             data.list_offsets,
             data.offset_for_leader_epoch,
             data.delete_records,

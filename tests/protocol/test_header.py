@@ -147,6 +147,7 @@ def test_registry_follows_apache_kafka():
         "ControllerRegistration": (0, 0, 0),
         "DescribeClientQuotas": (0, 0, 1),
         "AlterClientQuotas": (0, 0, 1),
+        "DescribeUserScramCredentials": (0, 0, 0),
         "ElectLeaders": (0, 0, 2),
         "AlterPartitionReassignments": (0, 0, 1),
         "ListPartitionReassignments": (0, 0, 0),

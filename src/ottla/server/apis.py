@@ -22,6 +22,7 @@ from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
 from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from ottla.server.handlers.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from ottla.server.handlers.elect_leaders import ELECT_LEADERS
 from ottla.server.handlers.fetch import FETCH
 from ottla.server.handlers.find_coordinator import FIND_COORDINATOR
@@ -77,6 +78,7 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     OFFSET_DELETE,
     DESCRIBE_CLIENT_QUOTAS,
     ALTER_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
