@@ -296,10 +296,38 @@ def test_fetch_responses(version):
     check()
 
 
+@pytest.mark.parametrize("version", range(13, 19))
+@settings(max_examples=40, deadline=None)
+@given(
+    topic=topic_ids,
+    result=st.builds(
+        FetchPartitionResult,
+        ids,
+        codes,
+        longs,
+        longs,
+        longs,
+        st.one_of(st.none(), st.sampled_from([0, 1, 126, 127, 16383, 20000]).map(lambda size: Region(b"r" * size))),
+        st.sampled_from([None, ()]),
+        ids,
+        st.none(),
+        st.none(),
+        st.none(),
+    ),
+    error_code=codes,
+)
+def test_a_fetch_response_of_one_partition(version, topic, result, error_code):
+    parts = encode_fetch_response(version, 7, 8, error_code, 9, [(topic, [result])])
+    declared = declared_fetch(version, 8, error_code, 9, [(topic, [result])], [])
+    assert joined(parts) == encode_response(ApiKey.FETCH, version, 7, declared)
+    if result.records is not None:
+        assert (result.records in parts) == (result.records.length > 0) == (not result.records.released)
+
+
 def test_fetch_answer_is_read_by_the_client_side():
     region = Region(b"batch" * 1000)
     parts = encode_fetch_response(17, 5, 0, 0, 3, [(b"i" * 16, [FetchPartitionResult(0, 0, 9, 9, 0, region)])])
-    assert [type(part) for part in parts] == [bytearray, Region, bytearray]
+    assert [type(part) for part in parts] == [bytearray, Region, bytes]
     correlation_id, response = decode_response(ApiKey.FETCH, 17, joined(parts)[4:])
     assert (correlation_id, response.session_id) == (5, 3)
     assert response.responses[0].partitions[0].records == region.data

@@ -48,6 +48,9 @@ _HEADER_4 = Struct(">iii")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
 _RESULT_12 = Struct(">ihqqqBi")
+_ONE_RESULT = Struct(">iiBihiB16sBihqqqBi")
+_NO_TAGS_OF_ONE = bytes(3)
+"""The empty tag sections of a partition, its topic and the response, which end a response of one partition."""
 _PAIR = Struct(">qq")
 _EPOCH_OFFSET = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
@@ -364,10 +367,15 @@ def encode_fetch_response(
     the session and top-level error below 7, log start offsets below 5, the preferred replica below 11, diverging epoch,
     leader and snapshot below 12, `node_endpoints` below 16.
     """
+    if version >= TOPIC_ID_FROM and len(topics) == 1 and len(topics[0][1]) == 1 and not node_endpoints:
+        topic, (one,) = topics[0]
+        parts = _encode_one(correlation_id, throttle_ms, error_code, session_id, topic, one)
+        if parts is not None:
+            return parts
     out = _response_head(version, correlation_id, throttle_ms, error_code, session_id)
     flexible = version >= FLEXIBLE_FROM
     packed = [out]
-    parts: list[Part] = [out]
+    parts = [out]
     records_bytes = 0
     append_count(out, flexible, len(topics))
     for topic, partitions in topics:
@@ -413,6 +421,34 @@ def encode_fetch_response(
     if not out:
         parts.pop()
     return parts
+
+
+def _encode_one(
+    correlation_id: int,
+    throttle_ms: int,
+    error_code: int,
+    session_id: int,
+    topic: Topic,
+    result: FetchPartitionResult,
+) -> list[Part] | None:
+    """What a consumer at the tail gets each time: one partition, by topic id, without tags; None for any other."""
+    index, code, high_watermark, stable, start, records, aborted, replica, diverging, leader, snapshot = result
+    if aborted or diverging is not None or leader is not None or snapshot is not None or isinstance(records, bytes):
+        return None
+    size = 0 if records is None else records.length
+    none_aborted = 0 if aborted is None else 1
+    out = bytearray(_ONE_RESULT.pack(
+        0, correlation_id, 0, throttle_ms, error_code, session_id,
+        2, topic, 2, index, code, high_watermark, stable, start, none_aborted, replica,
+    ))  # fmt: skip
+    write_unsigned_varint(out, size + 1)
+    _INT32.pack_into(out, 0, len(out) + size + len(_NO_TAGS_OF_ONE) - SIZE_BYTES)
+    if records is not None and size:
+        return [out, records, _NO_TAGS_OF_ONE]
+    if records is not None:
+        records.release()
+    out += _NO_TAGS_OF_ONE
+    return [out]
 
 
 def _response_head(version: int, correlation_id: int, throttle_ms: int, error_code: int, session_id: int) -> bytearray:

@@ -26,30 +26,27 @@ from ottla.storage.off_loop import Known, OffLoop
 class Descriptors:
     """The open files of a log directory, bounded."""
 
-    __slots__ = ("_limit", "_open", "disk", "known")
+    __slots__ = ("_limit", "disk", "known", "open_files")
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self.disk = disk
         self._limit = max(limit, 1)
-        self._open: OrderedDict[Descriptor, None] = OrderedDict()
+        self.open_files: OrderedDict[Descriptor, None] = OrderedDict()
+        """By last use, the latest last."""
         self.known: Known | None = None
         """Set during a call that must not block: what was read or computed for it off the loop."""
 
     def __len__(self) -> int:
         """How many files are open."""
-        return len(self._open)
-
-    def touch(self, descriptor: Descriptor) -> None:
-        """Note a use of an open descriptor."""
-        self._open.move_to_end(descriptor)
+        return len(self.open_files)
 
     def add(self, descriptor: Descriptor) -> None:
         """Note an opened descriptor and close the longest unused ones above the limit."""
-        self._open[descriptor] = None
-        excess = len(self._open) - self._limit
+        self.open_files[descriptor] = None
+        excess = len(self.open_files) - self._limit
         if excess <= 0:
             return
-        for candidate in list(islice(self._open, excess + _PINNED_LOOKAHEAD)):
+        for candidate in list(islice(self.open_files, excess + _PINNED_LOOKAHEAD)):
             if candidate is descriptor or candidate.pins:
                 continue
             candidate.release_file()
@@ -58,7 +55,7 @@ class Descriptors:
                 return
 
     def remove(self, descriptor: Descriptor) -> None:
-        self._open.pop(descriptor, None)
+        self.open_files.pop(descriptor, None)
 
 
 _PINNED_LOOKAHEAD = 64
@@ -104,7 +101,7 @@ class Descriptor:
         """The open file; raises OSError when it can't be opened."""
         file = self._file
         if file is not None:
-            self._folder.descriptors.touch(self)
+            self._folder.descriptors.open_files.move_to_end(self)
             return file
         if self._closed:
             raise InvariantError(f"{self.path} is used after it was closed")
