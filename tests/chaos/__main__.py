@@ -45,7 +45,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, default=3, choices=range(3, 10), metavar="3..9")
     parser.add_argument("--lossy", action="store_true", help="acks=1, min ISR 1, unclean elections: losses are counted")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--keep", type=Path, help="a new directory for logs, and for history and files of a violation")
+    parser.add_argument(
+        "--keep", type=Path, help="a new directory for logs and histories, and the replicas at a violation"
+    )
     chosen = parser.parse_args(arguments)
     if not 0.2 <= chosen.minutes <= 24 * 60:
         parser.error("--minutes must be between 0.2 and 1440")

@@ -14,6 +14,7 @@ from ottla.sim.trace import Trace
 
 GAP_S = 1.0
 """A time without any acknowledgement that is this long counts as a window in which the topic was not available."""
+REMARKABLE_LAG_S = 5.0
 MAX_VIOLATIONS = 20
 
 
@@ -36,7 +37,8 @@ class Figures:
         """Begin and end of each window without an acknowledgement, by the monotonic clock."""
         self.longest_gap_s = 0.0
         self.latencies_s: list[float] = []
-        self.worst_lag_s = 0.0
+        self.worst_lag = (0.0, 0.0, "")
+        """Of a reader behind an acknowledgement: from when to when by the monotonic clock, and who read what."""
         self.lost_acknowledged = self.lost_served = 0
         self.forgiven: Counter[str] = Counter()
 
@@ -139,8 +141,15 @@ class Book:
         now = time.monotonic()
         with self._lock:
             self.figures.served += 1
-            self.figures.worst_lag_s = max(self.figures.worst_lag_s, now - self._acknowledged_at.get(value, now))
+            self._lag(self._acknowledged_at.get(value, now), now, f"{who} {partition}@{offset}")
             self._checked(self._history.polled, who, partition, offset, value)
+
+    def _lag(self, start_s: float, end_s: float, what: str) -> None:
+        worst_start, worst_end, _ = self.figures.worst_lag
+        if end_s - start_s > worst_end - worst_start:
+            self.figures.worst_lag = (start_s, end_s, what)
+            if end_s - start_s > REMARKABLE_LAG_S:
+                self.trace.remark("lag", f"{end_s - start_s:.1f} s of {what}")
 
     def group_read(self, group: str, who: str, partition: int, offset: int, value: str) -> None:
         """A member of a group read it."""
@@ -185,6 +194,6 @@ class Book:
             self.figures.forgiven.update(self._history.forgiven)
 
     def write_trace(self, path: Path) -> None:
-        """For the reader of a violation."""
+        """The newest lines of the history, for who wants to understand it."""
         with self._lock:
             path.write_text("\n".join(self.trace.lines()) + "\n")

@@ -177,14 +177,14 @@ class Course:
         for node in self._nodes.nodes:
             if "Traceback" in node.log_text():
                 book.violated(f"the log of node {node.node_id} holds a traceback")
+        book.write_trace(self._options.folder / f"{topic}.txt")
         if book.violations:
-            self._secure_evidence(topic, book)
+            self._secure_evidence(topic)
         self.outcome.violations += book.violations
         self._tell(len(faults))
 
-    def _secure_evidence(self, topic: str, book: Book) -> None:
-        """The history, and every replica of the topic, for `--keep`."""
-        book.write_trace(self._options.folder / "history.txt")
+    def _secure_evidence(self, topic: str) -> None:
+        """Every replica of the topic, for `--keep`."""
         for number, disk in enumerate(self._disks, 1):
             for folder in (disk.outside / "data").glob(f"{topic}-*"):
                 shutil.copytree(folder, self._options.folder / "evidence" / f"node-{number}" / folder.name)

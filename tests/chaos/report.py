@@ -10,6 +10,7 @@ from typing import Any
 from .course import Outcome
 
 LINES = 8
+MAX_WIDTH = 110
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -21,6 +22,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """All figures; times in seconds."""
     figures, options, nemesis = outcome.figures, outcome.options, outcome.nemesis
+    lag_start, lag_end, lag_record = figures.worst_lag
     windows = sorted(figures.gaps, key=lambda gap: gap[0] - gap[1])
     return {
         "seed": options.seed,
@@ -53,7 +55,11 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             {"seconds": end - start, "faults": nemesis.active(start, end)} for start, end in windows
         ],
         "unavailable in all": sum(end - start for start, end in windows),
-        "worst lag of a reader": figures.worst_lag_s,
+        "worst lag of a reader": {
+            "seconds": lag_end - lag_start,
+            "record": lag_record,
+            "faults": nemesis.active(lag_start, lag_end),
+        },
         "recovery": {
             "acknowledged again, worst": max(outcome.progress_s, default=None),
             "every ISR full after that, worst": max(outcome.in_sync_s, default=None),
@@ -82,11 +88,8 @@ def as_text(outcome: Outcome) -> str:
         ("ack latency", f"p50 {latency['p50'] * 1e3:.0f} ms, p99 {latency['p99']:.2f} s, max {latency['max']:.1f} s"),
         ("longest without an ack", f"{data['longest without acknowledgement']:.1f} s"),
         ("unavailable", f"{data['unavailable in all']:.1f} s in {len(data['unavailable windows'])} windows over 1 s"),
-        *(
-            ("", f"{window['seconds']:5.1f} s with {', '.join(window['faults']) or 'no fault'}"[:110])
-            for window in data["unavailable windows"][:LINES]
-        ),
-        ("worst lag of a reader", f"{data['worst lag of a reader']:.1f} s"),
+        *(("", _window(window)) for window in data["unavailable windows"][:LINES]),
+        ("worst lag of a reader", _window(data["worst lag of a reader"])),
     ]
     if outcome.in_sync_s:
         words = "{:.1f} s to acknowledgements, {:.1f} s more to full ISRs".format(*recovery.values())
@@ -101,6 +104,10 @@ def as_text(outcome: Outcome) -> str:
     lines += [f"VIOLATION {each}" for each in outcome.violations]
     verdict = f"{len(outcome.violations) or 'no'} violations, seed {options.seed}"
     return "\n".join([*lines, verdict])
+
+
+def _window(window: dict[str, Any]) -> str:
+    return f"{window['seconds']:5.1f} s with {', '.join(window['faults']) or 'no fault'}"[:MAX_WIDTH]
 
 
 def _counted(title: str, counts: dict[str, int]) -> list[tuple[str, str]]:
