@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -216,6 +216,30 @@ def remove(world: World, voter: Voter) -> ErrorCode:
     driver.service.remove_voter(request, answers.append)
     world.loop.run_until(world.loop.time() + 20.0, lambda: bool(answers))
     return ErrorCode(answers[0].error_code)
+
+
+def test_a_change_of_voters_that_the_disk_refuses_is_answered_once() -> None:
+    """The refusal is the answer; a timer that was left behind answered a second time, which ended the broker."""
+    world = World(7, voters=1, observers=1)
+    world.run(5.0)
+    leader = active(world)
+    leader.disk.full = leader.was_full = True
+    answers: list[AddRaftVoterResponse] = []
+    request = AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        timeout_ms=1_000,
+        voter_id=2,
+        voter_directory_id=voter_of(2).directory_id,
+        listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in voter_of(2).endpoints],
+    )
+    assert leader.driver is not None
+    with pytest.raises(KafkaError) as refused:
+        leader.driver.service.add_voter(request, answers.append)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    leader.disk.full = False
+    world.run(5.0)
+    assert answers == []
+    assert add(world, voter_of(2)) is ErrorCode.NONE
 
 
 def test_voters_come_and_go() -> None:

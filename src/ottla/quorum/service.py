@@ -384,11 +384,14 @@ class QuorumService:
 
     def _change(self, voters: tuple[Voter, ...], ended: Outcome, timeout_s: float, *, wait: bool) -> None:
         answered = False
+        timer: TimerHandle | None = None
 
         def answer(error: ErrorCode, text: str) -> None:
             nonlocal answered
             if not answered:
                 answered = True
+                if timer is not None:
+                    timer.cancel()
                 ended(error, text)
 
         def committed(error: BaseException | None) -> None:
@@ -399,13 +402,14 @@ class QuorumService:
             else:
                 answer(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
-        if wait and timeout_s > 0:
-            self._driver.call_later(
-                timeout_s, lambda: answer(ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet")
-            )
+        # Raises when the disk refuses: nothing may be left then that answers a second time.
         self._driver.append_voters(voters, committed)
         if not wait:
             answer(ErrorCode.NONE, "")
+        elif timeout_s > 0 and not answered:
+            timer = self._driver.call_later(
+                timeout_s, lambda: answer(ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet")
+            )
 
 
 def _told(leading: LeaderState) -> int:
