@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ottla.common.errors import OperatorError
 
 _HOST_AND_PORT = r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]/@]+)):([0-9]{1,5})"
-_SERVER = re.compile(_HOST_AND_PORT)
-_VOTER = re.compile(rf"([0-9]{{1,10}})@{_HOST_AND_PORT}")
+_VOTER = rf"([0-9]{{1,10}})@{_HOST_AND_PORT}"
+"""Compiled where one is named: most single nodes name none, and start faster."""
 _MAX_NODE_ID = 2**31 - 1
 
 
@@ -26,7 +26,7 @@ def parse_voters(items: Iterable[str]) -> tuple[ConfiguredVoter, ...]:
     """The voters of `ID@HOST:PORT` items. Raises OperatorError."""
     voters = []
     for item in items:
-        match = _VOTER.fullmatch(item.strip())
+        match = re.fullmatch(_VOTER, item.strip())
         if match is None or int(match.group(1)) > _MAX_NODE_ID or not 0 < int(match.group(4)) <= 65535:
             raise OperatorError(f"controller.quorum.voters holds {item!r}, which is not of the form id@host:port")
         voters.append(ConfiguredVoter(int(match.group(1)), match.group(2) or match.group(3), int(match.group(4))))
@@ -39,7 +39,7 @@ def parse_servers(items: Iterable[str]) -> tuple[tuple[str, int], ...]:
     """The addresses of `HOST:PORT` items. Raises OperatorError."""
     servers = []
     for item in items:
-        match = _SERVER.fullmatch(item.strip())
+        match = re.fullmatch(_HOST_AND_PORT, item.strip())
         if match is None or int(match.group(3)) > 65535:
             raise OperatorError(
                 f"controller.quorum.bootstrap.servers holds {item!r}, which is not of the form host:port"

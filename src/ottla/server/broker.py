@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler
@@ -33,7 +33,6 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
-from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import LeaderAndEpoch, Voter
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
@@ -43,7 +42,6 @@ from ottla.server.apis import BROKER_APIS
 from ottla.server.background import PeriodicSteps
 from ottla.server.context import BrokerContext
 from ottla.server.controller_gauges import register_controller_gauges
-from ottla.server.controller_lifecycle import ControllerLifecycle
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
@@ -62,6 +60,9 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.meta_properties import random_id
 from ottla.storage.names import META_PROPERTIES
+
+if TYPE_CHECKING:
+    from ottla.server.controller_lifecycle import ControllerLifecycle
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -197,6 +198,8 @@ class Broker:
                 f"the data directory {config.log_dir} is not formatted; format it with the cluster's id by "
                 "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
             )
+        from ottla.quorum.format import format_directory  # here, as everything that only a node of a cluster needs
+
         directory_id = random_id(self._rng)
         endpoints = tuple((item.listener_name, item.host, item.port) for item in controllers)
         own = Voter(config.node_id, uuid_from_string(directory_id), endpoints)
@@ -329,6 +332,8 @@ class Broker:
         return _Parts(quorum, controller, channel)
 
     def _make_controller_lifecycle(self, parts: _Parts) -> ControllerLifecycle:
+        from ottla.server.controller_lifecycle import ControllerLifecycle  # here, since a single node needs none
+
         return ControllerLifecycle(
             self._static_config.node_id,
             uuid_from_string(random_id(self._rng)),
