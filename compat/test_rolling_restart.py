@@ -22,6 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from go_process import TIMEOUT_S, Ongoing
 from three_brokers import ThreeBrokers
 
+pytestmark = pytest.mark.timeout(900)  # the first of them builds the program, as long as a loaded machine takes
+
 PARTITIONS = 3
 PROGRESS = 100
 """Records that each producer gets through, and each reader sees, between the end of one broker and that of the next."""

@@ -12,6 +12,8 @@ from go_process import TIMEOUT_S, Ongoing, run
 
 from ottla.testing import Broker
 
+pytestmark = pytest.mark.timeout(900)  # the first of them builds the program, as long as a loaded machine takes
+
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 LIBRARIES = ["franz", "segmentio"]
 MESSAGES: list[dict[str, Any]] = [
