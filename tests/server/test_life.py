@@ -131,6 +131,7 @@ def test_gauges_are_rendered(server: Server, client: Connection) -> None:
         "kafka_controller_controllerstats_uncleanleaderelections_total 0",
         "kafka_server_raft_metrics_current_leader 1",
         "kafka_server_raft_metrics_number_of_voters 1",
+        "kafka_server_raft_metrics_is_observer 0",
         'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 1',
     ):
         assert line in text.splitlines()

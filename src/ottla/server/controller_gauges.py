@@ -92,7 +92,9 @@ def _register_raft_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> No
     gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
     gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.voters))
     gauge(
-        "is_observer", "1 where this node follows the metadata quorum without a vote.", lambda: not quorum.raft.is_voter
+        "is_observer",
+        "1 where this node follows the metadata quorum without a vote.",
+        lambda: int(not quorum.raft.is_voter),
     )
 
 
