@@ -79,6 +79,34 @@ def test_tried_reads_serve_cached_pages_or_refuse(folder):
     file.close()
 
 
+def test_what_is_cached_is_told_without_a_read(tmp_path):
+    """The middle of a file is dropped from the page cache; where the system can't tell, everything counts as cached."""
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append([bytes(8 << 20)])
+    file.fsync()
+    assert file.is_cached(0, 8 << 20)
+    os.posix_fadvise(file.fileno(), 2 << 20, 4 << 20, os.POSIX_FADV_DONTNEED)
+    release = tuple(int(number) for number in os.uname().release.split("-")[0].split(".")[:2])
+    if release < (6, 5):
+        assert file.is_cached(3 << 20, 1000)
+    else:
+        for _ in range(2):  # asking brings nothing
+            assert not file.is_cached(3 << 20, 1000)
+            assert not file.is_cached(0, 8 << 20)
+        assert file.is_cached(0, 1 << 20)
+        file.read(1000, 3 << 20)
+        assert file.is_cached(3 << 20, 1000)
+    file.close()
+
+
+def test_without_cachestat_all_counts_as_cached(tmp_path, monkeypatch):
+    monkeypatch.setattr("ottla.app.disk._SYS_CACHESTAT", 1 << 20)
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append([bytes(1 << 20)])
+    assert file.is_cached(0, 1 << 20)
+    file.close()
+
+
 def test_real_errors_of_a_tried_read_are_not_hidden(tmp_path):
     file = RealDisk().open(str(tmp_path / "a"), create=True)
     file.append([b"x"])

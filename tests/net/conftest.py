@@ -19,6 +19,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import Listener, bind_socket
+from ottla.net.sender import MAX_JOBS
 
 TIMEOUT_S = 20
 
@@ -30,7 +31,15 @@ def frame(payload: bytes) -> bytes:
 class MemoryRegion:
     """A region over bytes, whose page cache the test decides about."""
 
-    def __init__(self, data: bytes, *, cold: bool = False, cold_every: int = 0, short: int = 0, gone: bool = False):
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        cold: bool = False,
+        cold_every: int = 0,
+        short: int = 0,
+        gone: bool = False,
+    ):
         self.data = data
         self.cold = cold
         self.cold_every = cold_every
@@ -61,6 +70,9 @@ class MemoryRegion:
         if self.cold or (self.cold_every and self.tries % self.cold_every == 0):
             raise BlockingIOError
         return self._copy(view, start)
+
+    def is_cold(self, start: int, length: int) -> bool:
+        return self.cold
 
     def release(self) -> None:
         self.released += 1
@@ -119,7 +131,7 @@ class Harness:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
         self.loop = loop
         self.dispatcher = ScriptedDispatcher()
-        self.pool = ThreadPool(loop, max_threads=2)
+        self.pool = ThreadPool(loop, max_threads=MAX_JOBS + 1)
         self.fatal: list[BaseException] = []
         self.registry = MetricsRegistry()
         self.connections = ConnectionSet(loop, self.dispatcher, limits, self.pool, self.registry, self.fatal.append)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
 import struct
+import threading
 
 import pytest
 
 from ottla.app.disk import RealDisk
 from ottla.net import outbound as outbound_module
+from ottla.net.sender import MAX_JOBS
+
+TIMEOUT_S = 20
 
 
 def random_bytes(count: int, seed: int = 7) -> bytes:
@@ -32,15 +37,19 @@ class DiskRegion:
     def try_read_into(self, view: memoryview, start: int) -> int:
         return self.file.try_read_into(view[: self.length - start], self.position + start)
 
+    def is_cold(self, start: int, length: int) -> bool:
+        return not self.file.is_cached(self.position + start, length)
+
     def release(self) -> None:
         self.released += 1
 
 
 @pytest.mark.parametrize("receive_buffer", [4096, 0])
-@pytest.mark.parametrize("kind", ["bytes", "warm", "cold", "mixed", "short"])
+@pytest.mark.parametrize("kind", ["bytes", "warm", "cold", "mixed", "short", "cold short"])
 def test_large_responses_arrive_unchanged(network, make_frame, memory_region, kind, receive_buffer):
     """Two connections share the scratch buffer; the second must not change what the first still has to send."""
     options = {"warm": {}, "cold": {"cold": True}, "mixed": {"cold_every": 3}, "short": {"short": 100_000}}
+    options |= {"cold short": {"cold": True, "short": 100_000}}
     data = [random_bytes(8 << 20, seed) for seed in (1, 2)]
     regions = []
 
@@ -87,7 +96,7 @@ def test_regions_of_real_files(network, make_frame, tmp_path):
     file.append([data])
     file.fsync()
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    ranges = [(0, 100), (4096, 1 << 20), (3 << 20, 2 << 20), (17, 70_000)]
+    ranges = [(0, 100), (4096, 1 << 20), (3 << 20, 2 << 20), (17, 70_000), (8192, 4 << 20), (5, 1 << 20)]
 
     async def body(net):
         regions = [DiskRegion(file, position, length) for position, length in ranges]
@@ -99,7 +108,8 @@ def test_regions_of_real_files(network, make_frame, tmp_path):
         client = await net.connect()
         await net.send(client, make_frame(b"Ax"))
         assert await net.response(client) == want
-        assert [region.released for region in regions] == [1, 1, 1, 1]
+        # A job's outcome may reach the loop after its bytes reached the client.
+        await net.until(lambda: [region.released for region in regions] == [1] * len(ranges))
 
     network.run(body)
     file.close()
@@ -137,7 +147,7 @@ def test_copied_bytes_stay_bounded_for_a_slow_reader(network, make_frame, memory
             net.dispatcher.answers[b"x"] = lambda region=region: [struct.pack(">i", len(data)), region]
             client = await net.connect(receive_buffer=4096)
             await net.send(client, make_frame(b"Ax"))
-            await net.until(lambda region=region: region.tries)
+            await net.until(lambda region=region: region.tries or region.cold_reads)
             connection = list(net.connections.connections.values())[-1]
             assert struct.unpack(">i", await net.receive(client, 4))[0] == len(data)
             received = bytearray()
@@ -145,7 +155,7 @@ def test_copied_bytes_stay_bounded_for_a_slow_reader(network, make_frame, memory
                 received += await net.receive(client, min(100_000, len(data) - len(received)))
                 assert connection._transport.get_write_buffer_size() <= outbound_module.MAX_COPIED_BYTES
             assert received == data
-            assert region.released == 1
+            await net.until(lambda region=region: region.released == 1)
 
     network.run(body)
 
@@ -211,39 +221,163 @@ def test_regions_are_released_when_the_peer_goes_away(network, make_frame, memor
 
 def test_a_region_that_became_shorter_closes_the_connection(network, make_frame, memory_region, caplog):
     async def body(net):
-        region = memory_region(bytes(1000), cold=True, gone=True)
-        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1000), region]
-        client = await net.connect()
-        await net.send(client, make_frame(b"Ax"))
-        assert await net.receive(client, 4) == struct.pack(">i", 1000)
-        assert await net.at_end(client)
-        assert region.released == 1
+        for size in (1000, 1 << 20):
+            region = memory_region(bytes(size), cold=True, gone=True)
+            net.dispatcher.answers[b"x"] = lambda region=region: [struct.pack(">i", region.length), region]
+            client = await net.connect()
+            await net.send(client, make_frame(b"Ax"))
+            assert await net.receive(client, 4) == struct.pack(">i", size)
+            assert await net.at_end(client)
+            assert region.released == 1
 
     network.run(body)
     assert "the file is shorter" in caplog.text
 
 
-def test_other_connections_go_on_while_one_reads_from_a_cold_disk(network, make_frame, memory_region):
+class GatedRegion:
+    """A large cold region whose disk answers when the test says so."""
+
+    def __init__(self, region) -> None:
+        self.region = region
+        self.length = region.length
+        self.gate = threading.Event()
+        self.began = threading.Event()
+
+    def is_cold(self, start: int, length: int) -> bool:
+        return True
+
+    def read_into(self, view: memoryview, start: int) -> int:
+        self.began.set()
+        assert self.gate.wait(TIMEOUT_S)
+        return self.region.read_into(view, start)
+
+    def release(self) -> None:
+        self.region.release()
+
+    @property
+    def released(self) -> int:
+        return self.region.released
+
+
+@pytest.fixture
+def gated(memory_region):
+    """Makes gated regions of the bytes that it is given; the gates open at the end of the test at the latest."""
+    made = []
+
+    def make(data: bytes) -> GatedRegion:
+        made.append(GatedRegion(memory_region(data)))
+        return made[-1]
+
+    yield make
+    for region in made:
+        region.gate.set()
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_loop_does_not_even_try_a_large_cold_region(network, make_frame, memory_region, cold):
+    """A try would have the loop submit the disk's work."""
+
     async def body(net):
-        import threading
+        region = memory_region(random_bytes(1 << 20), cold=cold)
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", (1 << 20) + 1), region, b"|"]
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ax"))
+        assert await net.response(client) == region.data + b"|"
+        assert (region.tries == 0) is cold
+        assert (region.cold_reads > 0) is cold
 
-        gate = threading.Event()
-        region = memory_region(bytes(1000), cold=True)
-        read = region.read_into
+    network.run(body)
 
-        def wait_and_read(view, start):
-            gate.wait(10)
-            return read(view, start)
 
-        region.read_into = wait_and_read
-        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1000), region]
+def test_other_connections_go_on_while_one_reads_from_a_cold_disk(network, make_frame, gated):
+    async def body(net):
+        region = gated(random_bytes(1 << 20))
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1 << 20), region]
         cold, hot = await net.connect(), await net.connect()
         await net.send(cold, make_frame(b"Ax") + make_frame(b"Eafter"))
-        await net.until(lambda: region.tries)
+        await net.until(region.began.is_set)
         await net.send(hot, make_frame(b"Ehot"))
         assert await net.response(hot) == b"hot"
-        gate.set()
-        assert await net.response(cold) == bytes(1000)
+        region.gate.set()
+        assert await net.response(cold) == random_bytes(1 << 20)
         assert await net.response(cold) == b"after"
+
+    network.run(body)
+
+
+def test_cold_readers_take_a_part_of_the_pool_and_wait_their_turn(network, make_frame, gated):
+    """Twice as many readers as may run: the others hold no thread, and leave without a trace."""
+
+    async def body(net):
+        regions = [gated(random_bytes(200_000, seed)) for seed in range(2 * MAX_JOBS)]
+        clients = []
+        for number, region in enumerate(regions):
+            net.dispatcher.answers[b"%d" % number] = lambda region=region: [struct.pack(">i", 200_000), region]
+            clients.append(await net.connect())
+            await net.send(clients[-1], make_frame(b"A%d" % number))
+            await net.until(lambda number=number: len(net.dispatcher.requests) > number)
+        first, waiting = regions[:MAX_JOBS], regions[MAX_JOBS:]
+        await net.until(lambda: all(region.began.is_set() for region in first))
+        fsync = net.loop.create_future()
+        net.pool.submit(lambda: "done", lambda result, error: fsync.set_result(result))
+        assert await fsync == "done"
+        list(net.connections.connections.values())[MAX_JOBS].abort("a test")
+        assert waiting[0].released == 1
+        for region in first:
+            region.gate.set()
+        await net.until(lambda: all(region.began.is_set() for region in waiting[1:]))
+        assert not waiting[0].began.is_set()
+        for region in waiting:
+            region.gate.set()
+        for number, client in enumerate(clients):
+            if number != MAX_JOBS:
+                assert await net.response(client) == random_bytes(200_000, number)
+        await net.until(lambda: all(region.released == 1 for region in regions))
+
+    network.run(body)
+
+
+def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network, make_frame, gated):
+    async def body(net):
+        region = gated(b"secret" * 50_000)
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", region.length), region]
+        await net.send(await net.connect(), make_frame(b"Ax"))
+        await net.until(region.began.is_set)
+        connection = await net.only_connection()
+        number = connection.outbound._fd
+        others = [net.socket() for _ in range(3)]  # so that the number goes to a connection of the broker
+        connection.abort("a test")
+        await net.until(lambda: not net.connections.connections)
+        for other in others:
+            await net.loop.sock_connect(other, net.address)
+            await net.send(other, make_frame(b"Ehello"))
+            assert await net.response(other) == b"hello"
+        assert number in [connection.outbound._fd for connection in net.connections.connections.values()]
+        assert region.released == 0
+        region.gate.set()
+        await net.until(lambda: region.released == 1)
+        for other in others:
+            await net.send(other, make_frame(b"Eagain"))
+            assert await net.response(other) == b"again"
+
+    network.run(body)
+
+
+def test_without_a_descriptor_to_spare_one_connection_closes(network, make_frame, memory_region, monkeypatch):
+    async def body(net):
+        region = memory_region(bytes(1 << 20), cold=True)
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1 << 20), region]
+        client, other = await net.connect(), await net.connect()
+
+        def refuse(fd):
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", refuse)
+            await net.send(client, make_frame(b"Ax"))
+            assert len(await net.receive(client, 5)) == 4, "the header, and then the end"
+        assert region.released == 1
+        await net.send(other, make_frame(b"Eon"))
+        assert await net.response(other) == b"on"
 
     network.run(body)

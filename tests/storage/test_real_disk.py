@@ -67,6 +67,36 @@ def test_reserved_blocks_are_given_back(fakes, opened, clock):
     assert len(fakes.read_log(log)) == 60
 
 
+def drop_pages(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fdatasync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def test_cold_regions_are_told_and_read_also_once_the_log_is_deleted(fakes, opened, clock):
+    manager = opened()
+    log = manager.create_log("t", 0, bytes(16))
+    fill(fakes, log, clock, 600)
+    path = log.active_segment.path
+    with open(path, "rb") as file:
+        stored = file.read()
+    region = log.read(0, len(stored), max_offset=1200).records
+    assert not region.is_cold(0, region.length)
+    drop_pages(path)
+    if RealDisk().open(path).is_cached(0, len(stored)):
+        pytest.skip("this system can't tell what is cached, or caches it at once")
+    assert region.is_cold(0, region.length)
+    manager.delete_log("t", 0)
+    clock.now_ms += 120_000
+    manager.run_retention()
+    assert not os.path.exists(path)
+    view = memoryview(bytearray(len(stored)))
+    assert region.read_into(view, 0) == len(stored)
+    assert view == stored
+    region.release()
+
+
 def test_a_second_process_is_kept_out(fakes, opened, clock, tmp_path):
     opened()
     with pytest.raises(OperatorError, match="in use"):

@@ -29,6 +29,13 @@ class FileRegion(Protocol):
         """The same without blocking; raises BlockingIOError where the page cache can't serve it."""
         ...
 
+    def is_cold(self, start: int, length: int) -> bool:
+        """Whether those bytes are not cached, or only just were by reading ahead: the loop had better not touch them.
+
+        False where the system can't tell.
+        """
+        ...
+
     def release(self) -> None:
         """Give the reference back; called exactly once, by whoever holds the response part last."""
         ...

@@ -25,7 +25,8 @@ from ottla.common.channel import Part
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
-from ottla.net.outbound import BUFFER_TYPES, Outbound, release_parts
+from ottla.net.outbound import Outbound, release_parts
+from ottla.net.sender import BUFFER_TYPES
 from ottla.protocol.framing import SIZE, frame_length
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport,
             transport.get_extra_info("socket").fileno(),
             owner.scratch,
-            owner.pool,
+            owner.senders,
             owner.metrics.bytes_out,
             self._output_idle,
             self.abort,

@@ -18,6 +18,7 @@ from ottla.common.channel import Dispatcher
 from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
+from ottla.net.sender import Senders
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
@@ -80,10 +81,10 @@ class ConnectionSet:
         "limits",
         "loop",
         "metrics",
-        "pool",
         "receive_buffer",
         "receive_view",
         "scratch",
+        "senders",
     )
 
     def __init__(
@@ -98,11 +99,11 @@ class ConnectionSet:
         self.loop = loop
         self.dispatcher = dispatcher
         self.limits = limits
-        self.pool = pool
         self.metrics = NetworkMetrics(registry)
         self.receive_buffer = bytearray(RECEIVE_BYTES)
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
+        self.senders = Senders(pool)
         self.connections: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._admitted = 0

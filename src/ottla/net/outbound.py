@@ -3,17 +3,17 @@
 Bytes go straight to the transport's own descriptor with one `writev` as long as nothing waits. What the socket doesn't
 take is copied, at most `MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts
 that the broker handed over, not as bytes. File regions are read into a scratch buffer that all connections share, or,
-where the page cache can't serve them, by the pool into a buffer of their own.
+where the page cache can't serve them, sent from the pool (`net.sender`).
 
 Invariants:
 - The scratch buffer goes only to an immediate non-blocking write, never to `transport.write`: the transport keeps a
   reference, and the next user of the scratch would change the bytes under it.
-- The descriptor is written only while the transport holds nothing, so that bytes never overtake each other, and never
-  after `abandon`.
-- Every region is released exactly once: when its last byte was taken over, or by `abandon`; one that the pool still
-  reads is released when that read is back.
+- The descriptor is written only while the transport holds nothing and no job runs, so that bytes never overtake each
+  other, and never after `abandon`.
+- Every region is released exactly once: when its last byte was taken over, or by `abandon`; those of a job that still
+  runs are released when it is back.
 
-Left out: `sendfile` (a tie with preadv on loopback, and it blocks on cold pages), TLS (its transport must encrypt).
+Left out: `sendfile` (see `net.sender`), TLS (its transport must encrypt).
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from itertools import islice
 
-from ottla.common.channel import FileRegion, Part
-from ottla.common.clock import BlockingPool
+from ottla.common.channel import Part
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob
 
 logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 1024 * 1024
-"""Reading a usual fetch response (1 MiB) in one go and sending it in one call; smaller was no better."""
-MAX_COPIED_BYTES = 256 * 1024
-"""The most that one connection has in its transport, and the size of a cold read."""
-MAX_BYTES_PER_TURN = 4 * 1024 * 1024
-"""After that many bytes the other connections get their turn."""
+"""Reading many small regions in one go and sending them in one call; smaller was no better."""
+LARGE_REGION_BYTES = 64 * 1024
+"""From here on it is asked first whether a region is cold; a smaller one is tried, and brings little from the disk."""
+MAX_BYTES_PER_TURN = 1024 * 1024
+"""After that many bytes the other connections get their turn of the loop."""
+MAX_BYTES_PER_JOB = 4 * 1024 * 1024
+"""After that many bytes the other connections get their turn of the pool."""
 MAX_PIECES = 512
 """Buffers in one writev; below the system's limit of 1024."""
-
-BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
-"""A part that is none of these is a file region."""
 
 
 class Scratch:
@@ -71,15 +70,15 @@ class Outbound:
 
     __slots__ = (
         "_bytes_out",
-        "_cold",
         "_fd",
+        "_job",
         "_loop",
         "_offset",
         "_on_failure",
         "_on_idle",
-        "_pool",
         "_queue",
         "_scratch",
+        "_senders",
         "_transport",
         "_transport_full",
         "busy",
@@ -91,7 +90,7 @@ class Outbound:
         transport: asyncio.WriteTransport,
         fd: int,
         scratch: Scratch,
-        pool: BlockingPool,
+        senders: Senders,
         bytes_out: Counter,
         on_idle: Callable[[], None],
         on_failure: Callable[[str], None],
@@ -100,7 +99,7 @@ class Outbound:
         self._transport = transport
         self._fd = fd
         self._scratch = scratch
-        self._pool = pool
+        self._senders = senders
         self._bytes_out = bytes_out
         self._on_idle = on_idle
         self._on_failure = on_failure
@@ -108,8 +107,8 @@ class Outbound:
         self._offset = 0
         """Bytes of the first part in the queue that were taken over already."""
         self._transport_full = False
-        self._cold: FileRegion | None = None
-        """The region that the pool is reading, at the head of the queue."""
+        self._job: SendJob | None = None
+        """What the pool sends or is to send: the head of the queue."""
         self.busy = False
         """Something waits: the connection must not serve another request."""
 
@@ -148,11 +147,15 @@ class Outbound:
     def abandon(self) -> None:
         """The connection is gone: drop the queue, release the regions, touch the descriptor never again. Idempotent."""
         self._fd = -1
-        queue, self._queue = self._queue, deque()
+        parts, self._queue = list(self._queue), deque()
         self._offset = 0
-        if self._cold is not None:
-            queue.popleft()  # released when the pool is done with it
-        release_parts(list(queue))
+        if self._job is not None:
+            if self._job.runs:
+                parts = parts[len(self._job.parts) :]  # the others are released when it is back
+            else:
+                self._job.cancelled = True
+                self._job = None
+        release_parts(parts)
 
     @property
     def queued_parts(self) -> int:
@@ -161,7 +164,7 @@ class Outbound:
 
     def _continue(self) -> None:
         """Go on after a wait, and tell the owner when nothing waits any more."""
-        if self._fd < 0 or not self.busy or self._cold is not None or self._transport_full:
+        if self._fd < 0 or not self.busy or self._job is not None or self._transport_full:
             return
         if self._pump():
             self._on_idle()
@@ -184,7 +187,7 @@ class Outbound:
                     if self._transport_full:
                         break
                 elif total < 0:
-                    self._read_cold()
+                    self._submit_job()
                     break
             except OSError as error:
                 self._fail(error)
@@ -211,8 +214,11 @@ class Outbound:
                 total += len(piece)
             else:
                 left = part.length - skip
+                want = min(left, room - used)
+                if left >= LARGE_REGION_BYTES and part.is_cold(skip, want):
+                    return (pieces, total) if pieces else (pieces, -1)
                 try:
-                    count = part.try_read_into(scratch[used : used + min(left, room - used)], skip) if left else 0
+                    count = part.try_read_into(scratch[used : used + want], skip) if left else 0
                 except BlockingIOError:
                     count = 0
                 if count == 0 and left:
@@ -255,42 +261,34 @@ class Outbound:
             count -= length
         self._offset = count
 
-    def _read_cold(self) -> None:
-        region = self._queue[0]
-        if isinstance(region, BUFFER_TYPES):
-            return
-        self._cold = region
-        start = self._offset
-        length = min(region.length - start, MAX_COPIED_BYTES)
+    def _submit_job(self) -> None:
+        """Leave the region at the head to a thread, and what follows: cold, too, most likely. Raises OSError."""
+        parts: list[Part] = []
+        skip = self._offset
+        total = -skip
+        for part in islice(self._queue, MAX_PIECES):
+            parts.append(part)
+            total += len(part) if isinstance(part, BUFFER_TYPES) else part.length
+            if total >= MAX_BYTES_PER_JOB:
+                break
+        self._job = SendJob(self._fd, parts, skip, MAX_BYTES_PER_JOB)
+        self._senders.submit(self._job, self._job_done)
 
-        def work() -> memoryview:
-            # Allocated in the thread: as many of these exist as threads, not as connections that wait.
-            view = memoryview(bytearray(length))
-            return view[: region.read_into(view, start)]
-
-        self._pool.submit(work, self._cold_done)
-
-    def _cold_done(self, data: memoryview | None, error: BaseException | None) -> None:
-        region, self._cold = self._cold, None
+    def _job_done(self, outcome: Outcome | None, error: BaseException | None) -> None:
+        job, self._job = self._job, None
         if self._fd < 0:
-            if region is not None:
-                region.release()
+            if job is not None:
+                release_parts(job.parts)
             return
-        if data is None or len(data) == 0:
-            # The size of the response is on the wire already; nothing but closing is honest.
-            reason = f"stored bytes of a response can't be read: {error or 'the file is shorter'}"
-            logger.warning("a connection closes: %s", reason, extra=RATE_LIMITED)
-            self._on_failure(reason)
+        if outcome is None:
+            self._fail(error if isinstance(error, OSError) else OSError(str(error)))
             return
-        try:
-            written = _write_pieces(self._fd, [data])
-        except OSError as write_error:
-            self._fail(write_error)
-            return
-        if written < len(data):
-            # This buffer is nobody else's, so the transport may keep it.
-            self._transport.write(data[written:])
-        self._advance(len(data))
+        sent, rest = outcome
+        self._advance(sent)
+        if rest:
+            # Nobody writes to this buffer any more, so the transport may keep it.
+            self._transport.write(rest)
+            self._advance(len(rest))
         self._continue()
 
     def _fail(self, error: OSError) -> None:

@@ -167,9 +167,9 @@ class SimFile:
             raise BlockingIOError(errno.EAGAIN, "not cached", self.path)
         return self.read_into(view, position)
 
-    def send_to(self, socket_fd: int, position: int, length: int) -> int:
-        """See `File`; simulated connections have no sockets."""
-        raise OSError(errno.EBADF, "a simulated file meets a real socket", self.path)
+    def is_cached(self, position: int, length: int) -> bool:
+        """See `File`."""
+        return True
 
     def size(self) -> int:
         """See `File`."""

@@ -32,6 +32,9 @@ _MIB = 1024 * 1024
 _RESERVE_FROM = _MIB
 _RESERVE_CHUNK = 4 * _MIB
 _SCAN_BYTES = 8192
+_READ_AHEAD_BYTES = 16 * _MIB
+"""More than the kernel reads ahead (`read_ahead_kb`), even where a virtual machine was given much."""
+_PROBE_BYTES = 64 * 1024
 
 BATCH_OUTLINE = Struct(">qi11xi8xq")
 """The fields of a batch header that a scan needs: base offset, batch length, last offset delta, max timestamp."""
@@ -72,6 +75,15 @@ class SegmentRegion:
         self._check(count, want)
         return count
 
+    def is_cold(self, start: int, length: int) -> bool:
+        """Whether `length` bytes from `start` on, or those further behind them than the kernel reads ahead, are not
+        cached; see `FileRegion`."""
+        position = self._position + start
+        beyond = position + length + _READ_AHEAD_BYTES
+        left = self._segment.size_bytes - beyond
+        file = self._file
+        return not (file.is_cached(position, length) and (left <= 0 or file.is_cached(beyond, min(left, _PROBE_BYTES))))
+
     def read_all(self) -> bytes:
         """The whole region at once, for callers without a scratch buffer. May block on the disk."""
         data = self._file.read(self.length, self._position)
@@ -79,11 +91,14 @@ class SegmentRegion:
         return data
 
     def _check(self, count: int, want: int) -> None:
-        if self._truncations != self._segment.truncation_count:
-            if self._position + self.length > self._segment.lowest_cut:
-                raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
-        elif count == 0 and want > 0:
+        self._check_cut()
+        if count == 0 and want > 0:
             raise OSError(errno.EIO, "the file is shorter than the log", self._file.path)
+
+    def _check_cut(self) -> None:
+        segment = self._segment
+        if self._truncations != segment.truncation_count and self._position + self.length > segment.lowest_cut:
+            raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
 
     def release(self) -> None:
         """Give the pin back; once."""

@@ -1,0 +1,139 @@
+"""Regions that the disk has to bring leave from pool threads, which read and send them.
+
+On the loop they would delay all other connections, even by a read that is only tried: `RWF_NOWAIT` submits the disk's
+work, and with it what the kernel reads ahead. So a job sends the parts at the head of one connection's queue, until the
+socket is full or the job's limit is reached.
+
+Invariants:
+- A job writes to a duplicate of the socket's descriptor: a connection that ends meanwhile can't leave its number to
+  another one under it. There are as many duplicates as running jobs.
+- At most `MAX_JOBS` run at a time, by order of arrival, so that threads stay free for what producers wait for. A job
+  that waits holds no memory and no descriptor, and is dropped with its connection.
+
+Left out: `sendfile`, since a truncation would change pages that a socket refers to; and reading ahead by
+`posix_fadvise`, since the kernel does it for whoever reads in order.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ottla.common.channel import Part
+from ottla.common.clock import BlockingPool
+from ottla.common.disk import Buffer
+
+MAX_JOBS = 4
+"""Half of the pool (`ottla.app.pool.MAX_THREADS`)."""
+MAX_COPIED_BYTES = 256 * 1024
+"""The most that one connection has in its transport, and the size of a read that is copied."""
+
+BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
+"""A part that is none of these is a file region."""
+
+Outcome = tuple[int, Buffer]
+"""Bytes that the socket took, and those after them, which wait for room in it; empty when it took all."""
+Done = Callable[[Outcome | None, BaseException | None], None]
+
+
+class SendJob:
+    """Parts of one connection on their way. Its maker keeps them from being released while it `runs`."""
+
+    __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs")
+
+    def __init__(self, fd: int, parts: list[Part], skip: int, limit: int) -> None:
+        """Send `parts` from byte `skip` of the first one on, about `limit` bytes."""
+        self._fd = fd
+        self._duplicate = -1
+        self._skip = skip
+        self._limit = limit
+        self.parts = parts
+        self.runs = False
+        self.cancelled = False
+        """Set while it does not run yet: it never will, and nobody hears of it again."""
+
+    def begin(self) -> None:
+        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare."""
+        self._duplicate = os.dup(self._fd)
+        self.runs = True
+
+    def run(self) -> Outcome:
+        """In the pool. Raises OSError when the disk or the peer fails."""
+        try:
+            return self._send()
+        finally:
+            os.close(self._duplicate)
+
+    def _send(self) -> Outcome:
+        sent = 0
+        skip = self._skip
+        scratch: memoryview | None = None
+        for part in self.parts:
+            length = len(part) if isinstance(part, BUFFER_TYPES) else part.length
+            while skip < length:
+                if sent >= self._limit:
+                    return sent, b""
+                if isinstance(part, BUFFER_TYPES):
+                    data = memoryview(part)[skip : skip + MAX_COPIED_BYTES]
+                else:
+                    if scratch is None:  # as many of these exist as jobs run, not as connections that wait
+                        scratch = memoryview(bytearray(MAX_COPIED_BYTES))
+                    data = scratch[: part.read_into(scratch[: length - skip], skip)]
+                    if not data:
+                        raise OSError(errno.EIO, "stored bytes of a response can't be read: the file is shorter")
+                count = _write(self._duplicate, data)
+                sent += count
+                if count < len(data):
+                    return sent, data[count:]
+                skip += count
+            skip = 0
+        return sent, b""
+
+
+class Senders:
+    """The jobs of the connections of one loop."""
+
+    __slots__ = ("_pool", "_running", "_waiting")
+
+    def __init__(self, pool: BlockingPool) -> None:
+        self._pool = pool
+        self._running = 0
+        self._waiting: deque[tuple[SendJob, Done]] = deque()
+
+    def submit(self, job: SendJob, done: Done) -> None:
+        """Run the job once its turn has come, then `done(outcome, error)` on the loop."""
+        if self._running >= MAX_JOBS:
+            self._waiting.append((job, done))
+        else:
+            self._start(job, done)
+
+    def _start(self, job: SendJob, done: Done) -> None:
+        def finished(outcome: Outcome | None, error: BaseException | None) -> None:
+            self._running -= 1
+            self._start_next()
+            done(outcome, error)
+
+        job.begin()
+        self._running += 1
+        self._pool.submit(job.run, finished)
+
+    def _start_next(self) -> None:
+        while self._waiting and self._running < MAX_JOBS:
+            job, done = self._waiting.popleft()
+            if job.cancelled:
+                continue
+            try:
+                self._start(job, done)
+            except OSError as error:
+                done(None, error)
+
+
+def _write(fd: int, data: memoryview) -> int:
+    """0 when the socket takes nothing."""
+    try:
+        return os.write(fd, data)
+    except BlockingIOError:
+        return 0
