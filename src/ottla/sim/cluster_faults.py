@@ -19,7 +19,8 @@ from ottla.sim.node import SimNode
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
-BETWEEN_S = (1.0, 20.0)
+BETWEEN_S = 0.5
+"""At least, from one fault to the next."""
 WINDOW_S = (0.5, 15.0)
 PAUSE_S = (0.2, 25.0)
 """Longer than a broker's session at times: then it is fenced while it believes that it leads."""
@@ -39,6 +40,7 @@ class ClusterNemesis:
         trace: Trace,
         admin: Administrator,
         *,
+        most_between_s: float,
         all_in_sync: Callable[[], bool],
         beyond: bool,
     ) -> None:
@@ -47,6 +49,7 @@ class ClusterNemesis:
         self._rng = rng
         self._trace = trace
         self._admin = admin
+        self._most_between_s = most_between_s
         self._all_in_sync = all_in_sync
         self._beyond = beyond
         self.count = 0
@@ -78,7 +81,7 @@ class ClusterNemesis:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(self._rng.uniform(*BETWEEN_S))
+            await asyncio.sleep(self._rng.uniform(BETWEEN_S, self._most_between_s))
             fault = self._rng.choice(self._faults)
             node = self._rng.choice(self._nodes)
             if not self._allowed(fault):

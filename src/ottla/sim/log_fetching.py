@@ -125,8 +125,10 @@ class Fetcher(LogClient):
     def _source(self, partition: int) -> int:
         """The broker to read a partition from; -1 while it has no leader."""
         leader, _ = self._leaders.get(partition, (NO_NODE, NO_NODE))
+        if leader not in self._addresses:
+            return NO_NODE
         preferred = self._preferred.get(partition, leader)
-        return preferred if preferred in self._addresses else leader if leader in self._addresses else NO_NODE
+        return preferred if preferred in self._addresses else leader
 
     async def _again(self) -> None:
         """After an error: from the leaders, once it is known who they are."""

@@ -105,9 +105,13 @@ class SimLoop:
     ) -> SimHandle:
         """Run `callback(*args)` at `when`, or now if that has passed."""
         handle = SimHandle(max(when, self._now), callback, args, context)
+        self.schedule(handle)
+        return handle
+
+    def schedule(self, handle: SimHandle) -> None:
+        """Run `handle` when it is due, behind all that are due at that time already."""
         self._sequence += 1
         heapq.heappush(self._queue, (handle.when(), self._sequence, handle))
-        return handle
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -203,40 +207,38 @@ class SimClock:
         return START_MS + int(self._loop.time() * 1000) + self.skew_ms
 
 
-class ProcessHandle:
+class ProcessHandle(SimHandle):
     """What a process is to run; can be cancelled as long as it did not run, also while the process is paused."""
 
-    __slots__ = ("_args", "_callback", "timer")
+    __slots__ = ("_process",)
 
-    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._callback: Callable[..., Any] | None = callback
-        self._args = args
-        self.timer: SimHandle | None = None
+    def __init__(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], process: Process) -> None:
+        super().__init__(when, callback, args, None)
+        self._process = process
 
-    def cancel(self) -> None:
-        """Idempotent."""
-        self._callback = None
-        self._args = ()
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def __call__(self) -> None:
-        """Run it, unless it was cancelled."""
-        callback, args = self._callback, self._args
-        if callback is not None:
-            self._callback = None
-            callback(*args)
+    def run(self) -> bool:
+        """Run it as `process`, unless that is dead; later if it is paused."""
+        callback, args, process = self._callback, self._args, self._process
+        if callback is None:
+            return False
+        if process.paused is not None and process.alive:
+            process.paused.append((self.run, ()))
+            return True
+        self.cancel()
+        process.run(callback, *args)
+        return True
 
 
 class Process:
     """One run of a simulated process: a Scheduler and a BlockingPool that end with it."""
 
-    __slots__ = ("_loop", "_paused", "_rng", "alive", "on_death", "pool_delay_s")
+    __slots__ = ("_loop", "_rng", "alive", "on_death", "paused", "pool_delay_s")
 
     def __init__(self, loop: SimLoop, rng: SimRng) -> None:
         self._loop = loop
         self._rng = rng
-        self._paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
+        self.paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
+        """What has become due since it was paused, in that order."""
         self.alive = True
         self.on_death: Callable[[], None] = lambda: None
         self.pool_delay_s = 0.0
@@ -250,12 +252,12 @@ class Process:
 
     def pause(self) -> None:
         """As SIGSTOP: nothing of it runs, time goes on. Idempotent."""
-        if self._paused is None:
-            self._paused = []
+        if self.paused is None:
+            self.paused = []
 
     def resume(self) -> None:
         """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
-        waiting, self._paused = self._paused, None
+        waiting, self.paused = self.paused, None
         for callback, args in waiting or ():
             self.call_soon(callback, *args)
 
@@ -263,8 +265,8 @@ class Process:
         """Run `callback` as this process, if it lives; it may die in it. While it is paused, later."""
         if not self.alive:
             return
-        if self._paused is not None:
-            self._paused.append((callback, args))
+        if self.paused is not None:
+            self.paused.append((callback, args))
             return
         try:
             callback(*args)
@@ -277,8 +279,8 @@ class Process:
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ProcessHandle:
         """See `Scheduler`."""
-        handle = ProcessHandle(callback, args)
-        handle.timer = self._loop.call_later(delay, self.run, handle)
+        handle = ProcessHandle(self._loop.time() + max(delay, 0.0), callback, args, self)
+        self._loop.schedule(handle)
         return handle
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:

@@ -50,6 +50,8 @@ PROGRESS_S = 180.0
 """From the end of the faults to full service: restarts, a fencing, elections, and the longest back-off of each."""
 READ_ALL_S = 120.0
 WATCH_S = 0.5
+MOST_BETWEEN_S = (8.0, 20.0)
+"""From one fault to the next."""
 CREATE_TOPICS_VERSION = 7
 MAX_ROUNDS_OF_CANCELLING = 100
 BROKER_PORT = 9092
@@ -124,6 +126,7 @@ class ReplicationSimulation:
         by_seed = 3 + plan.randrange(2)
         count = options.nodes or by_seed
         self._at_once = 1 + plan.randrange(2)
+        most_between_s = plan.choice(MOST_BETWEEN_S)
         hosts = [f"broker-{number}" for number in range(1, count + 1)]
         self.network = Network(self.loop, rng.fork("network"), self.trace, (hosts[0], BROKER_PORT))
         self.history = LogHistory(self.trace, allow_loss=options.beyond)
@@ -150,11 +153,13 @@ class ReplicationSimulation:
             rng.fork("nemesis"),
             self.trace,
             self.admin,
+            most_between_s=most_between_s,
             all_in_sync=self.view.all_in_sync,
             beyond=options.beyond,
         )
         self.description = (
-            f"{count} nodes, {options.partitions} partitions, {self.group.description}, {self._at_once} at once"
+            f"{count} nodes, {options.partitions} partitions, {self.group.description}, "
+            f"{self._at_once} faults at once within {most_between_s:.0f} s"
         )
         self._losses = Losses(0, 0)
 
