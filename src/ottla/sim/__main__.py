@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 
 from ottla.sim.group_protocols import PROTOCOLS
-from ottla.sim.groups import GroupSimulation, Options, Outcome
-from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOptions, ClusterOutcome, ReplicationSimulation
+from ottla.sim.groups import Outcome
+from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOutcome
+from ottla.sim.seeds import CLUSTER, GROUPS, outcomes_of
 
 HISTORY_LINES = 120
-GROUPS, CLUSTER = "groups", "cluster"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when every seed held, 1 when one did not."""
     chosen = _parser().parse_args(arguments)
     outcomes = []
-    for outcome in _outcomes(chosen):
+    for outcome in outcomes_of(chosen):
         print(_line(outcome), flush=True)
         if outcome.violation is not None:
             _print_violation(outcome, chosen)
@@ -43,26 +38,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
     parser.add_argument("--history", type=int, default=HISTORY_LINES, help="lines that a failing seed prints")
     return parser
-
-
-def _outcomes(chosen: argparse.Namespace) -> Iterator[Outcome | ClusterOutcome]:
-    """Of each seed, in their order."""
-    run = partial(_run, chosen=chosen)
-    seeds = range(chosen.seed, chosen.seed + chosen.many)
-    if chosen.jobs <= 1:
-        yield from map(run, seeds)
-        return
-    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
-        yield from pool.map(run, seeds)
-
-
-def _run(seed: int, chosen: argparse.Namespace) -> Outcome | ClusterOutcome:
-    if chosen.workload == CLUSTER:
-        faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-        options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
-        return ReplicationSimulation(seed, options, time.process_time).run()
-    faults_s = Options.faults_s if chosen.faults_s is None else chosen.faults_s
-    return GroupSimulation(seed, Options(protocol=chosen.protocol, faults_s=faults_s), time.process_time).run()
 
 
 def _line(outcome: Outcome | ClusterOutcome) -> str:

@@ -1,0 +1,38 @@
+"""Runs of many seeds, in this process or in several.
+
+A module of its own, since the processes of a pool import what they are to run by its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from ottla.sim.groups import GroupSimulation, Options, Outcome
+from ottla.sim.replication import ClusterOptions, ClusterOutcome, ReplicationSimulation
+
+GROUPS, CLUSTER = "groups", "cluster"
+
+
+def outcomes_of(chosen: argparse.Namespace) -> Iterator[Outcome | ClusterOutcome]:
+    """Of each seed, in their order, by the options of the command."""
+    run = partial(_run, chosen=chosen)
+    seeds = range(chosen.seed, chosen.seed + chosen.many)
+    if chosen.jobs <= 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
+        yield from pool.map(run, seeds)
+
+
+def _run(seed: int, chosen: argparse.Namespace) -> Outcome | ClusterOutcome:
+    if chosen.workload == CLUSTER:
+        faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
+        options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
+        return ReplicationSimulation(seed, options, time.process_time).run()
+    faults_s = Options.faults_s if chosen.faults_s is None else chosen.faults_s
+    return GroupSimulation(seed, Options(protocol=chosen.protocol, faults_s=faults_s), time.process_time).run()
