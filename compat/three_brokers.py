@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -19,22 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 START_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 60.0
-FIRST_PORT, LAST_PORT = 20_000, 31_000
-"""Below those that the system gives to clients: a broker that is started again finds its port free."""
 SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
-
-
-def free_ports() -> int:
-    """The first of three ports in a row that are free, as are those a thousand above, for the controllers."""
-    while True:
-        first = random.randrange(FIRST_PORT, LAST_PORT)
-        with ExitStack() as stack:
-            try:
-                for port in (*range(first, first + 3), *range(first + 1000, first + 1003)):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            except OSError:
-                continue
-            return first
 
 
 class ThreeBrokers:
@@ -45,7 +27,7 @@ class ThreeBrokers:
         self._folder = folder
         ready = folder / "ready.json"
         self._log = (folder / "cluster.log").open("wb")
-        command = ["-m", "ottla", "start", "--brokers", "3", "--port", str(free_ports())]
+        command = ["-m", "ottla", "start", "--brokers", "3", "--port", "0"]
         command += ["--data-dir", str(folder / "data"), "--ready-file", str(ready)]
         named = {name.replace("_", "."): value for name, value in settings.items()}
         for name, value in {**SETTINGS, **named}.items():

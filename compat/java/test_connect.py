@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tools import JavaTools
 
+from ottla.app.ports import free_ports
 from ottla.testing import Broker
 
 WAIT_S = 90.0
@@ -81,7 +82,7 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_standalone(tools: JavaTools, group_broker: Broker, tmp_path: Path, free_ports, name: str) -> None:
+def test_standalone(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
     source, sink, log = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "worker.log"
     source.write_text("\n".join(LINES) + "\n")
     properties = tmp_path / "worker.properties"
@@ -120,7 +121,7 @@ def call(port: int, method: str, path: str, body: Any = None) -> Any:
         return None
 
 
-def test_distributed(tools: JavaTools, group_broker: Broker, tmp_path: Path, free_ports, name: str) -> None:
+def test_distributed(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
     """Two workers are a group of protocol type `connect`; when one dies the other takes its tasks over."""
     source, sink, log = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "workers.log"
     source.write_text("\n".join(LINES) + "\n")

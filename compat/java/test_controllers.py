@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from tools import JavaTools
+
+from ottla.app.ports import free_ports
 
 TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
@@ -54,7 +56,7 @@ class Node:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[tuple[str, str]]:
+def cluster(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """(address of the controller, address of the broker)."""
     controller_port, port = free_ports(2)
     address = f"{HOST}:{controller_port}"

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +95,3 @@ def ottla(tmp_path: Path) -> Iterator[Ottla]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
-    return find

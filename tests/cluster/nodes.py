@@ -8,21 +8,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ottla.app.ports import HOST, free_ports
 from ottla.common.ids import new_uuid, uuid_to_string
 
 T = TypeVar("T")
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 90.0
 """A controlled shutdown alone may take a minute."""
@@ -33,15 +31,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 """A dead broker is noticed sooner than by Kafka's defaults, so that tests need not wait."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def on_loopback(count: int) -> list[Place]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.app.ports import HOST, free_ports
 from ottla.client.connection import Connection
 from ottla.common.ids import uuid_from_string, uuid_to_string
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -26,7 +27,7 @@ from ottla.protocol.messages.describe_quorum import (
 from ottla.protocol.registry import ApiKey
 from ottla.storage.names import METADATA_TOPIC
 
-from .nodes import HOST, SETTINGS, eventually, free_ports
+from .nodes import SETTINGS, eventually
 
 TIMEOUT_S = 30
 CLUSTER_ID = "2v6DyEs_QqqMYFjaPzw5Ow"

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .nodes import HOST, eventually
+from ottla.app.ports import HOST
+
+from .nodes import eventually
 
 TIMEOUT_S = 60.0
 

@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.app.ports import HOST
 from ottla.client.cluster_admin import (
     PREFERRED,
     alter_reassignments,
@@ -17,7 +18,7 @@ from ottla.client.cluster_admin import (
 )
 from ottla.client.connection import Connection
 
-from .nodes import HOST, Node, Nodes, eventually
+from .nodes import Node, Nodes, eventually
 
 TIMEOUT_S = 30
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from ottla import __version__
+from ottla.app.ports import free_ports
 from ottla.client.connection import Connection
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import uuid_from_string
@@ -50,16 +50,6 @@ def until(condition: Callable[[], Any]) -> Any:
             return value
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 class Node:

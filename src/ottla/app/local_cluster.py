@@ -16,13 +16,13 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.app.ports import HOST, free_ports
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
 from ottla.common.errors import OperatorError
 from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
 
 PLAN_FILE = "cluster.json"
-HOST = "127.0.0.1"
 MAX_BROKERS = 64
 MAX_VOTERS = 3
 CONTROLLER_PORT_DISTANCE = 1000
@@ -148,7 +148,7 @@ def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None)
             f"{data_dir} is the data directory of a single broker, which --brokers can't take over: choose another one "
             "with --data-dir"
         )
-    ports = _free_ports(2 * count) if port == 0 else _ports_in_a_row(port or 9092, count)
+    ports = free_ports(2 * count) if port == 0 else _ports_in_a_row(port or 9092, count)
     brokers = tuple(
         LocalBroker(number + 1, ports[number], ports[count + number], uuid_to_string(new_uuid(rng.random_bytes(16))))
         for number in range(count)
@@ -169,18 +169,6 @@ def _ports_in_a_row(first: int, count: int) -> list[int]:
             f"{CONTROLLER_PORT_DISTANCE} above: choose a lower --port"
         )
     return ports
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now: all are held open until the last is found, so no two are the same."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
