@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 NAMESPACES = ["--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+INTERRUPTED = 130
 INSIDE = "OTTLA_CHAOS_INSIDE"
 """Set in the environment of the process that runs in the namespaces."""
 
@@ -86,7 +87,12 @@ def main() -> None:
     """Enter the namespaces, then run there."""
     chosen = parse(sys.argv[1:])
     if os.environ.get(INSIDE):
-        sys.exit(run(chosen))
+        try:
+            code = run(chosen)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        sys.stdout.flush()
+        os._exit(code)  # threads of an interrupted round are not waited for: all processes here end with this one
     reason = obstacle()
     if reason is not None:
         print(f"chaos: {reason}", file=sys.stderr)

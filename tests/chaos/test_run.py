@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .__main__ import obstacle
+from ..cluster.nodes import eventually
+from .__main__ import INTERRUPTED, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +42,16 @@ def test_losses_that_the_documents_allow_are_told(tmp_path):
     assert figures["mode"] == "acks=1, unclean elections"
     assert figures["operations"]["acknowledged"] > 200
     assert set(figures["lost"]) == {"acknowledged", "served"}
+
+
+def test_an_interrupted_run_ends_and_leaves_nothing(tmp_path):
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "5", "--keep", str(tmp_path / "kept")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as running:
+        eventually(lambda: list(tmp_path.glob("ottla-chaos-*/node-*.ready")), "the brokers run", 60.0)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == INTERRUPTED
+    assert {path.name for path in tmp_path.iterdir()} == {"kept"}
 
 
 def test_a_wrong_option_is_told(tmp_path):
