@@ -7,8 +7,8 @@ socket is full or the job's limit is reached.
 Invariants:
 - A job writes to a duplicate of the socket's descriptor: a connection that ends meanwhile can't leave its number to
   another one under it. There are as many duplicates as running jobs.
-- At most `MAX_JOBS` run at a time, by order of arrival, so that threads stay free for what producers wait for. A job
-  that waits holds no memory and no descriptor, and is dropped with its connection.
+- At most `MAX_JOBS` run at a time, by order of arrival, so that threads stay free for what producers wait for. Only so
+  many buffers exist; a job that waits holds neither memory nor descriptor, and is dropped with its connection.
 
 Left out: `sendfile`, since a truncation would change pages that a socket refers to; and reading ahead by
 `posix_fadvise`, since the kernel does it for whoever reads in order.
@@ -24,17 +24,21 @@ from typing import Final
 
 from ottla.common.channel import Part
 from ottla.common.clock import BlockingPool
-from ottla.common.disk import Buffer
 
-MAX_JOBS = 4
-"""Half of the pool (`ottla.app.pool.MAX_THREADS`)."""
+MAX_JOBS = 2
+"""Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""
+READ_BYTES = 1024 * 1024
+"""One read: a usual fetch response, since each call costs a hand-over of the interpreter; smaller was slower."""
 MAX_COPIED_BYTES = 256 * 1024
-"""The most that one connection has in its transport, and the size of a read that is copied."""
+"""The most that one connection has in its transport."""
+
+REFILL_BYTES = 64 * 1024
+"""Copied for the transport when the socket is full, so that it waits for room; the next job reads the rest again."""
 
 BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
 """A part that is none of these is a file region."""
 
-Outcome = tuple[int, Buffer]
+Outcome = tuple[int, bytes]
 """Bytes that the socket took, and those after them, which wait for room in it; empty when it took all."""
 Done = Callable[[Outcome | None, BaseException | None], None]
 
@@ -42,7 +46,7 @@ Done = Callable[[Outcome | None, BaseException | None], None]
 class SendJob:
     """Parts of one connection on their way. Its maker keeps them from being released while it `runs`."""
 
-    __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs")
+    __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs", "scratch")
 
     def __init__(self, fd: int, parts: list[Part], skip: int, limit: int) -> None:
         """Send `parts` from byte `skip` of the first one on, about `limit` bytes."""
@@ -51,13 +55,18 @@ class SendJob:
         self._skip = skip
         self._limit = limit
         self.parts = parts
+        self.scratch: memoryview | None = None
         self.runs = False
         self.cancelled = False
         """Set while it does not run yet: it never will, and nobody hears of it again."""
 
-    def begin(self) -> None:
-        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare."""
+    def begin(self, scratch: memoryview) -> None:
+        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare.
+
+        `scratch` is the job's until its outcome is known.
+        """
         self._duplicate = os.dup(self._fd)
+        self.scratch = scratch
         self.runs = True
 
     def run(self) -> Outcome:
@@ -70,7 +79,7 @@ class SendJob:
     def _send(self) -> Outcome:
         sent = 0
         skip = self._skip
-        scratch: memoryview | None = None
+        scratch = self.scratch or memoryview(b"")
         for part in self.parts:
             length = len(part) if isinstance(part, BUFFER_TYPES) else part.length
             while skip < length:
@@ -79,15 +88,13 @@ class SendJob:
                 if isinstance(part, BUFFER_TYPES):
                     data = memoryview(part)[skip : skip + MAX_COPIED_BYTES]
                 else:
-                    if scratch is None:  # as many of these exist as jobs run, not as connections that wait
-                        scratch = memoryview(bytearray(MAX_COPIED_BYTES))
                     data = scratch[: part.read_into(scratch[: length - skip], skip)]
                     if not data:
                         raise OSError(errno.EIO, "stored bytes of a response can't be read: the file is shorter")
                 count = _write(self._duplicate, data)
                 sent += count
                 if count < len(data):
-                    return sent, data[count:]
+                    return sent, bytes(data[count : count + REFILL_BYTES])
                 skip += count
             skip = 0
         return sent, b""
@@ -96,11 +103,13 @@ class SendJob:
 class Senders:
     """The jobs of the connections of one loop."""
 
-    __slots__ = ("_pool", "_running", "_waiting")
+    __slots__ = ("_pool", "_running", "_scratches", "_waiting")
 
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
         self._running = 0
+        self._scratches: list[memoryview] = []
+        """Those that no job has. Reused, since the first touch of fresh pages costs more than the copying."""
         self._waiting: deque[tuple[SendJob, Done]] = deque()
 
     def submit(self, job: SendJob, done: Done) -> None:
@@ -113,10 +122,12 @@ class Senders:
     def _start(self, job: SendJob, done: Done) -> None:
         def finished(outcome: Outcome | None, error: BaseException | None) -> None:
             self._running -= 1
+            self._scratches.append(scratch)
             self._start_next()
             done(outcome, error)
 
-        job.begin()
+        scratch = self._scratches.pop() if self._scratches else memoryview(bytearray(READ_BYTES))
+        job.begin(scratch)
         self._running += 1
         self._pool.submit(job.run, finished)
 

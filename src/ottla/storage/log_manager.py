@@ -48,7 +48,7 @@ from ottla.storage.meta_properties import MetaProperties
 _LOGGER = logging.getLogger(__name__)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ERROR_LOG_INTERVAL_MS = 10_000
-DEFAULT_OPEN_FILES = 4096
+DEFAULT_OPEN_FILES = 16_384
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 
 
