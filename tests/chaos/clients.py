@@ -29,8 +29,13 @@ PRODUCERS = {
 }
 """Requests under way to a broker, and the time after which a record is given up (0: never)."""
 STRICT = frozenset({"p0"})
-"""Never begin a new epoch. The client begins one when it gives a record up, and when a request behind a failed one was
-out of order (librdkafka's issue 4953); what was under way then and had arrived is there twice."""
+"""One request under way, nothing given up: these never send twice and never fail for good. The others may.
+
+The client begins a new epoch when it gives a record up, and when a request behind a failed one was out of order
+(librdkafka's issue 4953); what was under way then and had arrived is there twice. And a leader that was restarted knows
+the last batch of a producer only, as Apache Kafka's snapshots do: an older one sent again is out of order, which
+the client takes for fatal.
+"""
 READERS = ("c0", "c1")
 GROUPS = {"classic": 2, "consumer": 2}
 """Protocol to the number of members."""
@@ -119,21 +124,36 @@ class Producing(Client):
     _numbers = 0
 
     def work(self) -> None:
-        """Record after record, to partitions by chance."""
+        """Record after record, to partitions by chance; a fatal error ends a producer, and another one goes on."""
         acks = {"acks": "1"} if self.round.lossy else {"acks": "all", "enable_idempotence": True}
         settings = {"linger_ms": 5, "request_timeout_ms": 5_000, **PRODUCERS[self.name], **acks}
-        producer = Producer(self.round.settings(self.name, **settings))
+        name, lives = self.name, 1
+        while not self.stopping.is_set():
+            producer = Producer(self.round.settings(self.name, **settings))
+            try:
+                self._produce(name, producer)
+            except KafkaException as error:
+                self._ended(name, error.args[0])
+                lives += 1
+                name = f"{self.name}-{lives}"
+
+    def _ended(self, name: str, error: KafkaError) -> None:
+        self.book.error(self.name, f"fatal {error.name()}")
+        if self.name in STRICT:
+            self.book.violated(f"producer {name} can't go on: {error.str()}")
+
+    def _produce(self, name: str, producer: Producer) -> None:
         while not self.stopping.wait(PAUSE_S):
             producer.poll(0)
             if len(producer) < MAX_IN_FLIGHT:
-                self._send(producer)
+                self._send(name, producer)
         left = producer.flush(FLUSH_TIMEOUT_S)
         if left:
-            self.book.violated(f"{left} records of {self.name} have no outcome {FLUSH_TIMEOUT_S:g} s after the faults")
+            self.book.violated(f"{left} records of {name} have no outcome {FLUSH_TIMEOUT_S:g} s after the faults")
 
-    def _send(self, producer: Producer) -> None:
-        value = value_of(self.name, self._numbers)
-        text = f"{self.name}:{self._numbers}"
+    def _send(self, name: str, producer: Producer) -> None:
+        value = value_of(name, self._numbers)
+        text = f"{name}:{self._numbers}"
         self._numbers += 1
         partition = self.rng.randrange(self.round.partitions)
 
