@@ -18,7 +18,7 @@ from ottla.sim.rng import SimRng
 LIST_OFFSETS_VERSION = 6
 LATEST = -1
 WAIT_MS = 500
-MEMBER_PAUSE_S = (0.2, 1.5)
+MEMBER_PAUSE_S = (0.3, 2.0)
 READ_AHEAD = 50
 """Records of a partition that a member keeps before it asks for no more."""
 
