@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from harness.peers import Member, Server, free_ports
+from harness.peers import Member, Server
 from harness.processes import Usage
+from ottla.app.ports import free_ports
 from ottla.client.cluster_admin import describe_brokers
 from ottla.client.connection import BrokerUnreachable, Connection
 from ottla.common.errors import KafkaError

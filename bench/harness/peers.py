@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import random
 import shutil
 import signal
 import socket
@@ -18,19 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
 
 from harness.processes import Usage, memory_mb, pinned, usage
+from ottla.app.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "compat" / "java-lib"
 START_TIMEOUT_S = 600.0  # an unclean restart of 10 GB is a start too
 STOP_TIMEOUT_S = 120.0
-PORTS = range(15_000, 30_000)
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 ONE_REPLICA = {
@@ -41,27 +39,8 @@ ONE_REPLICA = {
 """What Apache Kafka needs to be told where it is alone."""
 
 
-def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback address that nobody listens on now.
-
-    They lie below those that the system gives to connections: nobody gets the port of a node while it is down.
-    """
-    found: list[int] = []
-    with ExitStack() as stack:
-        for port in random.sample(PORTS, len(PORTS)):
-            if len(found) == count:
-                break
-            probe = stack.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-    return found
-
-
 def free_port() -> int:
-    """One of them."""
+    """A port that nobody listens on now, and that no connection gets while a peer is down."""
     return free_ports(1)[0]
 
 

@@ -17,8 +17,9 @@ from typing import cast
 from confluent_kafka import KafkaError, KafkaException, Producer
 from harness.cells import Axis, Cell, Figure, Profile, memory_figures
 from harness.load import create_topic
-from harness.peers import Ottla, Server, free_ports
+from harness.peers import Ottla, Server
 
+from ottla.app.ports import free_ports
 from workloads import latency, throughput
 
 BROKERS = 3

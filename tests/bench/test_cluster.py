@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness.cells import Cell, Figure, Profile, memory_figures
 from harness.cluster import Cluster
-from harness.peers import Member, Ottla, Server, free_ports
+from harness.peers import Member, Ottla, Server
 from harness.processes import tree
 from harness.run import Plan, run_plan
 
@@ -95,10 +95,3 @@ def test_every_node_is_told_the_same_voters() -> None:
     assert "node.id=2" in lines
     assert "listeners=PLAINTEXT://127.0.0.1:9,CONTROLLER://127.0.0.1:12" in lines
     assert lines[-1] == "a=1"
-
-
-def test_ports_are_free_and_below_those_of_connections() -> None:
-    found = free_ports(50)
-    assert len(set(found)) == 50
-    first_of_connections = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert max(found) < first_of_connections
