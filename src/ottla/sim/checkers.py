@@ -59,6 +59,12 @@ class Ownership:
                     f"partition {partition} is owned by {other} (until {other_until_s:.3f}) and by {member}"
                 )
 
+    def shorten(self, member: str, until_s: float) -> None:
+        """Nothing of `member` is its own for longer than that, unless a later claim prolongs it."""
+        for claims in self._claims.values():
+            if member in claims:
+                claims[member] = min(claims[member], until_s)
+
     def release(self, member: str, partition: int) -> None:
         """`member` no longer touches `partition`; fine when it didn't have it."""
         if self._claims.get(partition, {}).pop(member, None) is not None:

@@ -4,11 +4,12 @@ A partition that has to go is used until the heartbeat is sent that no longer na
 with that.
 
 The lease of a claim: `sent + session` from each heartbeat that was answered without error, as for classic members; also
-after it ran out, since such an answer proves that the member was never thrown out. While a partition has to go there is
-a second bound for all that the member has, since who does not let go in time is thrown out: the coordinator's rebalance
-timer may have begun with the first heartbeat after the last answer that the member got, even if the answer to that one
-was lost. Hence `oldest unanswered heartbeat + rebalance time-out`. An answer of a coordinator that was replaced and
-does not know it counts as none.
+after it ran out, since such an answer proves that the member was never thrown out. There is a second bound for all that
+the member has, since who does not let go in time is thrown out: the coordinator's rebalance timer may have begun with
+the first heartbeat after the last answer that the member got, even if the answer to that one was lost and the member
+does not know that it has to let go. Hence `oldest unanswered heartbeat + rebalance time-out`, which holds from the
+moment that heartbeat is sent until one is answered, and on as long as a partition has to go. An answer of a coordinator
+that was replaced and does not know it counts as none.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class ConsumerMember(Member):
         owned = sorted(self.positions)
         if self._unanswered_since_s is None:
             self._unanswered_since_s = now
+            self.world.ownership.shorten(self.name, now + self.world.rebalance_s)
         request = self._request(owned)
         try:
             response: ConsumerGroupHeartbeatResponse = await self.client.request(
