@@ -46,7 +46,8 @@ def test_a_killed_node_is_missed_and_comes_back(cluster: Cluster) -> None:
     cluster.node(2).stop(signal.SIGKILL)
     assert not cluster.answers()
     alive = [cluster.node(1), cluster.node(3)]
-    assert cluster.usage().cpu_s <= sum(node.usage().cpu_s for node in alive)
+    used = cluster.usage().cpu_s
+    assert used < sum(node.usage().cpu_s for node in alive) + 0.001  # of 0.01 s each, as floats
     assert cluster.survivor(1) is cluster.node(2)
     assert cluster.survivor(2) is cluster.node(1)
     cluster.node(2).start()
@@ -61,7 +62,7 @@ def test_a_node_that_ends_while_it_starts_is_told_with_its_words() -> None:
             return ["sh", "-c", "echo no memory today; exit 3"]
 
     made = Cluster("refusing", make_node=Refusing)
-    with pytest.raises(RuntimeError, match="refusing 1 ended with 3: no memory today"), made:
+    with pytest.raises(RuntimeError, match="refusing [123] ended with 3: no memory today"), made:
         pass
     assert not made.home.exists()
 

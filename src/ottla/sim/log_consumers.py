@@ -82,6 +82,7 @@ class Reader(Fetcher):
 
     def __init__(self, world: LogWorld, rng: SimRng) -> None:
         super().__init__(world, "reader", rng)
+        self._rack = ""  # from the leader: another replica may know an older high watermark for a while
         self._positions = dict.fromkeys(range(world.partitions), 0)
         self._high_watermarks: dict[int, int] = {}
         self.contents: dict[int, dict[int, str]] = {partition: {} for partition in range(world.partitions)}
