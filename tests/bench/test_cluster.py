@@ -62,7 +62,7 @@ def test_a_node_that_ends_while_it_starts_is_told_with_its_words() -> None:
             return ["sh", "-c", "echo no memory today; exit 3"]
 
     made = Cluster("refusing", make_node=Refusing)
-    with pytest.raises(RuntimeError, match="refusing [123] ended with 3: no memory today"), made:
+    with pytest.raises(RuntimeError, match=r"refusing [123] ended with 3: no memory today"), made:
         pass
     assert not made.home.exists()
 
