@@ -18,6 +18,13 @@ def _operations(*limits: tuple[str, float | None]) -> list[dict[str, Any]]:
     return [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in limits]
 
 
+def _lift(pair: Pair, *limits: tuple[list[dict[str, Any]], str]) -> None:
+    """Take back what would hold for everybody: Apache Kafka would throttle what other tests send."""
+    rows = [{"entity": entity, "ops": _operations((key, None))} for entity, key in limits]
+    pair.ask("lift", "alter_client_quotas", 1, {"entries": rows, "validate_only": False})
+    pair.settle()
+
+
 def alter_client_quotas(pair: Pair, versions: list[int]) -> None:
     """Entities and limits that can't be; limits that come, change and go."""
     for version in versions:
@@ -49,6 +56,8 @@ def alter_client_quotas(pair: Pair, versions: list[int]) -> None:
         ask("nothing to do", (_entity(user), _operations()))
         ask("remove what is not", (_entity(user), _operations(("no.such", None))))
         ask("remove", (_entity(user), _operations(("producer_byte_rate", None))))
+    everybody = _entity(("user", None), ("client-id", None))
+    _lift(pair, (everybody, "producer_byte_rate"), (_entity(("ip", None)), "connection_creation_rate"))
 
 
 def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
@@ -86,6 +95,7 @@ def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
         ask("match type 3", ("user", 3, None))
         ask("match type -1", ("user", -1, None))
         ask("address and user", ("ip", SPECIFIED, None), ("user", SPECIFIED, None))
+    _lift(pair, (_entity(("user", None)), "producer_byte_rate"))
 
 
 def describe_user_scram_credentials(pair: Pair, versions: list[int]) -> None:
