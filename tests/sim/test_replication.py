@@ -49,6 +49,11 @@ def test_a_whole_run_counts() -> None:
     assert outcome.rebalances > 100
 
 
+def test_a_cut_that_the_disk_half_refuses() -> None:
+    """A follower's metadata log was cut and its replay was not: it applied a record that nobody else has."""
+    check(run(100389))
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     first, second = run(3, faults_s=60.0), run(3, faults_s=60.0)
     assert first.trace_hash == second.trace_hash

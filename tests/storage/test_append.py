@@ -280,6 +280,22 @@ class TestDiskTrouble:
         append(log, fakes.make_batch(clock.now_ms))
         assert [batch[0] for batch in fakes.read_log(log)] == [0, 1]
 
+    def test_a_full_disk_at_a_truncation_leaves_log_epochs_and_producers_in_step(self, fakes, disk, log, clock):
+        """The checkpoint of epochs is refused after the cut: what went must not be taken for a duplicate later."""
+        batches = [
+            fakes.make_batch(clock.now_ms, producer_id=9, producer_epoch=0, base_sequence=number) for number in range(3)
+        ]
+        for batch in batches:
+            append(log, bytearray(batch))
+        disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith("checkpoint") else None
+        with pytest.raises(KafkaError) as error:
+            log.truncate_to(1)
+        assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.log_end_offset == 1
+        disk.fault = lambda action, path: None
+        assert not append(log, bytearray(batches[1])).duplicate
+        assert [batch[0] for batch in fakes.read_log(log)] == [0, 1]
+
     def test_a_full_disk_at_a_roll(self, fakes, disk, open_log, clock):
         log = open_log(segment_bytes=200, index_interval_bytes=1)
         for _ in range(2):

@@ -65,9 +65,11 @@ class FollowerLog:
         """See `FetcherOwner`."""
         log = self._log
         _LOGGER.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
-        log.truncate_to(end_offset)
-        self._raft.truncated(log.end_offset)
-        self._replay.truncated(log.end_offset)
+        try:
+            log.truncate_to(end_offset)
+        finally:  # a disk that refuses a part of it may have cut the log all the same
+            self._raft.truncated(log.end_offset)
+            self._replay.truncated(log.end_offset)
 
     def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
         """See `FetcherOwner`."""

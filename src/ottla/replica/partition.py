@@ -427,10 +427,12 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        self.log.truncate_to(offset)
-        end = self.log.log_end_offset
-        self.high_watermark = self.log.high_watermark = min(self.high_watermark, end)
-        self._flush_owed = min(self._flush_owed, end)
+        try:
+            self.log.truncate_to(offset)
+        finally:  # a disk that refuses a part of it may have cut the log all the same
+            end = self.log.log_end_offset
+            self.high_watermark = self.log.high_watermark = min(self.high_watermark, end)
+            self._flush_owed = min(self._flush_owed, end)
 
     def start_anew_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""

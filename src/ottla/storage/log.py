@@ -565,8 +565,7 @@ class Log:
         ]
         atomic_writes = []
         if self.epochs.dirty:
-            content = format_epochs(self.epochs.entries())
-            atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), content))
+            atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(self.epochs.entries())))
         task = FlushTask(
             self,
             self.log_end_offset,
@@ -695,7 +694,7 @@ class Log:
         """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
 
         A batch that holds `offset` goes as a whole, and the log then ends where it began.
-        Responses that still carry dropped bytes fail instead of sending others (`SegmentRegion`).
+        Responses that still carry dropped bytes fail (`SegmentRegion`). An error may follow the cut.
         """
         if offset >= self.log_end_offset:
             # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
@@ -726,6 +725,7 @@ class Log:
                 self._clock.time_ms(),
                 self._producer_expiration_ms,
             )
+            self._write_new_end()
         except OSError as error:
             raise self._storage_error(error, "a truncation") from error
         return True
@@ -749,6 +749,7 @@ class Log:
                 self.disk.unlink(self._folder.join(offset_name(snapshot, SNAPSHOT_SUFFIX)))
             self.producers.snapshot_offsets = []
             self.producers.clear(offset)
+            self._write_new_end()
         except OSError as error:
             self._failed = True
             raise self._storage_error(error, "a truncation") from error
@@ -760,13 +761,14 @@ class Log:
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
         self._recent.clear()
-        self._changed = True
-        self._folder_changed = True
+        self._changed = self._folder_changed = True
         self.epochs.truncate_from_end(offset)
-        data = format_epochs(self.epochs.entries())
-        self.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), data)
-        self.epochs.dirty = False
+
+    def _write_new_end(self) -> None:
+        """Last of a truncation: a disk that refuses it finds all else in step, and it is written later."""
         self._events.log_truncated(self)
+        self.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(self.epochs.entries()))
+        self.epochs.dirty = False
 
     # -- the end of the object -----------------------------------------------------------------------------------------
 
