@@ -29,7 +29,7 @@ from ottla.common.channel import Part
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
-from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, write_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Outbound:
             try:
                 pieces, total = self._gather()
                 if pieces:
-                    written = _write_pieces(self._fd, pieces)
+                    written = write_pieces(self._fd, pieces)
                     self._advance(written)
                     budget -= written
                     if written < total:
@@ -297,14 +297,6 @@ class Outbound:
             # Not the peer's doing: the disk, or the network of this machine.
             logger.warning("a connection closes: %s", reason, extra=RATE_LIMITED)
         self._on_failure(reason)
-
-
-def _write_pieces(fd: int, pieces: list[Buffer]) -> int:
-    """One non-blocking write; 0 when the socket takes nothing."""
-    try:
-        return os.write(fd, pieces[0]) if len(pieces) == 1 else os.writev(fd, pieces)
-    except (BlockingIOError, InterruptedError):
-        return 0
 
 
 def _copy_rest(pieces: list[Buffer], skip: int, limit: int) -> bytes:

@@ -20,10 +20,12 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.common.channel import Part
 from ottla.common.clock import BlockingPool
+from ottla.common.disk import Buffer
 
 MAX_JOBS = 2
 """Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""
@@ -46,7 +48,7 @@ Done = Callable[[Outcome | None, BaseException | None], None]
 class SendJob:
     """Parts of one connection on their way. Its maker keeps them from being released while it `runs`."""
 
-    __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs", "scratch")
+    __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs")
 
     def __init__(self, fd: int, parts: list[Part], skip: int, limit: int) -> None:
         """Send `parts` from byte `skip` of the first one on, about `limit` bytes."""
@@ -55,31 +57,25 @@ class SendJob:
         self._skip = skip
         self._limit = limit
         self.parts = parts
-        self.scratch: memoryview | None = None
         self.runs = False
         self.cancelled = False
         """Set while it does not run yet: it never will, and nobody hears of it again."""
 
-    def begin(self, scratch: memoryview) -> None:
-        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare.
-
-        `scratch` is the job's until its outcome is known.
-        """
+    def begin(self) -> None:
+        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare."""
         self._duplicate = os.dup(self._fd)
-        self.scratch = scratch
         self.runs = True
 
-    def run(self) -> Outcome:
-        """In the pool. Raises OSError when the disk or the peer fails."""
+    def run(self, scratch: memoryview) -> Outcome:
+        """In the pool, where `scratch` is the job's alone. Raises OSError when the disk or the peer fails."""
         try:
-            return self._send()
+            return self._send(scratch)
         finally:
             os.close(self._duplicate)
 
-    def _send(self) -> Outcome:
+    def _send(self, scratch: memoryview) -> Outcome:
         sent = 0
         skip = self._skip
-        scratch = self.scratch or memoryview(b"")
         for part in self.parts:
             length = len(part) if isinstance(part, BUFFER_TYPES) else part.length
             while skip < length:
@@ -91,7 +87,7 @@ class SendJob:
                     data = scratch[: part.read_into(scratch[: length - skip], skip)]
                     if not data:
                         raise OSError(errno.EIO, "stored bytes of a response can't be read: the file is shorter")
-                count = _write(self._duplicate, data)
+                count = write_pieces(self._duplicate, [data])
                 sent += count
                 if count < len(data):
                     return sent, bytes(data[count : count + REFILL_BYTES])
@@ -127,9 +123,9 @@ class Senders:
             done(outcome, error)
 
         scratch = self._scratches.pop() if self._scratches else memoryview(bytearray(READ_BYTES))
-        job.begin(scratch)
+        job.begin()
         self._running += 1
-        self._pool.submit(job.run, finished)
+        self._pool.submit(partial(job.run, scratch), finished)
 
     def _start_next(self) -> None:
         while self._waiting and self._running < MAX_JOBS:
@@ -142,9 +138,9 @@ class Senders:
                 done(None, error)
 
 
-def _write(fd: int, data: memoryview) -> int:
-    """0 when the socket takes nothing."""
+def write_pieces(fd: int, pieces: list[Buffer]) -> int:
+    """One non-blocking write; 0 when the socket takes nothing."""
     try:
-        return os.write(fd, data)
-    except BlockingIOError:
+        return os.write(fd, pieces[0]) if len(pieces) == 1 else os.writev(fd, pieces)
+    except (BlockingIOError, InterruptedError):
         return 0
