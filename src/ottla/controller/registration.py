@@ -12,7 +12,7 @@ eligible leader replicas are off, as the last of one); what an incarnation befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import Enum
 
 from ottla.common.endpoint import Endpoint
@@ -24,8 +24,15 @@ from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, Ve
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import register_broker_record, register_controller_record
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    RegistrationFeature,
+    RegistrationListener,
+)
 from ottla.protocol.messages.controller_registration import (
+    ControllerFeatureRange,
+    ControllerListener,
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
@@ -67,10 +74,7 @@ def handle_broker_registration(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with broker id {request.broker_id}, and its session is valid.",
         )
-    features = {
-        item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
-    }
-    _check_features(image, "broker", features)
+    features = _features(image, "broker", request.features)
     retired: list[ApiMessageAndVersion] = []
     if existing is not None and not same:
         retired, complete = retire(image, existing, context, clean=clean_before(existing, request))
@@ -81,9 +85,7 @@ def handle_broker_registration(
         broker_id=request.broker_id,
         broker_epoch=broker_epoch,
         incarnation_id=bytes(request.incarnation_id),
-        endpoints=tuple(
-            _endpoint(item.name, item.security_protocol, item.host, item.port) for item in request.listeners
-        ),
+        endpoints=_endpoints(request.listeners),
         features=features,
         rack=request.rack or None,
         fenced=existing.fenced if existing is not None and same else True,
@@ -108,7 +110,11 @@ def retire(image: MetadataImage, broker: BrokerImage, context: ControllerContext
     return isr_without(image, broker.broker_id, context, SLICE, unclean=unclean)
 
 
-def _check_features(image: MetadataImage, what: str, supported: Mapping[str, VersionRange]) -> None:
+def _features(
+    image: MetadataImage, what: str, ranges: Sequence[RegistrationFeature | ControllerFeatureRange]
+) -> dict[str, VersionRange]:
+    """What the node supports. Raises KafkaError UNSUPPORTED_VERSION where that is not the finalized level."""
+    supported = {item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in ranges}
     for name, level in image.features.items():
         levels = supported.get(name)
         if levels is None or not levels.low <= level <= levels.high:
@@ -116,13 +122,20 @@ def _check_features(image: MetadataImage, what: str, supported: Mapping[str, Ver
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"Unable to register because the {what} does not support finalized version {level} of {name}.",
             )
+    return supported
 
 
-def _endpoint(name: str, security_protocol: int, host: str, port: int) -> Endpoint:
-    try:
-        return Endpoint(name, security_protocol_name(security_protocol), host, port)
-    except InvariantError as error:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Unknown security protocol {security_protocol}") from error
+def _endpoints(listeners: Sequence[RegistrationListener | ControllerListener]) -> tuple[Endpoint, ...]:
+    """Where the node listens. Raises KafkaError INVALID_REGISTRATION."""
+    found = []
+    for item in listeners:
+        try:
+            protocol = security_protocol_name(item.security_protocol)
+        except InvariantError as error:
+            text = f"Unknown security protocol {item.security_protocol}"
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, text) from error
+        found.append(Endpoint(item.name, protocol, item.host, item.port))
+    return tuple(found)
 
 
 # -- ControllerRegistration --------------------------------------------------------------------------------------------
@@ -132,16 +145,11 @@ def handle_controller_registration(
     image: MetadataImage, request: ControllerRegistrationRequest
 ) -> ControllerResult[ControllerRegistrationResponse]:
     """Write down a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
-    features = {
-        item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in request.features
-    }
-    _check_features(image, "controller", features)
+    features = _features(image, "controller", request.features)
     controller = ControllerImage(
         controller_id=request.controller_id,
         incarnation_id=bytes(request.incarnation_id),
-        endpoints=tuple(
-            _endpoint(item.name, item.security_protocol, item.host, item.port) for item in request.listeners
-        ),
+        endpoints=_endpoints(request.listeners),
         features=features,
     )
     if image.controllers.get(controller.controller_id) == controller:

@@ -6,8 +6,10 @@ the snapshot carries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
+from ottla.common.endpoint import Endpoint
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.image import (
     METADATA_VERSION,
@@ -16,6 +18,7 @@ from ottla.metadata.image import (
     MetadataImage,
     PartitionImage,
     QuotaEntity,
+    VersionRange,
 )
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import (
@@ -33,6 +36,8 @@ from ottla.protocol.messages.metadata_records import (
     RegisterControllerRecord,
     TopicRecord,
 )
+
+T = TypeVar("T")
 
 
 def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
@@ -84,25 +89,35 @@ def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> 
     )
 
 
+def endpoint_rows(row: Callable[..., T], endpoints: Iterable[Endpoint]) -> list[T]:
+    """The endpoints of a node as its registration names them, in a request or a record."""
+    return [
+        row(
+            name=endpoint.listener_name,
+            host=endpoint.host,
+            port=endpoint.port,
+            security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+        )
+        for endpoint in endpoints
+    ]
+
+
+def feature_rows(row: Callable[..., T], features: Mapping[str, VersionRange]) -> list[T]:
+    """The levels that a node supports, likewise."""
+    return [
+        row(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
+        for name, levels in features.items()
+    ]
+
+
 def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     """The record that registers this broker."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.broker_epoch,
-        end_points=[
-            BrokerEndpoint(
-                name=endpoint.listener_name,
-                host=endpoint.host,
-                port=endpoint.port,
-                security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
-            )
-            for endpoint in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
-            for name, levels in broker.features.items()
-        ],
+        end_points=endpoint_rows(BrokerEndpoint, broker.endpoints),
+        features=feature_rows(BrokerFeature, broker.features),
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -115,17 +130,6 @@ def register_controller_record(controller: ControllerImage) -> RegisterControlle
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
-        end_points=[
-            ControllerEndpoint(
-                name=endpoint.listener_name,
-                host=endpoint.host,
-                port=endpoint.port,
-                security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
-            )
-            for endpoint in controller.endpoints
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
-            for name, levels in controller.features.items()
-        ],
+        end_points=endpoint_rows(ControllerEndpoint, controller.endpoints),
+        features=feature_rows(ControllerFeature, controller.features),
     )

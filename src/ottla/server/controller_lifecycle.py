@@ -14,10 +14,10 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import ControllerRequests
-from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.image import ControllerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.snapshot import endpoint_rows, feature_rows
 from ottla.protocol.messages.controller_registration import (
     ControllerFeatureRange,
     ControllerListener,
@@ -60,19 +60,8 @@ class ControllerLifecycle:
         self._request = ControllerRegistrationRequest(
             controller_id=node_id,
             incarnation_id=incarnation_id,
-            listeners=[
-                ControllerListener(
-                    name=endpoint.listener_name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
-                )
-                for endpoint in endpoints
-            ],
-            features=[
-                ControllerFeatureRange(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
-                for name, levels in SUPPORTED_FEATURES.items()
-            ],
+            listeners=endpoint_rows(ControllerListener, endpoints),
+            features=feature_rows(ControllerFeatureRange, SUPPORTED_FEATURES),
         )
         self._controller = controller
         self._publisher = publisher

@@ -22,9 +22,9 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import ControllerRequests
-from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.snapshot import endpoint_rows, feature_rows
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -86,19 +86,8 @@ class BrokerIdentity:
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
             incarnation_id=self.incarnation_id,
-            listeners=[
-                RegistrationListener(
-                    name=endpoint.listener_name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
-                )
-                for endpoint in self.endpoints
-            ],
-            features=[
-                RegistrationFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
-                for name, levels in SUPPORTED_FEATURES.items()
-            ],
+            listeners=endpoint_rows(RegistrationListener, self.endpoints),
+            features=feature_rows(RegistrationFeature, SUPPORTED_FEATURES),
             rack=self.rack,
             log_dirs=[self.directory_id],
             previous_broker_epoch=self.previous_broker_epoch,
