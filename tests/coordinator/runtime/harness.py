@@ -113,6 +113,7 @@ class MemoryLog:
         self.batch_bytes = 1024 * 1024
         self.append_failures: deque[Exception] = deque()
         self.read_failures: deque[KafkaError] = deque()
+        self.offsets_failures: deque[KafkaError] = deque()
         self.high_watermark_updated: Callable[[int, int], None] = lambda partition, offset: None
         self.reads = 0
 
@@ -151,6 +152,8 @@ class MemoryLog:
         return self.batch_bytes
 
     def offsets(self, partition: int) -> LogOffsets:
+        if self.offsets_failures:
+            raise self.offsets_failures.popleft()
         if self.leader_epoch[partition] is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return LogOffsets(self.start[partition], self.high_watermark[partition], self.end[partition])

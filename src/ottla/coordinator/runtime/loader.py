@@ -20,6 +20,7 @@ from typing import Any
 from ottla.common.clock import TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
@@ -225,10 +226,20 @@ class Loader:
     def _failed(self, load: _Load, error: Exception) -> None:
         context = load.context
         self._parts.statistics.load_failures += 1
-        if not isinstance(error, KafkaError) or error.code not in _GONE:
-            # Otherwise leadership or the whole topic has just gone, and the runtime is about to hear of it.
-            self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
-        context.fail()
         backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)
+        if not isinstance(error, KafkaError):
+            self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
+        elif error.code not in _GONE:
+            # Otherwise leadership or the whole topic has just gone, and the runtime is about to hear of it.
+            logger.warning(
+                "%s-%d can't be loaded at offset %d, which is tried again in %.0f s: %s",
+                self._parts.name,
+                context.partition,
+                load.position,
+                backoff_s,
+                error,
+                extra=RATE_LIMITED,
+            )
+        context.fail()
         self._retries[context] = self._parts.scheduler.call_later(backoff_s, self._enqueue, context, load.attempt + 1)
         self._next()
