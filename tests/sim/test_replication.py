@@ -54,6 +54,11 @@ def test_a_cut_that_the_disk_half_refuses() -> None:
     check(run(100389))
 
 
+def test_a_full_disk_while_a_flush_ends() -> None:
+    """The data was synced and the file of leader epochs refused: the follower was offline for good."""
+    check(run(100435))
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     first, second = run(3, faults_s=60.0), run(3, faults_s=60.0)
     assert first.trace_hash == second.trace_hash

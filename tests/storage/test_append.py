@@ -280,21 +280,43 @@ class TestDiskTrouble:
         append(log, fakes.make_batch(clock.now_ms))
         assert [batch[0] for batch in fakes.read_log(log)] == [0, 1]
 
-    def test_a_full_disk_at_a_truncation_leaves_log_epochs_and_producers_in_step(self, fakes, disk, log, clock):
-        """The checkpoint of epochs is refused after the cut: what went must not be taken for a duplicate later."""
+    @pytest.mark.parametrize("full", ["leader-epoch-checkpoint", "recovery-point-offset-checkpoint"])
+    def test_a_full_disk_refuses_a_truncation_before_anything_went(self, fakes, disk, log, clock, full):
+        """What is cut must not be taken for a duplicate later, and what is not must be."""
         batches = [
             fakes.make_batch(clock.now_ms, producer_id=9, producer_epoch=0, base_sequence=number) for number in range(3)
         ]
         for batch in batches:
             append(log, bytearray(batch))
-        disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith("checkpoint") else None
-        with pytest.raises(KafkaError) as error:
-            log.truncate_to(1)
-        assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert log.log_end_offset == 1
+        log.flush()
+        disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(full) else None
+        for offset in (1, 0):
+            with pytest.raises(KafkaError) as error:
+                log.truncate_to(offset)
+            assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError):
+            log.truncate_fully_and_start_at(7)
+        assert [batch[0] for batch in fakes.read_log(log)] == [0, 1, 2]
+        assert append(log, bytearray(batches[2])).duplicate
         disk.fault = lambda action, path: None
+        assert not log.failed
+        log.truncate_to(1)
         assert not append(log, bytearray(batches[1])).duplicate
         assert [batch[0] for batch in fakes.read_log(log)] == [0, 1]
+        log.truncate_fully_and_start_at(7)
+        append(log, fakes.make_batch(clock.now_ms))
+        assert [batch[0] for batch in fakes.read_log(log)] == [7]
+
+    def test_a_truncation_that_went_half_way_ends_appends_and_not_reads(self, fakes, disk, log, clock):
+        append(log, fakes.make_batch(clock.now_ms))
+        new = "00000000000000000007.log"
+        disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(new) else None
+        with pytest.raises(KafkaError):
+            log.truncate_fully_and_start_at(7)
+        disk.fault = lambda action, path: None
+        assert log.failed
+        assert refused(log, fakes.make_batch(clock.now_ms)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [batch[0] for batch in fakes.read_log(log)] == [0]
 
     def test_a_full_disk_at_a_roll(self, fakes, disk, open_log, clock):
         log = open_log(segment_bytes=200, index_interval_bytes=1)

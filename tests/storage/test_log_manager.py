@@ -223,22 +223,82 @@ class TestFlush:
         task.finish(None)
         assert log.recovery_point == 1
 
-    def test_a_failed_sync_is_final(self, fakes, disk, clock, manager):
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("full", ["leader-epoch-checkpoint", "index"])
+    def test_a_full_disk_refuses_a_part_and_another_flush_brings_it(self, fakes, disk, clock, full, seed):
+        """Cluster seed 100435: a flush had synced the data, and the file of leader epochs took the log offline."""
+        config = LogConfig(segment_bytes=300, index_interval_bytes=1)
+        manager = fakes.open_manager(disk, clock, config=config)
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID, config)
+        for epoch in range(3):
+            log.assign_leader_epoch(epoch)
+            for _ in range(4):
+                batch = fakes.make_batch(clock.now_ms)
+                log.append_as_leader(batch, 0, len(batch), epoch)
+
+        def fault(action: str, path: str) -> OSError | None:
+            return OSError(errno.ENOSPC, "full") if action == "append" and path.endswith(full) else None
+
+        disk.fault = fault
+        log.segments[0].rebuild_indexes()  # where the disk refuses, its entries stay in memory
+        log.request_flush(pool, done.append)
+        pool.run_all()
+        assert done == [None], "the data is on disk"
+        assert not log.failed
+        assert manager.offline is None
+        assert (log.recovery_point, log.flushed_offset) == (0, 12)
+        before, epochs = fakes.read_log(log), log.epochs.entries()
+        assert manager.flush_due(pool) == 1
+        pool.run_all()
+        assert log.recovery_point == 0
+        disk.fault = lambda action, path: None
+        if seed % 2:  # with room again it is made good
+            manager.flush_due(pool)
+            pool.run_all()
+            assert log.recovery_point == 12
+            assert manager.flush_due(pool) == 0
+            manager.write_checkpoints()
+        disk.crash(fakes.Rng(seed + 1))
+        log = fakes.open_manager(disk, clock, config=config).get_log("t", 0)
+        assert fakes.read_log(log) == before
+        assert log.epochs.entries() == epochs
+
+    def test_a_flush_does_not_cover_what_came_after_a_cut(self, fakes, disk, clock, manager):
+        pool, done = fakes.Pool(), []
+        log = manager.create_log("t", 0, TOPIC_ID)
+        for _ in range(3):
+            put(fakes, log, clock)
+        log.request_flush(pool, lambda error: done.append("three"))
+        work, finished = pool.queue.pop()
+        work()
+        log.truncate_to(1)
+        put(fakes, log, clock)
+        finished(None, None)
+        assert (log.recovery_point, log.flushed_offset) == (1, 1)
+        assert done == []
+        pool.run_all()
+        assert log.recovery_point == 2
+        assert done == ["three"], "the third record is gone, and nobody waits for it"
+
+    @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+    def test_a_failed_sync_is_final(self, fakes, disk, clock, manager, code):
         pool, done = fakes.Pool(), []
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)
         log.request_flush(pool, done.append)
         put(fakes, log, clock)
         log.request_flush(pool, done.append)
-        disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "fsync" else None
+        disk.fault = lambda action, path: OSError(code, "bad block") if action == "fsync" else None
         pool.run_all()
         disk.fault = lambda action, path: None
-        assert [error.errno for error in done] == [errno.EIO] * 2
+        assert [error.errno for error in done] == [code] * 2
         assert log.recovery_point == 0
         assert log.failed
-        assert manager.offline is not None
-        with pytest.raises(KafkaError):
-            manager.create_log("other", 0, TOPIC_ID)
+        if code == errno.EIO:
+            assert manager.offline is not None
+            with pytest.raises(KafkaError):
+                manager.create_log("other", 0, TOPIC_ID)
         manager.shutdown()
         assert not disk.exists("/data/.kafka_cleanshutdown")
 

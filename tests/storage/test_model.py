@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,9 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("epoch"), st.just(0), st.just(0)),
     st.tuples(st.just("roll"), st.just(0), st.just(0)),
     st.tuples(st.just("flush"), st.just(0), st.just(0)),
+    st.tuples(st.just("flush_on_a_full_disk"), st.just(0), st.just(0)),
     st.tuples(st.just("truncate"), st.integers(0, 1000), st.just(0)),
+    st.tuples(st.just("truncate_on_a_full_disk"), st.integers(0, 1000), st.just(0)),
     st.tuples(st.just("delete_records"), st.integers(0, 1000), st.just(0)),
     st.tuples(st.just("retention"), st.just(0), st.just(0)),
     st.tuples(st.just("checkpoint"), st.just(0), st.just(0)),
@@ -89,6 +93,26 @@ class Machine:
         end = ends[choice % len(ends)]
         self.log.truncate_to(end)
         self.cut(end)
+
+    def full(self, action: str, path: str) -> OSError | None:
+        return OSError(errno.ENOSPC, "full") if action == "append" else None
+
+    def flush_on_a_full_disk(self, *_: int) -> None:
+        self.disk.fault = self.full
+        self.log.flush()
+        self.disk.fault = lambda action, path: None
+        assert self.log.flushed_offset == self.log.log_end_offset
+        self.durable_end = self.end
+
+    def truncate_on_a_full_disk(self, choice: int, _: int) -> None:
+        ends = [base for base, _, _ in self.batches if base >= self.start]
+        if not ends:
+            return
+        self.disk.fault = self.full
+        with pytest.raises(KafkaError):
+            self.log.truncate_to(ends[choice % len(ends)])
+        self.disk.fault = lambda action, path: None
+        assert not self.log.failed
 
     def delete_records(self, choice: int, _: int) -> None:
         if self.end > self.start:
@@ -187,7 +211,7 @@ class Machine:
         visible = [batch for batch in self.batches if batch[1] >= self.start]
         assert self.fakes.read_log(log) == visible
         assert log.log_start_offset <= log.log_end_offset
-        assert log.recovery_point <= log.log_end_offset
+        assert log.recovery_point <= log.flushed_offset <= log.log_end_offset
         with pytest.raises(KafkaError) as failure:
             log.read(self.end + 1, 100, max_offset=self.end)
         assert failure.value.code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -69,8 +69,8 @@ class _Events:
     def log_configured(self, log: Log) -> None:
         """It is flushed by who appends."""
 
-    def log_rolled(self, log: Log) -> None:
-        """The next flush covers the finished segment."""
+    def flush_needed(self, log: Log) -> None:
+        """The next append is followed by one."""
 
     def log_truncated(self, log: Log) -> None:
         """No checkpoint names offsets of this log."""
@@ -113,7 +113,7 @@ class MetadataLog:
     @property
     def flushed_offset(self) -> int:
         """Everything before it is on disk."""
-        return self._log.recovery_point
+        return self._log.flushed_offset
 
     @property
     def last_epoch(self) -> int:

@@ -218,7 +218,7 @@ class ReplicaFetcher:
         offset = first_fetch_offset(log.log_end_offset, log.leader_epoch, partition.high_watermark)
         if offset < log.log_end_offset and not self._cut(followed, offset):
             return
-        if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
             # A kill came before the fsync that is due; until that is made up for, the leader must not count on it.
             partition.when_durable(lambda error: self._wake(followed))
         else:

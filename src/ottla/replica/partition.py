@@ -172,7 +172,7 @@ class Partition:
     def _begin_epoch(self, leader_epoch: int) -> None:
         self.log.assign_leader_epoch(leader_epoch)
         self.leader_epoch_start_offset = self.log.log_end_offset
-        if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+        if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
             # A kill came before the fsync that is due; until that is made up for, nobody may rely on this.
             self._request_flush(self.log.log_end_offset)
 
@@ -348,7 +348,7 @@ class Partition:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
-            elif self._alone_in_sync and log.recovery_point >= self._flush_owed:
+            elif self._alone_in_sync and log.flushed_offset >= self._flush_owed:
                 self.high_watermark = log.high_watermark = log.log_end_offset
                 if self.high_watermark_listener is not None:
                     self.high_watermark_listener(self.index, self.high_watermark)
@@ -363,7 +363,7 @@ class Partition:
         """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""
         if acks_all and self.high_watermark <= result.last_offset:
             return False
-        return not result.needs_flush or self.log.recovery_point > result.last_offset
+        return not result.needs_flush or self.log.flushed_offset > result.last_offset
 
     def _log_start_moved(self) -> None:
         self._purgatory.touch(self.fetch_watch)
@@ -389,7 +389,7 @@ class Partition:
         if not self.is_leader:
             return
         log = self.log
-        end = log.recovery_point if log.recovery_point < self._flush_owed else log.log_end_offset
+        end = log.flushed_offset if log.flushed_offset < self._flush_owed else log.log_end_offset
         leadership = self.leadership
         if leadership is not None:
             now_s = self._leader_context.monotonic()

@@ -1,11 +1,12 @@
-"""Making a log durable: what has to be synced before the recovery point may move, and waiting for it together.
+"""Making a log durable: what has to be synced before its offsets may move, and waiting for it together.
 
 A `FlushTask` is made on the loop, its `run` blocks and belongs in a pool, its `finish` runs on the loop again.
 `Flusher` is the group commit: requests that come while a flush runs share the next one.
 
 Invariants:
-- The recovery point moves only after everything before it is durable: data, indexes of segments that are complete,
-  leader epochs, the producer snapshot where the next segment begins, and the names in the directory.
+- The flushed offset moves only after the data before it is durable, and all names in the directory: then a start finds
+  it. The recovery point, from which a start reads the log, moves only after indexes of segments that are complete and
+  leader epochs are durable too. A full disk may refuse those: then it stays, and another flush tries again.
 - One flush of a log runs at a time, so offsets become durable in order.
 - A failed sync is final: the kernel may have dropped the pages, so the log takes no more appends.
 
@@ -14,6 +15,7 @@ Left out: deciding when to flush (`flush.messages`: append result; `flush.ms` an
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,8 +25,11 @@ from ottla.storage.descriptors import Descriptor
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
+    from ottla.storage.segment import Segment
 
 FlushDone = Callable[[BaseException | None], None]
+TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""The disk works, there is just no room: what was refused may succeed the next time."""
 
 
 class FlushTask:
@@ -32,6 +37,7 @@ class FlushTask:
 
     __slots__ = (
         "_atomic_writes",
+        "_closing",
         "_disk",
         "_files",
         "_folder",
@@ -40,39 +46,70 @@ class FlushTask:
         "_loose_paths",
         "_pinned",
         "end_offset",
+        "refused",
     )
 
     def __init__(
         self,
         log: Log,
-        end_offset: int,
-        descriptors: list[Descriptor],
+        segments: list[Segment],
         *,
+        closing: bool,
         atomic_writes: list[tuple[str, bytes]],
         loose_paths: list[str],
         folder: str | None,
         holder: str | None,
     ) -> None:
-        """`loose_paths` are files written without a descriptor that is kept; `folder` is synced when given.
+        """A flush up to the log end; `segments` are all that reach beyond the recovery point.
 
-        `atomic_writes` are files of that folder; `holder` is the directory that got its name, synced when given.
+        `closing`: the indexes of the last one count too, and a full disk is a failure. `loose_paths` are files written
+        without a descriptor that is kept; `folder` is synced when given. `atomic_writes` are files of that folder;
+        `holder` is the directory that got its name, synced when given. Raises OSError.
         """
         self._log = log
+        self._closing = closing
         self._disk: Disk = log.disk
         self._files: list[File] = []
         self._pinned: list[Descriptor] = []
-        try:
-            for descriptor in descriptors:
-                self._files.append(descriptor.pin())
-                self._pinned.append(descriptor)
-        except OSError:
-            self._unpin()
-            raise
         self._atomic_writes = atomic_writes
         self._loose_paths = loose_paths
         self._folder = folder
         self._holder = holder
-        self.end_offset = end_offset
+        self.end_offset = log.log_end_offset
+        self.refused: OSError | None = None
+        """What a full disk said to that which only the recovery point needs."""
+        try:
+            self._take_files(segments, data=log.recovery_point < log.log_end_offset)
+        except OSError:
+            self._unpin()
+            raise
+
+    def _take_files(self, segments: list[Segment], *, data: bool) -> None:
+        indexed = []
+        for segment in segments:
+            if data:
+                self._pin(segment.data_to_sync())
+            if self._closing or segment is not segments[-1]:
+                try:
+                    files = segment.indexes_to_sync()
+                except OSError as error:
+                    self._refuse(error)
+                else:
+                    self._pin(files)
+                    indexed.append(segment)
+        for segment in indexed:
+            segment.indexes_synced()
+
+    def _pin(self, descriptors: list[Descriptor]) -> None:
+        for descriptor in descriptors:
+            self._files.append(descriptor.pin())
+            self._pinned.append(descriptor)
+
+    def _refuse(self, error: OSError) -> None:
+        """Go on without, where only the recovery point needs it and the disk is only full."""
+        if self._closing or error.errno not in TRANSIENT_ERRORS:
+            raise error
+        self.refused = error
 
     def run(self) -> None:
         """Sync; blocks. Raises OSError."""
@@ -87,10 +124,16 @@ class FlushTask:
                 loose.fsync()
             finally:
                 loose.close()
+        folder = self._folder
         for path, data in self._atomic_writes:
-            self._disk.write_atomic(path, data)
-        if self._folder is not None and not self._atomic_writes:  # each of those synced the folder
-            self._disk.fsync_dir(self._folder)
+            try:
+                self._disk.write_atomic(path, data)
+            except OSError as error:
+                self._refuse(error)
+            else:
+                folder = None  # synced with it
+        if folder is not None:
+            self._disk.fsync_dir(folder)
         if self._holder is not None:
             self._disk.fsync_dir(self._holder)
 
@@ -166,7 +209,9 @@ class Flusher:
         pool.submit(task.run, finished)
 
     def _answer(self, end_offset: int, error: BaseException | None) -> None:
-        covered = [done for offset, done in self._waiting if offset <= end_offset or error is not None]
-        self._waiting = [entry for entry in self._waiting if entry[0] > end_offset and error is None]
+        # Whoever waits for more than there is waits for what was cut off since.
+        all_of_it = error is not None or end_offset >= self._log.log_end_offset
+        covered = [done for offset, done in self._waiting if all_of_it or offset <= end_offset]
+        self._waiting = [entry for entry in self._waiting if not all_of_it and entry[0] > end_offset]
         for done in covered:
             done(error)

@@ -41,7 +41,7 @@ from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log import Log, LogEvents
 from ottla.storage.log_config import MAX_INT, LogConfig
-from ottla.storage.producer_replay import load_producers
+from ottla.storage.producer_files import load_producers
 from ottla.storage.segment import Segment
 
 _LOGGER = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ only `FlushTask.run` and region reads run in pool threads.
 
 Invariants:
 - Segments are sorted by base offset; the last is the active one and the only one that grows.
-- log_start_offset <= log_end_offset, recovery_point <= log_end_offset, and high_watermark <= log_end_offset where
-  replication set it. The recovery point may be below the start: deleted records are synced too, else a power failure
-  could take the offsets back.
+- log_start_offset <= log_end_offset, recovery_point <= flushed_offset <= log_end_offset, and high_watermark <=
+  log_end_offset where replication set it. The recovery point may be below the start: deleted records are synced too,
+  else a power failure could take the offsets back.
 - After any OSError file and memory agree, as before the call; where that can't be reached (a torn append that can't be
-  cut off, a failed sync) the log refuses every further append with KAFKA_STORAGE_ERROR.
+  cut off, half a truncation, a failed sync) the log refuses every further append with KAFKA_STORAGE_ERROR.
 - Offsets are given once: nothing rewrites a batch of an epoch (architecture.md 6).
 
 Left out: the high watermark's rules and who may read up to where (`replica`), cleaning, the aborted-transaction index.
@@ -17,7 +17,6 @@ Left out: the high watermark's rules and who may read up to where (`replica`), c
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from bisect import bisect_right
 from collections.abc import Callable
@@ -39,13 +38,13 @@ from ottla.storage.append_rules import (
 from ottla.storage.checkpoints import format_epochs, format_partition_metadata, write_unsynced
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.flush import FlushDone, Flusher, FlushTask
+from ottla.storage.flush import TRANSIENT_ERRORS, FlushDone, Flusher, FlushTask
 from ottla.storage.index import TIME_ENTRY_SIZE
 from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.lookup import find_max_timestamp, find_timestamp
-from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SNAPSHOT_SUFFIX, offset_name
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.storage.off_loop import Known
-from ottla.storage.producer_replay import reload_producers
+from ottla.storage.producer_files import reload_producers, remove_producers, write_producers
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.results import AppendResult, LogEvents, ReadResult
 from ottla.storage.retention import count_deletable
@@ -54,8 +53,6 @@ from ottla.storage.segment import Outline, Segment, TornAppendError
 __all__ = ["AppendResult", "Log", "LogEvents", "ReadResult"]
 
 _RECENT_BATCHES = 8
-_TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-"""The disk works, there is just no room: the append fails and the next one may succeed."""
 
 
 class Log:
@@ -71,7 +68,7 @@ class Log:
         "_config",
         "_events",
         "_failed",
-        "_flush_in_flight",
+        "_flush",
         "_flusher",
         "_folder",
         "_folder_changed",
@@ -85,6 +82,7 @@ class Log:
         "_unsynced_paths",
         "directory_is_new",
         "epochs",
+        "flushed_offset",
         "high_watermark",
         "last_flush_ms",
         "log_end_offset",
@@ -128,7 +126,7 @@ class Log:
         self._base_offsets = [segment.base_offset for segment in segments]
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
+        self.recovery_point = self.flushed_offset = recovery_point
         self.high_watermark: int | None = None
         self.epochs = epochs
         self.producers = producers
@@ -139,7 +137,7 @@ class Log:
         self._changed = recovery_point < log_end_offset
         self._failed = False
         self._closed = False
-        self._flush_in_flight = False
+        self._flush: FlushTask | None = None  # under way
         self._flusher: Flusher | None = None
         self._folder_changed = False
         self.start_listener: Callable[[], None] | None = None  # told after the log start offset rose
@@ -417,26 +415,18 @@ class Log:
         self._recent.clear()
         self._folder_changed = True
         self._draw_roll_time()
-        self._events.log_rolled(self)
+        self._events.flush_needed(self)
         return segment
 
     def _write_snapshot(self) -> None:
-        """Write the producers' state as of the log end, unless there is none and never was."""
-        producers = self.producers
-        offset = self.log_end_offset
-        if not len(producers) and not producers.snapshot_offsets:
-            return
-        if producers.snapshot_offsets and producers.snapshot_offsets[-1] >= offset:
-            return
-        path = self._folder.join(offset_name(offset, SNAPSHOT_SUFFIX))
-        write_unsynced(self.disk, path, producers.encode())
-        producers.snapshot_offsets.append(offset)
-        self._unsynced_paths.append(path)
-        self._folder_changed = True
+        path = write_producers(self.producers, self._folder, self.log_end_offset)
+        if path is not None:
+            self._unsynced_paths.append(path)
+            self._folder_changed = True
 
     def _storage_error(self, error: OSError, action: str) -> KafkaError:
         """Note what the failure means for the log; the error for the client."""
-        if isinstance(error, TornAppendError) or error.errno not in _TRANSIENT_ERRORS:
+        if isinstance(error, TornAppendError) or error.errno not in TRANSIENT_ERRORS:
             self._failed = True
         self._events.log_failed(self, error, action)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.name} failed: {error.strerror or error}")
@@ -545,7 +535,7 @@ class Log:
 
         Raises OSError, and InvariantError while another flush of this log is under way.
         """
-        if self._flush_in_flight:
+        if self._flush is not None:
             raise InvariantError(f"two flushes of {self.name} at once")
         if closing:
             if not self._changed:
@@ -554,30 +544,20 @@ class Log:
             self._write_snapshot()
         elif not (self.recovery_point < self.log_end_offset or self._unsynced_paths or self.epochs.dirty):
             return None
-        # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
-        segments = self.segments[self.segment_number(self.recovery_point) :]
-        indexed = segments if closing else segments[:-1]
-        data = self.recovery_point < self.log_end_offset
-        descriptors = [
-            descriptor
-            for segment in segments
-            for descriptor in segment.files_to_sync(data=data, indexes=closing or segment is not segments[-1])
-        ]
         atomic_writes = []
         if self.epochs.dirty:
             atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(self.epochs.entries())))
         task = FlushTask(
             self,
-            self.log_end_offset,
-            descriptors,
+            # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
+            self.segments[self.segment_number(self.recovery_point) :],
+            closing=closing,
             atomic_writes=atomic_writes,
             loose_paths=self._unsynced_paths,
             folder=self.directory if self._folder_changed else None,
             # A clean stop ends with a marker in that directory, whose names it makes durable all at once.
             holder=posixpath.dirname(self.directory) if self.directory_is_new and not closing else None,
         )
-        for segment in indexed:
-            segment.indexes_synced()
         if closing:
             self._changed = False
         self.epochs.dirty = False
@@ -586,20 +566,26 @@ class Log:
         self.directory_is_new = False
         self._appended_since_flush = 0
         self.last_flush_ms = self._clock.time_ms()
-        self._flush_in_flight = True
+        self._flush = task
         return task
 
     def flush_finished(self, task: FlushTask, error: BaseException | None) -> None:
         """The outcome of `task`; called by it."""
-        self._flush_in_flight = False
+        self._flush = None
         if self._closed:
             return
-        if error is None:
-            self.recovery_point = max(self.recovery_point, min(task.end_offset, self.log_end_offset))
+        if error is not None:
+            self._failed = True
+            if isinstance(error, OSError):
+                self._events.log_failed(self, error, "a flush")
             return
-        self._failed = True
-        if isinstance(error, OSError):
-            self._events.log_failed(self, error, "a flush")
+        self.flushed_offset = max(self.flushed_offset, min(task.end_offset, self.log_end_offset))
+        if task.refused is None:
+            self.recovery_point = self.flushed_offset
+        else:
+            self.epochs.dirty = True
+            self._events.log_failed(self, task.refused, "a part of a flush")
+            self._events.flush_needed(self)
 
     def flush(self, *, closing: bool = False) -> None:
         """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -675,18 +661,9 @@ class Log:
         for segment in segments:
             paths += segment.mark_deleted()
             segment.close()
-        self._remove_snapshots(gone)
+        remove_producers(self.producers, self._folder, gone)
         self._folder_changed = True
         self._events.unlink_later(paths, delay_ms)
-
-    def _remove_snapshots(self, offsets: set[int]) -> None:
-        snapshots = self.producers.snapshot_offsets
-        for offset in snapshots:
-            if offset in offsets and offset != snapshots[-1]:
-                self.disk.unlink(self._folder.join(offset_name(offset, SNAPSHOT_SUFFIX)))
-        self.producers.snapshot_offsets = [
-            offset for offset in snapshots if offset not in offsets or offset == snapshots[-1]
-        ]
 
     # -- the end of the log --------------------------------------------------------------------------------------------
 
@@ -694,7 +671,7 @@ class Log:
         """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
 
         A batch that holds `offset` goes as a whole, and the log then ends where it began.
-        Responses that still carry dropped bytes fail (`SegmentRegion`). An error may follow the cut.
+        Responses that still carry dropped bytes fail (`SegmentRegion`). A full disk refuses before anything changed.
         """
         if offset >= self.log_end_offset:
             # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
@@ -705,17 +682,19 @@ class Log:
             return True
         try:
             number = self.segment_number(offset)
+            segment = self.segments[number]
+            outline = segment.find_offset(offset)
+            if outline is not None:
+                offset = min(offset, segment.base_offset_at(outline[0]))
+            self._announce_end(offset, [entry for entry in self.epochs.entries() if entry[1] < offset])
+        except OSError as error:
+            raise self._storage_error(error, "a truncation") from error
+        try:
             if number + 1 < len(self.segments):
                 # First the later segments, durably: a power failure in between must not leave a gap before them.
                 self.remove_segments(self.segments[number + 1 :], 0)
                 self.disk.fsync_dir(self.directory)
-            segment = self.segments[-1]
-            outline = segment.find_offset(offset)
-            if outline is None:
-                segment.truncate_to_position(segment.size_bytes, offset)
-            else:
-                offset = min(offset, segment.base_offset_at(outline[0]))
-                segment.truncate_to_position(outline[0], offset)
+            segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
             self._end_moved_back(offset)
             reload_producers(
                 self.producers,
@@ -725,50 +704,57 @@ class Log:
                 self._clock.time_ms(),
                 self._producer_expiration_ms,
             )
-            self._write_new_end()
         except OSError as error:
-            raise self._storage_error(error, "a truncation") from error
+            raise self._half_truncated(error) from error
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        try:
+            self._announce_end(offset, [])
+        except OSError as error:
+            raise self._storage_error(error, "a truncation") from error
         try:
             old = self.segments
-            self.segments, self._base_offsets = [], []
-            for segment in old:
-                paths = segment.mark_deleted()
-                segment.close()
-                self._events.unlink_later(paths, 0)
+            paths = [path for segment in old for path in segment.mark_deleted()]
             self.disk.fsync_dir(self.directory)
-            segment = Segment.create(self._folder, offset, self._clock.time_ms(), self._config.index_interval_bytes)
-            self.segments, self._base_offsets = [segment], [offset]
+            new = Segment.create(self._folder, offset, self._clock.time_ms(), self._config.index_interval_bytes)
+            self.segments, self._base_offsets = [new], [offset]
+            for segment in old:
+                segment.close()
             self.log_start_offset = offset
             self.epochs.clear()
             self._end_moved_back(offset)
-            for snapshot in self.producers.snapshot_offsets:
-                self.disk.unlink(self._folder.join(offset_name(snapshot, SNAPSHOT_SUFFIX)))
-            self.producers.snapshot_offsets = []
+            remove_producers(self.producers, self._folder)
             self.producers.clear(offset)
-            self._write_new_end()
+            self._events.unlink_later(paths, 0)
         except OSError as error:
-            self._failed = True
-            raise self._storage_error(error, "a truncation") from error
+            raise self._half_truncated(error) from error
+
+    def _announce_end(self, offset: int, epochs: list[tuple[int, int]]) -> None:
+        """First of a truncation: no checkpoint names more than there will be. Raises OSError with nothing changed.
+
+        After a crash in between a start walks what is above the recovery point, and finds the epochs there.
+        """
+        self.recovery_point = min(self.recovery_point, offset)
+        self._events.log_truncated(self)
+        self.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(epochs))
+
+    def _half_truncated(self, error: OSError) -> KafkaError:
+        self._failed = True
+        return self._storage_error(error, "a truncation")
 
     def _end_moved_back(self, offset: int) -> None:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        if self._flush is not None:  # what is appended now, it does not cover
+            self._flush.end_offset = min(self._flush.end_offset, offset)
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
         self._recent.clear()
         self._changed = self._folder_changed = True
         self.epochs.truncate_from_end(offset)
-
-    def _write_new_end(self) -> None:
-        """Last of a truncation: a disk that refuses it finds all else in step, and it is written later."""
-        self._events.log_truncated(self)
-        self.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(self.epochs.entries()))
-        self.epochs.dirty = False
 
     # -- the end of the object -----------------------------------------------------------------------------------------
 

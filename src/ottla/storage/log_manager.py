@@ -40,6 +40,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.directories import make_durably
+from ottla.storage.flush import TRANSIENT_ERRORS
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
@@ -92,7 +93,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._lock: FileLock | None = None
         self._meta: MetaProperties | None = None
-        self._rolled: dict[TopicPartition, Log] = {}
+        self._to_flush: dict[TopicPartition, Log] = {}
         self._flushed_by_time: dict[TopicPartition, None] = {}
         """Those with a `flush.ms`: a step that runs each second must not walk over all logs for the few."""
         self._unlinks: list[tuple[int, str]] = []
@@ -330,7 +331,7 @@ class LogManager:
         log = self._logs.pop((topic, partition), None)
         if log is None:
             return None
-        self._rolled.pop((topic, partition), None)
+        self._to_flush.pop((topic, partition), None)
         self._flushed_by_time.pop((topic, partition), None)
         self._high_watermarks.pop((topic, partition), None)
         self._sizes_at_last_pass.pop((topic, partition), None)
@@ -394,10 +395,10 @@ class LogManager:
             self._note_error(error, "removing deleted files")
 
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
-        """Begin flushing logs that rolled, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
         now = self._clock.time_ms() if now_ms is None else now_ms
-        due = dict(self._rolled)
-        self._rolled.clear()
+        due = dict(self._to_flush)
+        self._to_flush.clear()
         for key in self._flushed_by_time:
             log = self._logs[key]
             if log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= log.config.flush_ms:
@@ -495,8 +496,8 @@ class LogManager:
         else:
             self._flushed_by_time[log.topic, log.partition] = None
 
-    def log_rolled(self, log: Log) -> None:
-        self._rolled[log.topic, log.partition] = log
+    def flush_needed(self, log: Log) -> None:
+        self._to_flush[log.topic, log.partition] = log
 
     def log_truncated(self, log: Log) -> None:
         self._truncations += 1
@@ -511,7 +512,7 @@ class LogManager:
 
     def _note_error(self, error: OSError, action: str) -> None:
         """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
-        lasting = error.errno not in _FULL and error.errno not in (errno.EMFILE, errno.ENFILE)
+        lasting = error.errno not in TRANSIENT_ERRORS
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
             _LOGGER.error(

@@ -57,12 +57,12 @@ class LogEvents(Protocol):
         """The log's settings are new."""
         ...
 
-    def log_rolled(self, log: Log) -> None:
-        """A segment is complete and not yet durable."""
+    def flush_needed(self, log: Log) -> None:
+        """A segment is complete and not yet durable, or a full disk left a flush incomplete."""
         ...
 
     def log_truncated(self, log: Log) -> None:
-        """The log end offset fell: checkpoints that name more must be rewritten before the next append."""
+        """The recovery point fell and a cut is next: a checkpoint that names more must go first. Raises OSError."""
         ...
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:

@@ -167,24 +167,20 @@ class Segment:
     def log_descriptor(self) -> Descriptor:
         return self._log
 
-    def files_to_sync(self, *, data: bool, indexes: bool) -> list[Descriptor]:
-        """The files that may hold what is not durable, with everything of the indexes written; raises OSError.
+    def data_to_sync(self) -> list[Descriptor]:
+        """The log file, where it may hold what is not durable.
 
-        `data`: the log file was appended to or cut since its last sync. An empty file that nothing was ever written to
-        has no content to lose, and its name is the directory's.
+        An empty file that nothing was ever written to has no content to lose, and its name is the directory's.
         """
-        files = []
-        if data and (self.size_bytes or self.truncation_count or not self._log.made_empty):
-            files.append(self._log)
-        if indexes:
-            self.write_indexes()
-            files += [
-                index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty
-            ]
-        return files
+        return [self._log] if self.size_bytes or self.truncation_count or not self._log.made_empty else []
+
+    def indexes_to_sync(self) -> list[Descriptor]:
+        """The index files that may hold what is not durable, with everything written; raises OSError."""
+        self.write_indexes()
+        return [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
 
     def indexes_synced(self) -> None:
-        """A sync of `files_to_sync` begins; should it fail, the log is used no more."""
+        """A sync of `indexes_to_sync` begins; should it fail, the log is used no more."""
         for index in (self._index, self._time_index):
             if index is not None:
                 index.dirty = False

@@ -1,8 +1,9 @@
-"""Getting a partition's producer state back: the newest usable snapshot, then the batch headers after it.
+"""A partition's producer state in files: writing snapshots, and getting it back from the newest usable one.
 
-Invariant: what results is what appending the same batches had made, except for producers that expired meanwhile.
+Invariant: what a snapshot and the batch headers after it result in is what appending the same batches had made, except
+for producers that expired meanwhile.
 
-Left out: writing snapshots (`log.py` does on roll and close).
+Left out: when snapshots are written (`log.py`: on roll and close), the bytes of one (`producer_state.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.storage.checkpoints import write_unsynced
 from ottla.storage.descriptors import Folder
 from ottla.storage.names import SNAPSHOT_SUFFIX, offset_name
 from ottla.storage.producer_state import ProducerState, SnapshotCorruption
@@ -101,3 +103,29 @@ def replay_producers(producers: ProducerState, segments: list[Segment], end_offs
                 producers.update(header, header[0])
             position += header[1] + LOG_OVERHEAD
     producers.map_end_offset = end_offset
+
+
+def write_producers(producers: ProducerState, folder: Folder, offset: int) -> str | None:
+    """Write the state as of `offset`, the log end, without waiting for the disk; the new file's path.
+
+    None when there is nothing to write: no producer, now or ever, or a snapshot that reaches this far. Raises OSError.
+    """
+    snapshots = producers.snapshot_offsets
+    if (not len(producers) and not snapshots) or (snapshots and snapshots[-1] >= offset):
+        return None
+    path = folder.join(offset_name(offset, SNAPSHOT_SUFFIX))
+    write_unsynced(folder.disk, path, producers.encode())
+    snapshots.append(offset)
+    return path
+
+
+def remove_producers(producers: ProducerState, folder: Folder, offsets: set[int] | None = None) -> None:
+    """Remove the snapshots at `offsets`, which began segments that go, but for the newest; all when None.
+
+    Raises OSError.
+    """
+    snapshots = producers.snapshot_offsets
+    gone = [offset for offset in snapshots if offsets is None or (offset in offsets and offset != snapshots[-1])]
+    for offset in gone:
+        folder.disk.unlink(folder.join(offset_name(offset, SNAPSHOT_SUFFIX)))
+    producers.snapshot_offsets = [offset for offset in snapshots if offset not in gone]
