@@ -8,10 +8,8 @@ owner and each owner has committed; then the broker is killed once more and ever
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -22,10 +20,9 @@ from ottla.sim.cluster import SimCluster
 from ottla.sim.faults import Nemesis
 from ottla.sim.group_observer import Observer
 from ottla.sim.group_protocols import KINDS, PROTOCOLS
-from ottla.sim.loop import SimLoop
 from ottla.sim.members import GroupWorld, PretendedRecords, Seat
 from ottla.sim.rng import SimRng
-from ottla.sim.trace import LogLines, Trace
+from ottla.sim.simulation import RunOutcome, Simulation
 
 TOPIC = "events"
 GROUP = "readers"
@@ -34,7 +31,6 @@ WATCH_S = 1.0
 PROGRESS_S = 75.0
 """From the end of the faults to an owner for each partition: the broker's restart, a session and a rebalance time-out,
 a member's pause, and the same again for who was thrown out meanwhile."""
-MAX_ROUNDS_OF_CANCELLING = 100
 CREATE_TOPICS_VERSION = 7
 
 
@@ -49,35 +45,22 @@ class Options:
 
 
 @dataclass
-class Outcome:
+class Outcome(RunOutcome):
     """What came of a run."""
 
-    seed: int
-    protocol: str
-    description: str
-    violation: str | None = None
-    trace_hash: str = ""
-    events: int = 0
-    virtual_s: float = 0.0
-    cpu_s: float = 0.0
-    rebalances: int = 0
-    commits: int = 0
+    protocol: str = ""
     broker_starts: int = 0
-    history: list[str] = field(default_factory=list)
 
 
-class GroupSimulation:
+class GroupSimulation(Simulation):
     """One run."""
 
     def __init__(self, seed: int, options: Options, cpu_time: Callable[[], float] = lambda: 0.0) -> None:
         """`cpu_time` in seconds, only to report it."""
-        self._cpu_time = cpu_time
+        super().__init__(seed, cpu_time)
         rng = SimRng(seed)
         plan = rng.fork("plan")
         self.options = options
-        self.seed = seed
-        self.loop = SimLoop()
-        self.trace = Trace(self.loop)
         protocol = plan.choice(PROTOCOLS)
         self.protocol = options.protocol or protocol
         flushed = plan.chance(0.3)
@@ -116,30 +99,11 @@ class GroupSimulation:
 
     def run(self) -> Outcome:
         """To the end, or to the first violation."""
-        outcome = Outcome(self.seed, self.protocol, self.description)
-        handler = LogLines(self.trace)
-        logger = logging.getLogger("ottla")
-        propagated, logger.propagate = logger.propagate, False
-        logger.addHandler(handler)
-        started_s = self._cpu_time()
-        try:
-            self._run()
-        except Exception as error:
-            # Whatever reaches the loop is a finding, not only what the checkers raise.
-            outcome.violation = f"{type(error).__name__}: {error}"
-            self.trace.remark("finding", outcome.violation)
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagated
-            self._end()
-        outcome.cpu_s = self._cpu_time() - started_s
-        outcome.trace_hash = self.trace.digest()
-        outcome.events = self.loop.events
-        outcome.virtual_s = self.loop.time()
+        outcome = Outcome(self.seed, self.description, protocol=self.protocol)
+        self._run_into(outcome)
         outcome.rebalances = self.world.ownership.taken
         outcome.commits = self.world.offsets.acknowledged_count
         outcome.broker_starts = self.cluster.starts
-        outcome.history = self.trace.lines() if outcome.violation else []
         return outcome
 
     # -- the course of a run
@@ -149,13 +113,11 @@ class GroupSimulation:
         self._finish(self._set_up(), SETUP_S, "the cluster is not ready")
         seats = self._make_seats()
         self.faults.set()
-        tasks = [self.loop.create_task(seat.run()) for seat in seats]
+        tasks = [self._begin(seat.run()) for seat in seats]
         observer = Observer(self.world, self._admin, self._rng)
-        tasks.append(self.loop.create_task(observer.run()))
-        tasks.append(self.loop.create_task(self._watch()))
-        nemesis = self.loop.create_task(self._nemesis.run())
-        for task in [*tasks, nemesis]:
-            task.add_done_callback(self._task_ended)
+        tasks.append(self._begin(observer.run()))
+        tasks.append(self._begin(self._watch()))
+        nemesis = self._begin(self._nemesis.run())
         self._go_on(self.options.faults_s)
         nemesis.cancel()
         self.faults.clear()
@@ -184,22 +146,9 @@ class GroupSimulation:
             for number in range(self._members)
         ]
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.loop.failures.append(error)
-
     def _go_on(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds)
         self.cluster.check()
-
-    def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._task_ended)
-        if not self.loop.run_until(self.loop.time() + within_s, task.done):
-            raise Violation(f"{otherwise} after {within_s:.0f} s")
-        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-            raise error
 
     async def _set_up(self) -> None:
         topic = CreatableTopic(name=TOPIC, num_partitions=self.world.partitions, replication_factor=1)
@@ -239,18 +188,8 @@ class GroupSimulation:
         self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
         self.cluster.check()
 
-    def _end(self) -> None:
-        """Take the world apart without a sound: tasks that were under way would complain when collected."""
+    def _abandon(self) -> None:
         self.cluster.abandon()
-        for task in asyncio.all_tasks(self.loop.as_asyncio()):
-            task.cancel()
-        for _ in range(MAX_ROUNDS_OF_CANCELLING):
-            if not asyncio.all_tasks(self.loop.as_asyncio()):
-                break
-            with contextlib.suppress(Exception):
-                self.loop.run_until(self.loop.time())
-        self.loop.failures.clear()
-        self.loop.close()
 
 
 def _settings(session_s: float, flushed: bool) -> dict[str, str]:

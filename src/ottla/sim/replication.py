@@ -13,9 +13,7 @@ history, and the replicas with one another, byte for byte.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.common.endpoint import Endpoint
@@ -33,12 +31,12 @@ from ottla.sim.cluster_view import ClusterView
 from ottla.sim.history import LogHistory, Losses
 from ottla.sim.log_clients import RETRIABLE, LogWorld, Producer
 from ottla.sim.log_consumers import Consumer, Reader
-from ottla.sim.loop import SimClock, SimLoop
+from ottla.sim.loop import SimClock
 from ottla.sim.network import Network
 from ottla.sim.node import DATA_DIR, SimNode
 from ottla.sim.replicas import compare_replicas
 from ottla.sim.rng import SimRng
-from ottla.sim.trace import LogLines, Trace
+from ottla.sim.simulation import RunOutcome, Simulation
 
 TOPIC = "events"
 REPLICATION_FACTOR = 3
@@ -53,7 +51,6 @@ WATCH_S = 0.5
 MOST_BETWEEN_S = (8.0, 20.0)
 """From one fault to the next."""
 CREATE_TOPICS_VERSION = 7
-MAX_ROUNDS_OF_CANCELLING = 100
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 MIN_OPERATIONS = 2_000
@@ -81,27 +78,17 @@ class ClusterOptions:
 
 
 @dataclass
-class ClusterOutcome:
+class ClusterOutcome(RunOutcome):
     """What came of a run."""
 
-    seed: int
-    description: str
-    violation: str | None = None
-    trace_hash: str = ""
-    events: int = 0
-    virtual_s: float = 0.0
-    cpu_s: float = 0.0
     operations: int = 0
     faults: int = 0
     acknowledged: int = 0
     served: int = 0
     node_starts: int = 0
     leader_changes: int = 0
-    commits: int = 0
-    rebalances: int = 0
     losses: Losses = field(default_factory=lambda: Losses(0, 0))
     conflicts: int = 0
-    history: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> bool:
@@ -109,19 +96,16 @@ class ClusterOutcome:
         return self.operations >= MIN_OPERATIONS and self.faults >= MIN_FAULTS
 
 
-class ReplicationSimulation:
+class ReplicationSimulation(Simulation):
     """One run."""
 
     def __init__(
         self, seed: int, options: ClusterOptions | None = None, cpu_time: Callable[[], float] = lambda: 0.0
     ) -> None:
         """`cpu_time` in seconds, only to report it."""
-        self.seed = seed
+        super().__init__(seed, cpu_time)
         self.options = options = options or ClusterOptions()
-        self._cpu_time = cpu_time
         self._rng = rng = SimRng(seed)
-        self.loop = SimLoop()
-        self.trace = Trace(self.loop)
         plan = rng.fork("plan")
         by_seed = 3 + plan.randrange(2)
         count = options.nodes or by_seed
@@ -184,25 +168,7 @@ class ReplicationSimulation:
     def run(self) -> ClusterOutcome:
         """To the end, or to the first violation."""
         outcome = ClusterOutcome(self.seed, self.description)
-        handler = LogLines(self.trace)
-        logger = logging.getLogger("ottla")
-        propagated, logger.propagate = logger.propagate, False
-        logger.addHandler(handler)
-        started_s = self._cpu_time()
-        try:
-            self._run()
-        except Exception as error:
-            # Whatever reaches the loop is a finding, not only what the checkers raise.
-            outcome.violation = f"{type(error).__name__}: {error}"
-            self.trace.remark("finding", outcome.violation)
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagated
-            self._end()
-        outcome.cpu_s = self._cpu_time() - started_s
-        outcome.trace_hash = self.trace.digest()
-        outcome.events = self.loop.events
-        outcome.virtual_s = self.loop.time()
+        self._run_into(outcome)
         outcome.operations = self.world.operations
         outcome.faults = self.nemesis.count
         outcome.acknowledged = self.history.acknowledged_count
@@ -213,7 +179,6 @@ class ReplicationSimulation:
         outcome.rebalances = self.group.rebalances
         outcome.losses = self._losses
         outcome.conflicts = self.history.forgiven.total()
-        outcome.history = self.trace.lines() if outcome.violation else []
         return outcome
 
     # -- the course of a run
@@ -252,29 +217,6 @@ class ReplicationSimulation:
         self._losses = self.history.finish(reader.contents)
         watch.cancel()
         self._compare_replicas()
-
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self.loop.create_task(work)
-        self._follow(task)
-        return task
-
-    def _follow(self, task: asyncio.Task[None]) -> None:
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.loop.failures.append(error)
-
-    def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
-        task = self._begin(work)
-        self._wait(otherwise, within_s, task.done)
-
-    def _wait(self, otherwise: str, within_s: float, condition: Callable[[], bool]) -> None:
-        if not self.loop.run_until(self.loop.time() + within_s, condition):
-            raise Violation(f"{otherwise} after {within_s:.0f} s")
-        if self.loop.failures:
-            raise self.loop.failures.pop(0)
 
     async def _create_topic(self) -> None:
         client = Client(self.loop, self.network, "admin")
@@ -345,19 +287,9 @@ class ReplicationSimulation:
                     replicas.append((f"node {broker_id}", broker.context.replicas))
                 compare_replicas(topic.name, index, replicas)
 
-    def _end(self) -> None:
-        """Take the world apart without a sound: tasks that were under way would complain when collected."""
+    def _abandon(self) -> None:
         for node in self.nodes:
             node.abandon()
-        for task in asyncio.all_tasks(self.loop.as_asyncio()):
-            task.cancel()
-        for _ in range(MAX_ROUNDS_OF_CANCELLING):
-            if not asyncio.all_tasks(self.loop.as_asyncio()):
-                break
-            with contextlib.suppress(Exception):
-                self.loop.run_until(self.loop.time())
-        self.loop.failures.clear()
-        self.loop.close()
 
 
 def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
