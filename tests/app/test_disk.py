@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -222,4 +223,45 @@ def test_lock_file_stays_for_the_next_holder(tmp_path):
 def test_descriptors_are_not_inherited(tmp_path):
     file = RealDisk().open(str(tmp_path / "a"), create=True)
     assert fcntl.fcntl(file.fileno(), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    file.close()
+
+
+def test_a_file_is_sent_by_reference(folder):
+    file = RealDisk().open(f"{folder}/a", create=True)
+    data = bytes(range(256)) * 4096
+    file.append([data])
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    with one, other:
+        assert file.can_send
+        assert file.send(one.fileno(), 1001, 5000) == 5000
+        assert other.recv(10_000) == data[1001:6001]
+        assert file.send(one.fileno(), len(data) - 3, 5000) == 3
+        assert other.recv(10_000) == data[-3:]
+        assert file.send(one.fileno(), len(data), 5000) == 0
+        taken = file.send(one.fileno(), 0, len(data))
+        assert 0 < taken < len(data), "more than a socket holds"
+        with pytest.raises(BlockingIOError) as full:
+            file.send(one.fileno(), taken, len(data) - taken)
+        assert full.value.errno == errno.EAGAIN
+        assert file.can_send
+        received = b""
+        while len(received) < taken:
+            received += other.recv(1 << 20)
+        assert received == data[:taken]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.send(-1, 0, 1)
+    file.close()
+
+
+def test_a_file_system_without_sendfile_is_remembered(tmp_path, monkeypatch):
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+
+    def refuse(*arguments):
+        raise OSError(errno.EINVAL, "invalid argument")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    with pytest.raises(BlockingIOError):
+        file.send(-1, 0, 1)
+    assert not file.can_send
     file.close()

@@ -31,6 +31,8 @@ def frame(payload: bytes) -> bytes:
 class MemoryRegion:
     """A region over bytes, whose page cache the test decides about."""
 
+    by_reference = False
+
     def __init__(
         self,
         data: bytes,

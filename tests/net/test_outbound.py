@@ -23,7 +23,9 @@ def random_bytes(count: int, seed: int = 7) -> bytes:
 
 
 class DiskRegion:
-    """A region of a real file."""
+    """A region of a real file, which is always copied."""
+
+    by_reference = False
 
     def __init__(self, file, position: int, length: int) -> None:
         self.file = file
@@ -236,6 +238,8 @@ def test_a_region_that_became_shorter_closes_the_connection(network, make_frame,
 
 class GatedRegion:
     """A large cold region whose disk answers when the test says so."""
+
+    by_reference = False
 
     def __init__(self, region) -> None:
         self.region = region

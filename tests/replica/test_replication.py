@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.read_replica import select_by_rack
+from ottla.storage.segment import SegmentRegion
 
-from .world import TOPIC, World
+from .world import TOPIC, World, join
 
 NONE = ErrorCode.NONE
 MakeWorld = Callable[..., World]
@@ -38,6 +40,27 @@ class TestAcknowledgement:
         assert answer.result() == (NONE, 0)
         assert [world.nodes[node].partition().log.log_end_offset for node in (1, 2, 3)] == [2, 2, 2]
         world.settle(1, 2, 3)
+
+    def test_only_what_consumers_get_counts_as_committed(
+        self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What counts may be sent by reference; a follower fetches what an election may still cut."""
+        told: list[bool] = []
+
+        def spy(parts: list[Part]) -> bytes:
+            told.extend(part.committed for part in parts if isinstance(part, SegmentRegion))
+            return join(parts)
+
+        monkeypatch.setattr("tests.replica.world.join", spy)
+        world = make_world()
+        world.produce(1, b"a", acks=1)
+        world.settle(1, 2, 3)
+        assert len(told) >= 2
+        assert not any(told)
+        told.clear()
+        for node in (1, 2):
+            assert world.fetch(node, 0).records
+        assert told == [True, True]
 
     def test_acks_1_does_not_wait_and_consumers_do(self, make_world: MakeWorld) -> None:
         world = make_world()

@@ -89,6 +89,8 @@ class Inode:
 class CrashFile:
     """An open file of a `CrashDisk`."""
 
+    can_send = False
+
     def __init__(self, disk: CrashDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self._inode: Inode | None = inode

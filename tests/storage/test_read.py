@@ -138,6 +138,14 @@ def test_a_region_above_a_truncation_fails_and_one_below_goes_on(fakes, log, clo
     above.records.release()
 
 
+def test_without_a_descriptor_nothing_is_sent_by_reference(fakes, log, clock):
+    fill(fakes, log, clock, 4)
+    region = log.read(0, 100_000, max_offset=8).records
+    region.committed = True
+    assert not region.by_reference
+    region.release()
+
+
 def test_a_damaged_index_is_made_anew(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, config=CONFIG)
     log = manager.create_log("t", 0, bytes(16))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
@@ -94,6 +95,31 @@ def test_cold_regions_are_told_and_read_also_once_the_log_is_deleted(fakes, open
     view = memoryview(bytearray(len(stored)))
     assert region.read_into(view, 0) == len(stored)
     assert view == stored
+    region.release()
+
+
+def test_a_committed_region_is_sent_by_reference(fakes, opened, clock):
+    log = opened().create_log("t", 0, bytes(16))
+    fill(fakes, log, clock, 30)
+    segment = log.active_segment
+    with open(segment.path, "rb") as file:
+        stored = file.read()
+    region = segment.region(100, 20_000)
+    assert not region.by_reference
+    region.committed = True
+    assert region.by_reference
+    one, other = socket.socketpair()
+    with one, other:
+        assert region.send(one.fileno(), 7, 9_000) == 9_000
+        assert other.recv(10_000) == stored[107:9_107]
+        os.truncate(segment.path, 9_100)
+        with pytest.raises(OSError, match="the file is shorter"):
+            region.send(one.fileno(), 9_000, 11_000)
+        log.truncate_to(0)
+        with pytest.raises(OSError, match="truncated under a read"):
+            region.send(one.fileno(), 0, 1)
+        with pytest.raises(BlockingIOError):
+            other.recv(1, socket.MSG_DONTWAIT)
     region.release()
 
 

@@ -24,7 +24,7 @@ _IOV_MAX = 1024
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _FALLOC_FL_KEEP_SIZE = 1
-_NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 _SYS_CACHESTAT = 451  # of x86, ARM, POWER, RISC-V and s390 alike
@@ -37,13 +37,14 @@ Fallocate = Callable[[int, int, int, int], int]
 class RealFile:
     """One open file. Implements `ottla.common.disk.File`."""
 
-    __slots__ = ("_can_read_nowait", "_disk", "_fd", "_path")
+    __slots__ = ("_can_read_nowait", "_disk", "_fd", "_path", "can_send")
 
     def __init__(self, disk: RealDisk, path: str, fd: int) -> None:
         self._disk = disk
         self._path = path
         self._fd = fd
         self._can_read_nowait = _RWF_NOWAIT != 0
+        self.can_send = sys.platform == "linux"
 
     @property
     def path(self) -> str:
@@ -123,11 +124,21 @@ class RealFile:
         try:
             return os.preadv(self._fd, [view], position, _RWF_NOWAIT)
         except OSError as error:
-            if error.errno not in _NO_NOWAIT:
+            if error.errno not in _UNSUPPORTED:
                 raise
             # tmpfs and some network file systems: the answer is the same for every later read of this file.
             self._can_read_nowait = False
             raise BlockingIOError(errno.EOPNOTSUPP, "reads of this file system can't be tried", self._path) from None
+
+    def send(self, socket: int, position: int, length: int) -> int:
+        """One sendfile(2); raises BlockingIOError when the socket takes nothing or the file system has none."""
+        try:
+            return os.sendfile(socket, self._fd, position, length)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            self.can_send = False
+            raise BlockingIOError(errno.EOPNOTSUPP, "files of this file system can't be sent", self._path) from None
 
     def is_cached(self, position: int, length: int) -> bool:
         """Ask cachestat(2), which brings nothing into memory; True without it (before Linux 6.5)."""

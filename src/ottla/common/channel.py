@@ -29,6 +29,19 @@ class FileRegion(Protocol):
         """The same without blocking; raises BlockingIOError where the page cache can't serve it."""
         ...
 
+    @property
+    def by_reference(self) -> bool:
+        """Whether `send` may be used: the bytes are committed, and the kernel can read their file by itself."""
+        ...
+
+    def send(self, socket: int, start: int, length: int) -> int:
+        """Have a non-blocking socket take `length` bytes from `start` on by reference; may be short, never 0.
+
+        What the peer has not received yet changes with the file. Waits for pages that are not cached. Raises
+        BlockingIOError when the socket takes nothing.
+        """
+        ...
+
     def is_cold(self, start: int, length: int) -> bool:
         """Whether those bytes are not cached, or only just were by reading ahead: the loop had better not touch them.
 

@@ -45,6 +45,18 @@ class File(Protocol):
         """
         ...
 
+    @property
+    def can_send(self) -> bool:
+        """Whether `send` works; not where the file has no descriptor."""
+        ...
+
+    def send(self, socket: int, position: int, length: int) -> int:
+        """Have a non-blocking socket take bytes of the file by reference; returns how many, 0 only at the file's end.
+
+        Raises BlockingIOError when the socket takes nothing, or when it shows that the file can't be sent.
+        """
+        ...
+
     def is_cached(self, position: int, length: int) -> bool:
         """Whether the page cache holds all of it, without bringing anything there; True where the system can't tell."""
         ...

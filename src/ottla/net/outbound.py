@@ -2,8 +2,14 @@
 
 Bytes go straight to the transport's own descriptor with one `writev` as long as nothing waits. What the socket doesn't
 take is copied, at most `MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts
-that the broker handed over, not as bytes. File regions are read into a scratch buffer that all connections share, or,
-where the page cache can't serve them, sent from the pool (`net.sender`).
+that the broker handed over, not as bytes. Large file regions of committed records leave from the page cache by
+reference (`FileRegion.send`), others are read into a scratch buffer that all connections share; what the page cache
+can't serve is sent from the pool (`net.sender`).
+
+By reference a socket holds the pages of the file instead of a copy, so bytes that the peer has not received yet change
+when the file is cut and written anew. Committed records are cut only by an unclean election, which gives what consumers
+read up anyway, and whose mixed bytes fail the CRC of their batch; records above the high watermark, which followers
+fetch and elections cut as a rule, are copied. Deleting a file leaves its pages to whoever holds them.
 
 Invariants:
 - The scratch buffer goes only to an immediate non-blocking write, never to `transport.write`: the transport keeps a
@@ -13,7 +19,7 @@ Invariants:
 - Every region is released exactly once: when its last byte was taken over, or by `abandon`; those of a job that still
   runs are released when it is back.
 
-Left out: `sendfile` (see `net.sender`), TLS (its transport must encrypt).
+Left out: TLS (its transport must encrypt).
 """
 
 from __future__ import annotations
@@ -29,14 +35,15 @@ from ottla.common.channel import Part
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
-from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, write_pieces
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, REFILL_BYTES, Outcome, Senders, SendJob, write_pieces
 
 logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 1024 * 1024
 """Reading many small regions in one go and sending them in one call; smaller was no better."""
 LARGE_REGION_BYTES = 64 * 1024
-"""From here on it is asked first whether a region is cold; a smaller one is tried, and brings little from the disk."""
+"""From here on a region may leave by reference, and it is asked first whether it is cold; a smaller one is tried, and
+brings little from the disk."""
 MAX_BYTES_PER_TURN = 1024 * 1024
 """After that many bytes the other connections get their turn of the loop."""
 MAX_BYTES_PER_JOB = 4 * 1024 * 1024
@@ -178,16 +185,19 @@ class Outbound:
                 break
             try:
                 pieces, total = self._gather()
+                sent = 0
                 if pieces:
-                    written = write_pieces(self._fd, pieces)
-                    self._advance(written)
-                    budget -= written
-                    if written < total:
-                        self._hand_to_transport(pieces, written)
-                    if self._transport_full:
-                        break
+                    sent = write_pieces(self._fd, pieces)
+                    self._advance(sent)
+                    if sent < total:
+                        self._hand_to_transport(pieces, sent)
                 elif total < 0:
-                    self._submit_job()
+                    sent = self._send_cached()
+                    if sent < 0:
+                        self._submit_job()
+                        break
+                budget -= sent
+                if self._transport_full:
                     break
             except OSError as error:
                 self._fail(error)
@@ -196,9 +206,10 @@ class Outbound:
         return not self.busy and self._fd >= 0
 
     def _gather(self) -> tuple[list[Buffer], int]:
-        """What can be written now from the head of the queue, and its length; ([], -1) when its region is cold.
+        """What can be written now from the head of the queue, and its length.
 
-        Pops parts of length zero, so that an empty answer means progress too.
+        ([], -1) when a region is there that is cold or may leave by reference. Pops parts of length zero, so that an
+        empty answer means progress too.
         """
         self._advance(0)
         pieces: list[Buffer] = []
@@ -215,7 +226,7 @@ class Outbound:
             else:
                 left = part.length - skip
                 want = min(left, room - used)
-                if left >= LARGE_REGION_BYTES and part.is_cold(skip, want):
+                if left >= LARGE_REGION_BYTES and (part.by_reference or part.is_cold(skip, want)):
                     return (pieces, total) if pieces else (pieces, -1)
                 try:
                     count = part.try_read_into(scratch[used : used + want], skip) if left else 0
@@ -233,6 +244,36 @@ class Outbound:
             if len(pieces) >= MAX_PIECES or total >= MAX_BYTES_PER_TURN:
                 break
         return pieces, total
+
+    def _send_cached(self) -> int:
+        """Send from the region at the head by reference; returns how much went, -1 when a job has to read it.
+
+        Raises OSError.
+        """
+        part, start = self._queue[0], self._offset
+        if isinstance(part, BUFFER_TYPES) or not part.by_reference:
+            return -1
+        want = min(part.length - start, MAX_BYTES_PER_TURN)
+        if part.is_cold(start, want):
+            return -1
+        scratch = self._scratch.view
+        try:
+            # Pages that reading ahead has not filled yet count as cached; it fills the last one last.
+            part.try_read_into(scratch[:1], start + want - 1)
+        except BlockingIOError:
+            return -1
+        try:
+            sent = part.send(self._fd, start, want)
+            self._advance(sent)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent < want:
+            try:
+                count = part.try_read_into(scratch[: min(want - sent, REFILL_BYTES)], start + sent)
+            except BlockingIOError:
+                return sent or -1
+            self._hand_to_transport([scratch[:count]], 0)
+        return sent
 
     def _hand_to_transport(self, pieces: list[Buffer], written: int) -> None:
         """The socket is full: copy what follows, up to the bound, so that the transport waits for room."""

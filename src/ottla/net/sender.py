@@ -10,7 +10,7 @@ Invariants:
 - At most `MAX_JOBS` run at a time, by order of arrival, so that threads stay free for what producers wait for. Only so
   many buffers exist; a job that waits holds neither memory nor descriptor, and is dropped with its connection.
 
-Left out: `sendfile`, since a truncation would change pages that a socket refers to; and reading ahead by
+Left out: sending by reference, as `net.outbound` does: here the disk sets the pace; and reading ahead by
 `posix_fadvise`, since the kernel does it for whoever reads in order.
 """
 

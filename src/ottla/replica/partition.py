@@ -472,7 +472,10 @@ class Partition:
         if offset > self.log.log_end_offset and not self.is_leader:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = self.read_end(isolation_level)
-        return self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
+        result = self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
+        if result.records is not None:
+            result.records.committed = True
+        return result
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""

@@ -115,6 +115,7 @@ class SimFile:
     """An open file. Implements `ottla.common.disk.File`."""
 
     __slots__ = ("_inode", "_mount", "path")
+    can_send = False
 
     def __init__(self, mount: Mount, path: str, inode: _Inode) -> None:
         self._mount = mount
@@ -166,6 +167,10 @@ class SimFile:
         if disk.cold_chance and disk.rng.chance(disk.cold_chance):
             raise BlockingIOError(errno.EAGAIN, "not cached", self.path)
         return self.read_into(view, position)
+
+    def send(self, socket: int, position: int, length: int) -> int:
+        """See `File`; there is no descriptor."""
+        raise BlockingIOError(errno.EOPNOTSUPP, "no descriptor", self.path)
 
     def is_cached(self, position: int, length: int) -> bool:
         """See `File`."""

@@ -51,7 +51,7 @@ class SegmentRegion:
     `read_into` may run in a pool thread; everything else runs on the loop.
     """
 
-    __slots__ = ("_descriptor", "_file", "_position", "_segment", "_truncations", "length")
+    __slots__ = ("_descriptor", "_file", "_position", "_segment", "_truncations", "committed", "length")
 
     def __init__(self, segment: Segment, descriptor: Descriptor, position: int, length: int) -> None:
         self._segment = segment
@@ -59,6 +59,8 @@ class SegmentRegion:
         self._file = descriptor.pin()
         self._position = position
         self._truncations = segment.truncation_count
+        self.committed = False
+        """Set by the reader that knows: only an unclean election takes bytes below the high watermark away."""
         self.length = length
 
     def read_into(self, view: memoryview, start: int) -> int:
@@ -73,6 +75,18 @@ class SegmentRegion:
         want = self.length - start
         count = self._file.try_read_into(view[:want] if len(view) > want else view, self._position + start)
         self._check(count, want)
+        return count
+
+    @property
+    def by_reference(self) -> bool:
+        """See `FileRegion`."""
+        return self.committed and self._file.can_send
+
+    def send(self, socket: int, start: int, length: int) -> int:
+        """See `FileRegion`. Raises OSError as reading does."""
+        self._check_cut()
+        count = self._file.send(socket, self._position + start, length)
+        self._check(count, length)
         return count
 
     def is_cold(self, start: int, length: int) -> bool:

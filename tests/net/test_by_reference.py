@@ -1,0 +1,244 @@
+"""Committed records leave from the page cache by sendfile, and all else doesn't; on real segments and sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import struct
+
+import pytest
+
+from ottla.app.disk import RealDisk
+from ottla.metrics.registry import Counter
+from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TURN, Outbound, Scratch
+from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.segment import Segment, SegmentRegion
+
+DATA = random.Random(11).randbytes(6 << 20)
+
+
+class WarmRegion(SegmentRegion):
+    """Its pages are cached, whatever else happens on this machine."""
+
+    try_read_into = SegmentRegion.read_into
+
+    def is_cold(self, start: int, length: int) -> bool:
+        return False
+
+
+class Store:
+    """A segment that holds `DATA`, and what was sent of it by reference."""
+
+    def __init__(self, path) -> None:
+        folder = Folder(Descriptors(RealDisk(), 8), str(path))
+        self.segment = Segment.create(folder, 0, 0, 4096)
+        self.segment.append(DATA, len(DATA))
+        self.calls = []
+        """What a call was asked for, and what it took."""
+
+    def region(self, position: int, length: int, *, committed: bool = True):
+        region = WarmRegion(self.segment, self.segment.log_descriptor, position, length)
+        region.committed = committed
+        return region
+
+    @property
+    def held(self) -> int:
+        return self.segment.log_descriptor.pins
+
+    def sendfile(self, socket, file, position, count):
+        self.calls.append((count, 0))
+        taken = SENDFILE(socket, file, position, count)
+        self.calls[-1] = (count, taken)
+        return taken
+
+
+SENDFILE = os.sendfile
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr(os, "sendfile", store.sendfile)
+    yield store
+    store.segment.close()
+
+
+@pytest.mark.parametrize("receive_buffer", [4096, 0])
+def test_odd_ranges_among_buffers_arrive_unchanged(network, make_frame, memory_region, store, receive_buffer):
+    """Two connections at once, so that what one still has to send meets the scratch buffer of the other."""
+    ranges = [(0, 100_001), (4097, 1 << 20), (17, 70_000), (3, 1000), (8191, 3_000_003), (5, LARGE_REGION_BYTES)]
+    ranges += [(len(DATA) - 65_537, 65_537), (1 << 20, 2 << 20)]
+    want = b"".join(DATA[at : at + length] + b"|%d|" % at + DATA[:90_000] for at, length in ranges)
+
+    def parts():
+        made = [struct.pack(">i", len(want))]
+        for at, length in ranges:
+            made += [store.region(at, length), b"|%d|" % at, memory_region(DATA[:90_000])]
+        return made
+
+    async def body(net):
+        net.dispatcher.answers[b"x"] = parts
+        clients = [await net.connect(receive_buffer), await net.connect(receive_buffer)]
+        for client in clients:
+            await net.send(client, make_frame(b"Ax") + make_frame(b"Eend"))
+        await net.until(lambda: len(net.dispatcher.requests) >= 2)
+        received = [bytearray(), bytearray()]
+        while any(len(got) < 4 + len(want) for got in received):
+            for got, client in zip(received, clients, strict=True):
+                missing = 4 + len(want) - len(got)
+                if missing:
+                    got += await net.receive(client, min(missing, 200_000))
+        for got, client in zip(received, clients, strict=True):
+            assert got[4:] == want
+            assert await net.response(client) == b"end"
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+    assert any(taken for _, taken in store.calls)
+    assert all(count >= LARGE_REGION_BYTES for count, _ in store.calls)
+    if receive_buffer:
+        assert any(taken < count for count, taken in store.calls), "the socket never was full"
+
+
+def test_what_is_not_committed_or_small_is_copied(network, make_frame, store):
+    ranges = [(0, 2 << 20, False), (7, LARGE_REGION_BYTES - 1, True), (9, 100_000, False)]
+    want = b"".join(DATA[at : at + length] for at, length, _ in ranges)
+
+    async def body(net):
+        net.dispatcher.answers[b"x"] = lambda: [
+            struct.pack(">i", len(want)),
+            *[store.region(at, length, committed=committed) for at, length, committed in ranges],
+        ]
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ax"))
+        assert await net.response(client) == want
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+    assert store.calls == []
+
+
+def test_what_is_cold_leaves_from_the_pool(network, make_frame, store):
+    """It may come into the page cache meanwhile, and the rest by reference; nothing shows that outside."""
+    store.segment.log_descriptor.file().fsync()
+    os.posix_fadvise(store.segment.log_descriptor.file().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def parts():
+        regions = [store.segment.region(at, 1_000_001) for at in (0, 3 << 20)]
+        for region in regions:
+            region.committed = True
+        return [struct.pack(">i", 2_000_002), *regions]
+
+    async def body(net):
+        net.dispatcher.answers[b"x"] = parts
+        client = await net.connect()
+        for _ in range(2):
+            await net.send(client, make_frame(b"Ax"))
+            assert await net.response(client) == DATA[:1_000_001] + DATA[3 << 20 : (3 << 20) + 1_000_001]
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+
+
+def test_a_file_system_without_sendfile_is_asked_once(network, make_frame, store, monkeypatch):
+    asked = []
+
+    def refuse(*arguments):
+        asked.append(arguments)
+        raise OSError(errno.EINVAL, "invalid argument")
+
+    async def body(net):
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 3 << 20), store.region(5, 3 << 20)]
+        client = await net.connect()
+        for _ in range(2):
+            await net.send(client, make_frame(b"Ax"))
+            assert await net.response(client) == DATA[5 : 5 + (3 << 20)]
+        await net.until(lambda: store.held == 0)
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    network.run(body)
+    assert len(asked) == 1
+
+
+def test_regions_are_given_back_when_the_peer_goes_away(network, make_frame, store):
+    async def body(net):
+        net.dispatcher.answers[b"x"] = lambda: [
+            struct.pack(">i", 3 * len(DATA)),
+            *[store.region(0, len(DATA)) for _ in range(3)],
+        ]
+        client = await net.connect(receive_buffer=4096)
+        await net.send(client, make_frame(b"Ax"))
+        assert await net.receive(client, 10_000) == (struct.pack(">i", 3 * len(DATA)) + DATA)[:10_000]
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+    assert store.calls
+
+
+def test_a_file_that_became_shorter_closes_the_connection(network, make_frame, store, caplog):
+    os.truncate(store.segment.path, 3 << 20)
+
+    async def body(net):
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", len(DATA)), store.region(0, len(DATA))]
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ax"))
+        received = await net.receive(client, 4 + len(DATA))
+        assert received[4:] == DATA[: len(received) - 4]
+        assert await net.at_end(client)
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+    assert caplog.text.count("the file is shorter") == 1
+
+
+def test_a_cut_under_a_region_closes_the_connection(network, make_frame, store, caplog):
+    async def body(net):
+        net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", len(DATA)), store.region(0, len(DATA))]
+        client = await net.connect(receive_buffer=4096)
+        await net.send(client, make_frame(b"Ax"))
+        assert await net.receive(client, 10_000) == (struct.pack(">i", len(DATA)) + DATA)[:10_000]
+        store.segment.truncate_to_position(len(DATA) - 1, 1)
+        assert len(await net.receive(client, len(DATA))) < len(DATA) - 10_000 + 4
+        await net.until(lambda: store.held == 0)
+
+    network.run(body)
+    assert caplog.text.count("truncated under a read") == 1
+
+
+class Turns:
+    """The part of a loop that output asks for: a callback is kept until it is taken."""
+
+    def __init__(self) -> None:
+        self.due = []
+
+    def call_soon(self, callback) -> None:
+        self.due.append(callback)
+
+
+def test_others_have_their_turn_after_a_mib_or_so(store, tmp_path):
+    """Into a file, which takes everything at once: only its own measure ends the turn."""
+    loop, idle = Turns(), []
+    target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
+    outbound = Outbound(loop, None, target, Scratch(), None, Counter(), lambda: idle.append(True), pytest.fail)
+    outbound.send([b"head", *[store.region(at, 300_000) for at in range(0, 4_500_000, 300_000)], b"tail"])
+    turns = 1
+    sent = os.fstat(target).st_size
+    while loop.due:
+        assert not idle
+        assert outbound.busy
+        turns += 1
+        loop.due.pop()()
+        now = os.fstat(target).st_size
+        assert 0 < now - sent < MAX_BYTES_PER_TURN + 300_000
+        sent = now
+    assert turns >= 4
+    assert idle
+    assert not outbound.busy
+    os.close(target)
+    assert (tmp_path / "received").read_bytes() == b"head" + DATA[:4_500_000] + b"tail"
+    assert sum(taken for _, taken in store.calls) == 4_500_000
+    assert store.held == 0
