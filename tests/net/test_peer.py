@@ -14,8 +14,9 @@ from ottla.net.peer import SocketPeerNetwork
 from ottla.net.peer_messages import send_message
 from ottla.protocol.codec import write_message
 from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteResponse, VoteTopic
-from ottla.protocol.registry import ApiKey
+from ottla.protocol.registry import API, ApiKey
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -215,5 +216,27 @@ def test_messages(network: Any) -> None:
         assert connection.failed
         with pytest.raises(InvariantError):
             send_message(connection, VoteResponse(), lambda *_: None, 20)
+
+    run(network, answer, body)
+
+
+def test_records_stay_what_they_are_when_the_next_answer_comes(network: Any) -> None:
+    # They are not copied out of their message, and the connection receives the next answer where this one was.
+    sent = [bytes([number]) * 50_000 for number in (1, 2, 3)]
+    taken: list[Any] = []
+
+    async def answer(frame: bytes, writer: asyncio.StreamWriter) -> None:
+        correlation_id = struct.unpack(">i", frame[4:8])[0]
+        rows = [PartitionData(partition_index=0, records=sent[len(taken)])]
+        answered = FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=rows)])
+        version = API[ApiKey.FETCH].max_version
+        writer.write(encode_response(ApiKey.FETCH, version, correlation_id, answered))
+
+    async def body(peer: Peer, host: str, port: int) -> None:
+        connection = peer.network.connect(host, port)
+        for count in range(1, len(sent) + 1):
+            send_message(connection, FetchRequest(), lambda message, error: taken.append(message or error), 20)
+            await peer.until(lambda count=count: len(taken) == count)
+        assert [message.responses[0].partitions[0].records for message in taken] == sent
 
     run(network, answer, body)

@@ -2,8 +2,7 @@
 
 Invariants:
 - `done` of every request is called exactly once, and never from inside `request` or `close`.
-- A response's body is read where it arrived; the buffer is replaced, not resized, so that a view that somebody kept
-  shows old bytes and never breaks the connection.
+- A response's body is read where it arrived, and its owner keeps nothing of it: the next one comes to the same place.
 - A request that was not answered in time fails the whole connection: what would arrive later could not be told from
   the answer to the next request's delay, and a peer that stopped answering is better left.
 
@@ -148,7 +147,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop reads to; there is always room."""
         if self._end == len(self._buffer):
-            self._replace(bytes(self._buffer), 2 * len(self._buffer))
+            self._replace(self._buffer, 2 * len(self._buffer))
         return memoryview(self._buffer)[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -161,9 +160,12 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             return
         if self.failed or start == 0:
             return
-        rest = bytes(memoryview(self._buffer)[start : self._end])
-        size = len(self._buffer)
-        self._replace(rest, size if rest or size <= MAX_RETAINED_BYTES else INITIAL_BYTES)
+        rest = self._buffer[start : self._end]
+        if rest or len(self._buffer) <= MAX_RETAINED_BYTES:
+            self._end = len(rest)
+            self._buffer[: self._end] = rest
+        else:
+            self._replace(rest, INITIAL_BYTES)
 
     def _take_frames(self) -> int:
         """Answer the requests whose response is there; returns where the first incomplete frame begins."""
@@ -189,7 +191,8 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         with memoryview(self._buffer)[body_start:end] as body:
             request.done(body, None)
 
-    def _replace(self, content: bytes, size: int) -> None:
+    def _replace(self, content: bytearray, size: int) -> None:
+        """Never resized: the loop, or an exception's traceback, may hold a view of it."""
         self._buffer = bytearray(size)
         self._buffer[: len(content)] = content
         self._end = len(content)

@@ -165,7 +165,9 @@ class _ReaderCompiler:
         source.line(f"q = p + {size}")
         source.line("if q > end:")
         source.line(f"    raise exceeds({name!r})")
-        source.line(f"{target} = data[p:q]{'.decode()' if type_.name == 'string' else ''}")
+        # Records are the bulk of what holds them, and are not copied once more: a view of bytes never changes.
+        piece = {"string": "data[p:q].decode()", "records": "memoryview(data)[p:q]"}.get(type_.name, "data[p:q]")
+        source.line(f"{target} = {piece}")
         source.line("p = q")
         source.dedent()
 

@@ -12,8 +12,8 @@ A struct is a class whose annotated attributes carry a field specification:
 keyword-only constructor in which every field has a default, equality and a repr. They are no dataclasses: building some
 hundred dataclasses would cost a tenth of the broker's start-up time, so constructors are compiled on first use.
 
-Python types: integers int, floats float, strings str, uuids 16 bytes, bytes and records any buffer (bytes when read),
-arrays list.
+Python types: integers int, floats float, strings str, uuids 16 bytes, bytes and records any buffer (when read:
+bytes, and a view of the message's own bytes), arrays list.
 This module only describes; `ottla.protocol.codec` reads and writes.
 """
 

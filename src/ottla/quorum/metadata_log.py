@@ -153,7 +153,7 @@ class MetadataLog:
 
     def append_replicated(self, batch: bytes) -> None:
         """Append one batch of the leader as it is. Raises KafkaError when the disk refuses or the batch is damaged."""
-        self._log.append_as_follower(bytearray(batch), 0, len(batch))
+        self._log.append_as_follower(batch, 0, len(batch))
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, durably. Raises KafkaError."""

@@ -456,7 +456,7 @@ class ReplicaFetcher:
         records = data.records
         needs_flush = False
         if records:
-            result = partition.append_as_follower(bytearray(records))
+            result = partition.append_as_follower(records)
             needs_flush = result.needs_flush
             if self._context.quota.limited and self._context.throttled(partition):
                 self._context.quota.record(len(records), self._context.monotonic())

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool
+from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
@@ -403,7 +404,7 @@ class Partition:
 
     # --- as a follower ---------------------------------------------------------------------------------------------
 
-    def append_as_follower(self, records: bytearray) -> AppendResult:
+    def append_as_follower(self, records: Buffer) -> AppendResult:
         """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR."""
         log = self.log
         if log.log_start_offset == log.log_end_offset and len(records) >= HEADER_SIZE:

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ottla.common.clock import BlockingPool, Clock, Rng
-from ottla.common.disk import Disk
+from ottla.common.disk import Buffer, Disk
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.record.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
@@ -309,7 +309,7 @@ class Log:
         append_time = timestamp if self._log_append_time else -1
         return AppendResult(last_offset - last_delta, last_offset, append_time, self.log_start_offset, True, False)
 
-    def append_as_follower(self, buffer: bytearray, start: int, end: int) -> AppendResult:
+    def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
         """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
 
         Returns the range appended, `last_offset` below `base_offset` when no batch was whole. Raises KafkaError
