@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -403,6 +404,25 @@ class TestFetching:
             assert world.produce(leader, b"a").result()[0] == NONE
             assert world.loop.now_s - began < 0.15
         assert len(world.nodes[2].context.sessions) == 2, "one that was given up was closed"
+
+    def test_a_follower_whose_disk_is_full_asks_ever_more_seldom(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.settle(1, 2, 3)
+        refused: list[float] = []
+
+        def full(action: str, path: str) -> OSError | None:
+            if action != "append" or not path.endswith(".log"):
+                return None
+            refused.append(world.loop.now_s)
+            return OSError(errno.ENOSPC, "full")
+
+        disk = world.nodes[2].disk
+        healthy, disk.fault = disk.fault, full
+        world.produce(1, b"a", acks=1)
+        world.loop.run_for(20)
+        assert len(refused) < 30, "each one brought the same records over the network"
+        disk.fault = healthy
+        world.settle(1, 2, 3)
 
     def test_a_lost_session_is_made_anew(self, make_world: MakeWorld) -> None:
         world = make_world()

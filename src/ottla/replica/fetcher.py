@@ -436,7 +436,6 @@ class ReplicaFetcher:
         """One partition's answer, to what was asked at its present end."""
         code = data.error_code
         if code == ErrorCode.NONE:
-            followed.retries = 0
             try:
                 if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
                     self._diverged(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
@@ -460,6 +459,7 @@ class ReplicaFetcher:
             needs_flush = result.needs_flush
             if self._context.quota.limited and self._context.throttled(partition):
                 self._context.quota.record(len(records), self._context.monotonic())
+        followed.retries = 0
         partition.follow_leader(data.high_watermark, data.log_start_offset)
         followed.lag = max(0, data.high_watermark - partition.log.log_end_offset)
         if needs_flush:
@@ -491,6 +491,7 @@ class ReplicaFetcher:
             offset,
         )
         if self._cut(followed, offset):
+            followed.retries = 0
             self._changed[followed.key] = None
 
     def _cut(self, followed: _Followed, offset: int) -> bool:
