@@ -35,7 +35,7 @@ from ottla.common.channel import Part
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
-from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, REFILL_BYTES, Outcome, Senders, SendJob, write_pieces
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, write_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ MAX_BYTES_PER_TURN = 1024 * 1024
 """After that many bytes the other connections get their turn of the loop."""
 MAX_BYTES_PER_JOB = 4 * 1024 * 1024
 """After that many bytes the other connections get their turn of the pool."""
+WAITING_BYTES = 4096
+"""Copied behind what left by reference when the socket is full: the transport waits for room; more costs more."""
 MAX_PIECES = 512
 """Buffers in one writev; below the system's limit of 1024."""
 
@@ -269,7 +271,7 @@ class Outbound:
             sent = 0
         if sent < want:
             try:
-                count = part.try_read_into(scratch[: min(want - sent, REFILL_BYTES)], start + sent)
+                count = part.try_read_into(scratch[: min(want - sent, WAITING_BYTES)], start + sent)
             except BlockingIOError:
                 return sent or -1
             self._hand_to_transport([scratch[:count]], 0)
