@@ -172,6 +172,7 @@ class CrashDisk:
         self.capacity = capacity
         self.cold = False
         self.open_count = 0
+        self.boots = 0
         self.locked: set[str] = set()
         self.fault: Callable[[str, str], OSError | None] = lambda action, path: None
         self._names: dict[str, Inode | None] = {"/": None}
@@ -184,7 +185,7 @@ class CrashDisk:
             raise error
 
     def boot_id(self) -> str:
-        return "boot"
+        return f"boot {self.boots}"
 
     def room(self) -> int:
         used = sum(len(inode.data) for inode in self._names.values() if inode is not None)
@@ -211,6 +212,7 @@ class CrashDisk:
 
     def crash(self, rng: FakeRng) -> None:
         """Power failure: forget what was not durable, as far as chance wants."""
+        self.boots += 1
         for changes in self._journal[: rng.randrange(len(self._journal) + 1)]:
             self._apply(self._durable_names, changes)
         self._journal.clear()

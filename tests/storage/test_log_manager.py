@@ -159,6 +159,75 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     assert manager.checkpointed_high_watermark("t", 1) is None
 
 
+class TestIncarnations:
+    """Which one ran here, and whether what it took in is all there (KIP-966)."""
+
+    FIRST, SECOND = bytes(range(1, 17)), bytes(range(2, 18))
+
+    def killed(self, fakes, disk, clock):
+        disk.locked.clear()
+        return fakes.open_manager(disk, clock)
+
+    def test_the_end_of_the_process_loses_nothing_and_the_end_of_the_machine_may(self, fakes, disk, clock, manager):
+        assert manager.begin_incarnation(self.FIRST) == self.FIRST
+        manager.note_running(7)
+        manager = self.killed(fakes, disk, clock)
+        assert manager.last_broker_epoch == 7
+        assert manager.begin_incarnation(self.SECOND) == self.SECOND, "the first one has served"
+        manager.note_running(9)
+        disk.crash(fakes.Rng(1))
+        assert fakes.open_manager(disk, clock).last_broker_epoch == -1
+
+    def test_one_that_did_not_come_to_serve_is_registered_again(self, fakes, disk, clock, manager):
+        # A new one would follow one in the cluster that it knows nothing of (cluster seed 200338).
+        manager.begin_incarnation(self.FIRST)
+        manager.note_running(7)
+        manager = self.killed(fakes, disk, clock)
+        manager.begin_incarnation(self.FIRST)
+        for _ in range(2):
+            manager = self.killed(fakes, disk, clock)
+            assert manager.last_broker_epoch == 7
+            assert manager.begin_incarnation(self.SECOND) == self.FIRST
+        disk.crash(fakes.Rng(1))
+        manager = fakes.open_manager(disk, clock)
+        assert manager.last_broker_epoch == -1
+        assert manager.begin_incarnation(self.SECOND) == self.SECOND
+
+    def test_a_clean_stop_before_it_serves(self, fakes, disk, clock, manager):
+        manager.begin_incarnation(self.FIRST)
+        manager.note_running(7)
+        manager = self.killed(fakes, disk, clock)
+        manager.begin_incarnation(self.FIRST)
+        manager.shutdown(-1)
+        disk.crash(fakes.Rng(1))
+        assert fakes.open_manager(disk, clock).last_broker_epoch == 7, "what it had is durable now"
+
+    def test_a_full_disk_that_refuses_the_note(self, fakes, disk, clock, manager, caplog):
+        manager.begin_incarnation(self.FIRST)
+        disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if action == "append" else None
+        manager.note_running(7)
+        assert ".ottla_running can't be written: full" in caplog.text
+        disk.fault = lambda action, path: None
+        manager = self.killed(fakes, disk, clock)
+        assert manager.last_broker_epoch == -1
+        assert manager.begin_incarnation(self.SECOND) == self.SECOND, "the first one may have taken something in"
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"",
+            b"[]",
+            b'{"brokerEpoch":"7","bootId":"boot 0"}',
+            b'{"brokerEpoch":7,"bootId":"boot 0","incarnationId":"x"}',
+        ],
+    )
+    def test_a_damaged_note_says_nothing(self, fakes, disk, clock, manager, damage):
+        disk.write_bytes("/data/.ottla_running", damage)
+        manager = self.killed(fakes, disk, clock)
+        assert manager.last_broker_epoch == -1
+        assert manager.begin_incarnation(self.SECOND) == self.SECOND
+
+
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
 @pytest.mark.parametrize(
     "damage", [b"nonsense", b"0\n9\n", b"0\n1\nt 0\n", b"0\n1\nt 0 99999999999999999999\n", b"1\n0\n"]

@@ -349,7 +349,7 @@ class Broker:
         identity = BrokerIdentity(
             node_id=config.node_id,
             cluster_id=meta.cluster_id,
-            incarnation_id=uuid_from_string(random_id(self._rng)),
+            incarnation_id=self._logs.begin_incarnation(uuid_from_string(random_id(self._rng))),
             directory_id=uuid_from_string(meta.directory_id),
             endpoints=self.advertised_listeners,
             rack=config.rack,

@@ -4,7 +4,8 @@
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
 - `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
-- `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`.
+- `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`, and with
+  `"incarnationId":"<22 characters>"` while that incarnation asks to be registered and has taken nothing in.
 
 Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
 anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.common.disk import Disk
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
@@ -139,21 +141,35 @@ def parse_clean_shutdown(data: bytes) -> int:
     return epoch if isinstance(epoch, int) else -1
 
 
-def format_running(broker_epoch: int, boot_id: str) -> bytes:
+class Running(NamedTuple):
+    """What a directory tells of the incarnation that ran on it last."""
+
+    broker_epoch: int = -1
+    """Of the last one that took anything in; -1 when what it took may be lost, or nothing is known."""
+    incarnation_id: Uuid | None = None
+    """One that asked to be registered after that, and came no further."""
+
+
+def format_running(running: Running, boot_id: str) -> bytes:
     """The bytes of `.ottla_running`."""
-    return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":")).encode()
+    fields: dict[str, object] = {"version": 0, "brokerEpoch": running.broker_epoch, "bootId": boot_id}
+    if running.incarnation_id is not None:
+        fields["incarnationId"] = uuid_to_string(running.incarnation_id)
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def parse_running(data: bytes, boot_id: str) -> int:
-    """The broker epoch of `.ottla_running` if it is of this boot of the machine, -1 otherwise."""
+def parse_running(data: bytes, boot_id: str) -> Running:
+    """`.ottla_running` if it is of this boot of the machine; otherwise, and where it is damaged, nothing is known."""
     try:
         fields = json.loads(data)
+        if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
+            return Running()
+        epoch, incarnation = fields.get("brokerEpoch"), fields.get("incarnationId")
+        if not isinstance(epoch, int):
+            return Running()
+        return Running(epoch, uuid_from_string(incarnation) if isinstance(incarnation, str) else None)
     except ValueError:
-        return -1
-    if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
-        return -1
-    epoch = fields.get("brokerEpoch")
-    return epoch if isinstance(epoch, int) else -1
+        return Running()
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:

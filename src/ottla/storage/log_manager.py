@@ -30,6 +30,7 @@ from ottla.common.ids import Uuid
 from ottla.storage import meta_properties, names
 from ottla.storage.checkpoints import (
     CheckpointCorruption,
+    Running,
     TopicPartition,
     format_clean_shutdown,
     format_offsets,
@@ -84,6 +85,7 @@ class LogManager:
         Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
         where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
         """
+        self._waiting_incarnation: Uuid | None = None
         self.offline: OSError | None = None
         self._disk = disk
         self._clock = clock
@@ -151,11 +153,10 @@ class LogManager:
         try:
             marker = self._join(names.CLEAN_SHUTDOWN_FILE)
             self.had_clean_shutdown = self._disk.exists(marker)
+            self.last_broker_epoch, self._waiting_incarnation = self._surviving()
             if self.had_clean_shutdown:
                 self.last_broker_epoch = parse_clean_shutdown(self._disk.read_bytes(marker))
                 self._disk.unlink(marker)
-            else:
-                self.last_broker_epoch = self._surviving_epoch()
             # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
             self._disk.fsync_dir(self.data_dir)
             recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
@@ -201,29 +202,52 @@ class LogManager:
         except CheckpointCorruption as error:
             _LOGGER.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
-            self.last_broker_epoch = -1
+            self.last_broker_epoch, self._waiting_incarnation = Running()
             return {}
 
-    def _surviving_epoch(self) -> int:
+    def _surviving(self) -> Running:
         path = self._join(names.RUNNING_FILE)
         if not self._disk.exists(path):
-            return -1
+            return Running()
         return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
 
-    def note_running(self, broker_epoch: int) -> None:
-        """Remember which incarnation runs here, before it takes anything in.
+    def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
+        """The incarnation that is to be registered; noted, so that it is known if the process ends before it serves.
 
-        Where the disk refuses, the next start can't tell that nothing was lost, and says so.
+        It is the one that a process before this one noted and did not come to use: were it registered meanwhile, a new
+        one would be taken for its successor that knows nothing of it, and so for one that may have lost records.
         """
+        if self._waiting_incarnation is None:
+            self._waiting_incarnation = incarnation_id
+            self._note(Running(self.last_broker_epoch, incarnation_id))
+        return self._waiting_incarnation
+
+    def note_running(self, broker_epoch: int) -> None:
+        """Remember which incarnation runs here, before it takes anything in. Raises OperatorError.
+
+        Where the disk is full, the next start can't tell that nothing was lost, and says so.
+        """
+        if not self._note(Running(broker_epoch)):
+            path = self._join(names.RUNNING_FILE)
+            try:
+                self._disk.unlink(path)  # it must not go on saying that this incarnation has taken nothing in
+            except OSError as error:
+                raise OperatorError(f"{path} can't be removed: {error.strerror}; mend the disk of log.dirs") from error
+        self._waiting_incarnation = None
+
+    def _note(self, running: Running) -> bool:
         try:
-            self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(broker_epoch, self._disk.boot_id()))
+            self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id()))
         except OSError as error:
             _LOGGER.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
+            return False
+        return True
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean marker, release the lock.
 
-        `broker_epoch` of this incarnation goes into the marker, for the next one to tell.
+        `broker_epoch` of this incarnation goes into the marker, for the next one to tell; of one that was never
+        registered (-1) that of the one before, which has lost nothing since.
 
         No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
         start checks everything.
@@ -239,7 +263,8 @@ class LogManager:
         try:
             self.write_checkpoints()
             if clean:
-                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(broker_epoch))
+                epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
+                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(epoch))
         except (OSError, KafkaError) as error:
             _LOGGER.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
         self._logs.clear()
