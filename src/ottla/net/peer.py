@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 INITIAL_BYTES = 16 * 1024
 MAX_RETAINED_BYTES = 2 * 1024 * 1024
-"""A larger receive buffer is given back as soon as it is empty."""
+"""A larger receive buffer is given back by the first response that takes less than a quarter of it."""
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 _CORRELATION = Struct(">i")
@@ -161,7 +161,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         if self.failed or start == 0:
             return
         rest = self._buffer[start : self._end]
-        if rest or len(self._buffer) <= MAX_RETAINED_BYTES:
+        if rest or len(self._buffer) <= max(MAX_RETAINED_BYTES, 4 * start):
             self._end = len(rest)
             self._buffer[: self._end] = rest
         else:
