@@ -37,7 +37,7 @@ enum {
     POOL_BYTES = 8 << 20, /* payloads are pieces of it: no batch holds a piece twice */
     CHUNK = 1000,         /* records handed over, or taken, in one call */
     STALL_S = 60,
-    LATE_S = 10,
+    LATE_S = 60,
 };
 
 struct options {
