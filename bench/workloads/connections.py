@@ -88,9 +88,9 @@ def run(partitions: int, connections: int, server: Server, profile: Profile) -> 
 def cells() -> list[Cell]:
     found = [
         Cell(
-            f"connections/1x{connections}",
+            (name := f"connections/1x{connections}"),
             partial(run, 1, connections),
-            profiles(f"connections/1x{connections}", SUBSET),
+            profiles(name, SUBSET),
             axis=Axis("One partition, more connections", "1 partition", connections, "connections"),
         )
         for connections in CONNECTIONS
