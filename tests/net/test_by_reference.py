@@ -219,11 +219,26 @@ class Turns:
         self.due.append(callback)
 
 
+class FileTarget:
+    """What output asks of a socket, where the bytes go to a file."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def sendmsg(self, buffers, ancillary, flags) -> int:
+        return os.writev(self._fd, buffers)
+
+
 def test_others_have_their_turn_after_a_mib_or_so(store, tmp_path):
     """Into a file, which takes everything at once: only its own measure ends the turn."""
     loop, idle = Turns(), []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
-    outbound = Outbound(loop, None, target, Scratch(), None, Counter(), lambda: idle.append(True), pytest.fail)
+    outbound = Outbound(
+        loop, None, FileTarget(target), Scratch(), None, Counter(), lambda: idle.append(True), pytest.fail
+    )
     outbound.send([b"head", *[store.region(at, 300_000) for at in range(0, 4_500_000, 300_000)], b"tail"])
     turns = 1
     sent = os.fstat(target).st_size

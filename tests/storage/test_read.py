@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
+from ottla.storage.descriptors import Descriptor
 from ottla.storage.log_config import LogConfig
 from ottla.storage.off_loop import OffLoop, run_off_loop
 
@@ -63,6 +66,74 @@ def test_max_bytes_and_the_first_batch(fakes, log, clock):
     # The same at the tail, where the position comes from memory.
     assert take(log.read(4, size - 1, max_offset=8)) == batches[2]
     assert take(log.read(4, size - 1, max_offset=8, min_one_batch=False)) == b""
+
+
+LARGE = LogConfig(index_interval_bytes=100)
+
+
+@pytest.fixture
+def large(fakes, disk, clock):
+    """A log and its 20 batches of one record and 40 KB each."""
+    log = fakes.open_manager(disk, clock, config=LARGE).create_log("t", 0, bytes(16))
+    return log, fill(fakes, log, clock, 20, count=1, size=40_000)
+
+
+def test_a_large_batch_that_would_be_cut_is_left_for_the_next_read(large):
+    log, batches = large
+    size = len(batches[0])
+    assert take(log.read(3, 3 * size - 1, max_offset=20)) == b"".join(batches[3:5])
+    assert take(log.read(5, 3 * size, max_offset=20)) == b"".join(batches[5:8])
+    # A short beginning is cheaper to send than to find; and the first batch may be the one that is cut.
+    assert take(log.read(8, 2 * size + 10_000, max_offset=20)) == b"".join(batches[8:11])[: 2 * size + 10_000]
+    assert take(log.read(8, 2 * size - 1, max_offset=20, min_one_batch=False)) == batches[8]
+    assert take(log.read(8, size - 1, max_offset=20)) == batches[8]
+    assert take(log.read(8, size - 1, max_offset=20, min_one_batch=False)) == b""
+
+
+def test_a_reader_in_order_searches_nothing_where_batches_are_large(large, monkeypatch):
+    log, batches = large
+    limit = 3 * len(batches[0]) - 1
+    take(log.read(0, limit, max_offset=20))
+    reads = []
+    read = Descriptor.read
+    monkeypatch.setattr(Descriptor, "read", lambda self, *where: reads.append(where) or read(self, *where))
+    for offset in range(2, 12, 2):  # the last eight batches are known anyway
+        reads.clear()
+        assert take(log.read(offset, limit, max_offset=20)) == b"".join(batches[offset : offset + 2])
+        assert len(reads) == 1, "more than the header of the batch that is left out"
+
+
+def test_where_the_index_is_sparse_no_whole_batch_is_left_out(fakes, disk, clock):
+    log = fakes.open_manager(disk, clock, config=LogConfig(index_interval_bytes=150_000)).create_log("t", 0, bytes(16))
+    batches = fill(fakes, log, clock, 20, count=1, size=40_000)
+    whole = b"".join(batches)
+    size = len(batches[0])
+    for first in range(10):
+        for limit in range(size, 6 * size, size // 4):
+            data = take(log.read(first, limit, max_offset=20))
+            assert data == whole[first * size :][: len(data)]
+            assert limit // size * size <= len(data) <= limit
+
+
+def test_what_was_left_out_is_looked_up_again_after_a_truncation(fakes, large, clock):
+    log, batches = large
+    limit = 3 * len(batches[0]) - 1
+    assert take(log.read(8, limit, max_offset=20)) == b"".join(batches[8:10])
+    log.truncate_to(9)
+    after = fill(fakes, log, clock, 11, count=1, size=30_000)
+    assert take(log.read(10, len(after[1]), max_offset=20)) == after[1]
+
+
+def test_an_index_that_lies_leaves_nothing_out(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=LARGE)
+    log = manager.create_log("t", 0, bytes(16))
+    batches = fill(fakes, log, clock, 5, count=1, size=40_000)
+    size = len(batches[0])
+    path = log.segments[0].path.removesuffix(".log") + ".index"
+    manager.shutdown()
+    disk.write_bytes(path, pack(">4i", 2, 2 * size + 7, 4, 4 * size))  # the last entry is checked at the start
+    log = fakes.open_manager(disk, clock, config=LARGE).get_log("t", 0)
+    assert take(log.read(0, 3 * size - 1, max_offset=5)) == b"".join(batches)[: 3 * size - 1]
 
 
 def test_nothing_beyond_max_offset(fakes, log, clock):

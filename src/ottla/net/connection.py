@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import cast
 
 from ottla.common.channel import Part
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_quiesced",
         "_reading_own",
         "_resume_scheduled",
+        "_socket",
         "_state",
         "_transport",
         "client_host",
@@ -75,8 +77,10 @@ class Connection(asyncio.BufferedProtocol):
         "outbound",
     )
 
-    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str) -> None:
+    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str, accepted: socket.socket) -> None:
+        """`accepted` will belong to the transport; written to only as long as that is open."""
         self._owner = owner
+        self._socket = accepted
         self.id = owner.next_id()
         self.listener_name = listener_name
         self.client_host = client_host
@@ -116,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.outbound = Outbound(
             owner.loop,
             self._transport,
-            transport.get_extra_info("socket").fileno(),
+            self._socket,
             owner.scratch,
             owner.senders,
             owner.metrics.bytes_out,

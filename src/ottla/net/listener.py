@@ -162,7 +162,7 @@ class Listener:
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
 
-        connection = Connection(connections, self.endpoint.listener_name, host)
+        connection = Connection(connections, self.endpoint.listener_name, host, accepted)
         try:
             await connections.loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError as error:

@@ -3,8 +3,8 @@
 Bytes go straight to the transport's own descriptor with one `writev` as long as nothing waits. What the socket doesn't
 take is copied, at most `MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts
 that the broker handed over, not as bytes. Large file regions of committed records leave from the page cache by
-reference (`FileRegion.send`), others are read into a scratch buffer that all connections share; what the page cache
-can't serve is sent from the pool (`net.sender`).
+reference (`FileRegion.send`), in one packet with the few bytes before them; others are read into a scratch buffer that
+all connections share; what the page cache can't serve is sent from the pool (`net.sender`).
 
 By reference a socket holds the pages of the file instead of a copy, so bytes that the peer has not received yet change
 when the file is cut and written anew. Committed records are cut only by an unclean election, which gives what consumers
@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -50,6 +51,7 @@ MAX_BYTES_PER_JOB = 4 * 1024 * 1024
 """After that many bytes the other connections get their turn of the pool."""
 WAITING_BYTES = 4096
 """Copied behind what left by reference when the socket is full: the transport waits for room; more costs more."""
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 MAX_PIECES = 512
 """Buffers in one writev; below the system's limit of 1024."""
 
@@ -88,6 +90,7 @@ class Outbound:
         "_queue",
         "_scratch",
         "_senders",
+        "_socket",
         "_transport",
         "_transport_full",
         "busy",
@@ -97,7 +100,7 @@ class Outbound:
         self,
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.WriteTransport,
-        fd: int,
+        accepted: socket.socket,
         scratch: Scratch,
         senders: Senders,
         bytes_out: Counter,
@@ -106,7 +109,8 @@ class Outbound:
     ) -> None:
         self._loop = loop
         self._transport = transport
-        self._fd = fd
+        self._socket = accepted
+        self._fd = accepted.fileno()
         self._scratch = scratch
         self._senders = senders
         self._bytes_out = bytes_out
@@ -186,14 +190,14 @@ class Outbound:
                 self._loop.call_soon(self._continue)
                 break
             try:
-                pieces, total = self._gather()
+                pieces, total, region_next = self._gather()
                 sent = 0
                 if pieces:
-                    sent = write_pieces(self._fd, pieces)
+                    sent = self._write_before_region(pieces) if region_next else write_pieces(self._fd, pieces)
                     self._advance(sent)
                     if sent < total:
                         self._hand_to_transport(pieces, sent)
-                elif total < 0:
+                elif region_next:
                     sent = self._send_cached()
                     if sent < 0:
                         self._submit_job()
@@ -207,11 +211,11 @@ class Outbound:
         self.busy = bool(self._queue) or self._transport_full
         return not self.busy and self._fd >= 0
 
-    def _gather(self) -> tuple[list[Buffer], int]:
-        """What can be written now from the head of the queue, and its length.
+    def _gather(self) -> tuple[list[Buffer], int, bool]:
+        """What can be written now from the head of the queue, its length, and whether a region follows that can't be.
 
-        ([], -1) when a region is there that is cold or may leave by reference. Pops parts of length zero, so that an
-        empty answer means progress too.
+        That one is cold or may leave by reference. Pops parts of length zero, so that an empty answer means progress
+        too.
         """
         self._advance(0)
         pieces: list[Buffer] = []
@@ -229,13 +233,13 @@ class Outbound:
                 left = part.length - skip
                 want = min(left, room - used)
                 if left >= LARGE_REGION_BYTES and (part.by_reference or part.is_cold(skip, want)):
-                    return (pieces, total) if pieces else (pieces, -1)
+                    return pieces, total, True
                 try:
                     count = part.try_read_into(scratch[used : used + want], skip) if left else 0
                 except BlockingIOError:
                     count = 0
                 if count == 0 and left:
-                    return (pieces, total) if pieces else (pieces, -1)
+                    return pieces, total, True
                 if count:
                     pieces.append(scratch[used : used + count])
                 used += count
@@ -245,7 +249,14 @@ class Outbound:
             skip = 0
             if len(pieces) >= MAX_PIECES or total >= MAX_BYTES_PER_TURN:
                 break
-        return pieces, total
+        return pieces, total, False
+
+    def _write_before_region(self, pieces: list[Buffer]) -> int:
+        """A write whose bytes wait in the socket for those of the region that follows at once."""
+        try:
+            return self._socket.sendmsg(pieces, (), _MSG_MORE)
+        except (BlockingIOError, InterruptedError):
+            return 0
 
     def _send_cached(self) -> int:
         """Send from the region at the head by reference; returns how much went, -1 when a job has to read it.

@@ -188,6 +188,17 @@ class OffsetIndex(SparseIndex):
         number = self._search(0, min(offset - self.base_offset, MAX_INT))
         return self.unpack(number)[1] if number >= 0 else 0
 
+    def lookup_position(self, position: int) -> tuple[int, int]:
+        """(last offset, position) of the last batch with an entry that starts at `position` or before.
+
+        (-1, 0) without one.
+        """
+        number = self._search(1, min(position, MAX_INT))
+        if number < 0:
+            return -1, 0
+        relative, found = self.unpack(number)
+        return self.base_offset + relative, found
+
     def last_position(self) -> int:
         """The position in the last entry, 0 without entries."""
         count = self.entry_count

@@ -438,7 +438,7 @@ class Log:
     ) -> ReadResult:
         """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
 
-        At most `max_bytes`, where the last batch may be cut; but the first one comes whole with `min_one_batch`, and
+        At most `max_bytes`, where a small last batch may be cut; but the first one comes whole with `min_one_batch`, and
         without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
         OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, when given what is `known`, OffLoop instead of blocking.
         """
@@ -469,7 +469,10 @@ class Log:
                 if not first_size:
                     first = segment.outline_at(position)
                     first_size = first[1] if first is not None else length
-                length = max(max_bytes, first_size) if min_one_batch or first_size <= max_bytes else 0
+                if first_size <= max_bytes:
+                    length = segment.leave_cut_batch(position, max_bytes)
+                else:
+                    length = first_size if min_one_batch else 0
             if length <= 0:
                 return ReadResult(offset, segment.base_offset, position, None, 0)
             return ReadResult(offset, segment.base_offset, position, segment.region(position, length), length)

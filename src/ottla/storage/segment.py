@@ -35,6 +35,8 @@ _SCAN_BYTES = 8192
 _READ_AHEAD_BYTES = 16 * _MIB
 """More than the kernel reads ahead (`read_ahead_kb`), even where a virtual machine was given much."""
 _PROBE_BYTES = 64 * 1024
+WORTH_LEAVING_BYTES = 16 * 1024
+"""A shorter beginning of a batch is cheaper to send than to find."""
 
 BATCH_OUTLINE = Struct(">qi11xi8xq")
 """The fields of a batch header that a scan needs: base offset, batch length, last offset delta, max timestamp."""
@@ -124,6 +126,8 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_cut",
+        "_cut_offset",
         "_folder",
         "_index",
         "_index_interval_bytes",
@@ -151,6 +155,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
+        self._cut_offset = -1
+        self._cut: Outline | None = None
         self._reserve_at = _RESERVE_FROM
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -302,8 +308,34 @@ class Segment:
 
     def find_offset(self, offset: int) -> Outline | None:
         """The first batch whose last offset is `offset` or more; None when there is none."""
+        if offset == self._cut_offset:
+            return self._cut
         position = self._look_up(offset)
         return find_batch(self._log, position, self.size_bytes, offset, UNLOADED)
+
+    def leave_cut_batch(self, position: int, length: int) -> int:
+        """How much to read of the `length` bytes from the batch at `position` on, which they hold as a whole.
+
+        A large batch that would be cut at their end is left out where the index knows it: a client would throw its
+        beginning away, and ask for it next. That question is answered without a search then.
+        """
+        end = position + length
+        try:
+            last_offset, cut = self.offset_index.lookup_position(end)
+        except IndexCorruption:  # told and mended by the next search for an offset
+            return length
+        if cut <= position or end - cut < WORTH_LEAVING_BYTES:
+            return length
+        header = self._log.read(_OUTLINE_SIZE, cut)
+        if len(header) < _OUTLINE_SIZE:
+            return length
+        base_offset, batch_length, last_delta, max_timestamp = BATCH_OUTLINE.unpack(header)
+        size = batch_length + LOG_OVERHEAD
+        if base_offset + last_delta != last_offset or cut + size <= end:
+            return length
+        self._cut_offset = base_offset
+        self._cut = cut, size, last_offset, max_timestamp
+        return cut - position
 
     def _look_up(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`; an index that somebody damaged is made anew."""
@@ -390,6 +422,7 @@ class Segment:
             file.truncate(position)
             self.size_bytes = position
             file.fsync()
+        self._cut_offset = -1
         self._reserve_at = max(_RESERVE_FROM, position)
         index.truncate_to_offset(offset)
         time_index.truncate_to_offset(offset)
