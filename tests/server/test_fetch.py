@@ -173,6 +173,16 @@ def test_min_bytes_gathers(server: Server, client: Connection) -> None:
     assert values(answer[("t", 1)].records) == [b"y" * 100] * 2
 
 
+def test_a_large_batch_that_is_left_out_counts_for_min_bytes(client: Connection) -> None:
+    client.create_topic("t", index_interval_bytes="100")
+    for _ in range(5):
+        client.produce("t", b"x" * 40_000)
+    limits = {"max_bytes": 100_000, "min_bytes": 100_000, "max_wait_ms": 60_000}
+    partition = only(client.ask(fetch_request(("t", 0, 0), **limits), 12))
+    assert values(partition.records) == [b"x" * 40_000] * 2
+    assert len(partition.records) < 81_000
+
+
 def test_min_bytes_0_and_no_partitions_never_wait(client: Connection) -> None:
     client.create_topic("t")
     assert client.send(fetch_request(("t", 0, 0), max_wait_ms=60_000, min_bytes=0), 12)

@@ -41,7 +41,7 @@ def take(result) -> bytes:
     if result.records is None:
         assert result.length == 0
         return b""
-    assert result.records.length == result.length
+    assert 0 < result.records.length <= result.length
     data = result.records.read_all()
     result.records.release()
     return data
@@ -83,6 +83,7 @@ def test_a_large_batch_that_would_be_cut_is_left_for_the_next_read(large):
     size = len(batches[0])
     assert take(log.read(3, 3 * size - 1, max_offset=20)) == b"".join(batches[3:5])
     assert take(log.read(5, 3 * size, max_offset=20)) == b"".join(batches[5:8])
+    assert log.read(3, 3 * size - 1, max_offset=20).length == 3 * size - 1, "who waits for so much has it"
     # A short beginning is cheaper to send than to find; and the first batch may be the one that is cut.
     assert take(log.read(8, 2 * size + 10_000, max_offset=20)) == b"".join(batches[8:11])[: 2 * size + 10_000]
     assert take(log.read(8, 2 * size - 1, max_offset=20, min_one_batch=False)) == batches[8]

@@ -464,18 +464,19 @@ class Log:
                     return ReadResult(offset, segment.base_offset, 0, None, 0)
                 segment, outline = located
                 position, first_size = outline[0], outline[1]
-            length = self._end_position(segment, max_offset) - position
+            length = sent = self._end_position(segment, max_offset) - position
             if length > max_bytes:
                 if not first_size:
                     first = segment.outline_at(position)
                     first_size = first[1] if first is not None else length
                 if first_size <= max_bytes:
-                    length = segment.leave_cut_batch(position, max_bytes)
+                    length = max_bytes
+                    sent = segment.leave_cut_batch(position, max_bytes)
                 else:
-                    length = first_size if min_one_batch else 0
+                    length = sent = first_size if min_one_batch else 0
             if length <= 0:
                 return ReadResult(offset, segment.base_offset, position, None, 0)
-            return ReadResult(offset, segment.base_offset, position, segment.region(position, length), length)
+            return ReadResult(offset, segment.base_offset, position, segment.region(position, sent), length)
         except OSError as error:
             raise self.read_error(error) from error
         finally:

@@ -36,7 +36,10 @@ class AppendResult:
 
 
 class ReadResult:
-    """Where a read starts and the bytes it found; `records` is None and `length` 0 when there are none."""
+    """Where a read starts and the bytes it found within its limit; `records` is None and `length` 0 without any.
+
+    `records` are shorter than `length` where a large batch that the limit cuts is left out.
+    """
 
     __slots__ = ("length", "offset", "position", "records", "segment_base_offset")
 

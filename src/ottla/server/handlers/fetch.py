@@ -43,7 +43,8 @@ Rows = list[tuple[SessionPartition, FetchPartitionResult]]
 class ReadRound:
     """One pass over the partitions of a fetch: what was read, and whether it must be answered at once.
 
-    It counts for nothing when something is `needed` off the loop first.
+    `byte_count` is what the limits allow, which decides about waiting for more; what is sent may be less. A round
+    counts for nothing when something is `needed` off the loop first.
     """
 
     __slots__ = ("byte_count", "needed", "rows", "urgent")
@@ -155,9 +156,10 @@ class Fetch:
                 elif asked.fetch_offset != high_watermark:
                     limit = max(0, asked.max_bytes if asked.max_bytes < left else left)
                     at_least_one = done.byte_count == 0
-                    region = partition.read(asked.fetch_offset, limit, at_least_one, isolation_level, known).records
+                    found = partition.read(asked.fetch_offset, limit, at_least_one, isolation_level, known)
+                    done.byte_count += found.length
+                    region = found.records
                     if region is not None:
-                        done.byte_count += region.length
                         left -= region.length
                 if (
                     region is None

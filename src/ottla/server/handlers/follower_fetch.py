@@ -78,15 +78,16 @@ def read_for_follower(
             else:
                 if asked.fetch_offset != log.log_end_offset and not follower.held_back(partition):
                     limit = max(0, min(asked.max_bytes, left))
-                    region = log.read(
+                    found = log.read(
                         asked.fetch_offset,
                         limit,
                         max_offset=log.log_end_offset,
                         min_one_batch=done.byte_count == 0,
                         known=known,
-                    ).records
+                    )
+                    done.byte_count += found.length
+                    region = found.records
                     if region is not None:
-                        done.byte_count += region.length
                         left -= region.length
                         follower.sent(partition, region.length)
                 if known is not None:
