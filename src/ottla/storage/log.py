@@ -438,7 +438,7 @@ class Log:
     ) -> ReadResult:
         """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
 
-        At most `max_bytes`, where a small last batch may be cut; but the first one comes whole with `min_one_batch`, and
+        At most `max_bytes`, where a small last batch may be cut; but the first comes whole with `min_one_batch`, and
         without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
         OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, when given what is `known`, OffLoop instead of blocking.
         """
