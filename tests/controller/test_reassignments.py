@@ -85,6 +85,56 @@ class TestReassignment:
         assert reassign(world, [2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
+    def test_who_is_needed_goes_later(self) -> None:
+        world = World(min_insync_replicas="2")
+        world.join(1, 2, 3)
+        world.create("t", [1, 2, 3])
+        world.silence(1)
+        assert reassign(world, [1, 2]).error_code == 0
+        assert (world.partition().replicas, world.partition().isr) == ((1, 2, 3), (2, 3))
+        assert listed(world) == [("t", 0, [1, 2, 3], [], [3])]
+        world.join(1)
+        world.alter_partition([1, 2, 3])
+        assert (world.partition().replicas, world.partition().isr) == ((1, 2), (1, 2))
+        assert listed(world) == []
+
+    def test_who_is_eligible_counts(self) -> None:
+        world = World(min_insync_replicas="2")
+        world.join(1, 2, 3)
+        world.create("t", [1, 2, 3])
+        world.silence(1)
+        world.silence(2)
+        assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), (2,))
+        assert reassign(world, [3, 1]).error_code == 0
+        assert listed(world) == [("t", 0, [3, 1, 2], [], [2])], "2 has what 1 lacks"
+        assert reassign(world, [3, 2]).error_code == 0
+        assert (world.partition().replicas, listed(world)) == ((3, 2), [])
+
+    def test_fewer_than_the_minimum_are_no_fewer_for_a_move(self) -> None:
+        world = World(min_insync_replicas="2")
+        world.join(1, 2, 3)
+        world.create("t", [1, 2, 3])
+        world.silence(1)
+        world.silence(2)
+        world.join(2)  # back from an unclean stop: not eligible any more
+        assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), ())
+        assert reassign(world, [3, 1]).error_code == 0
+        assert (world.partition().replicas, listed(world)) == ((3, 1), [])
+
+    def test_a_cancelled_newcomer_that_is_needed_goes_later(self) -> None:
+        world = World(min_insync_replicas="2")
+        world.join(1, 2, 3, 4)
+        world.create("t", [1, 2])
+        assert reassign(world, [1, 3, 4]).error_code == 0
+        world.alter_partition([1, 2, 3])
+        world.silence(2)
+        assert reassign(world, None).error_code == 0
+        assert (world.partition().replicas, world.partition().isr) == ((1, 2, 3, 4), (1, 3))
+        assert listed(world) == [("t", 0, [1, 2, 3, 4], [], [3, 4])]
+        world.join(2)
+        world.alter_partition([1, 2, 3])
+        assert (sorted(world.partition().replicas), world.partition().isr) == ([1, 2], (1, 2))
+
     def test_more_replicas(self, world: World) -> None:
         world.create("u", [1])
         assert reassign(world, [1, 2], "u").error_code == 0

@@ -26,7 +26,7 @@ from ottla.controller.replication import handle_alter_partition, led_by_anyone
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, RECOVERED, MetadataImage, PartitionImage
+from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, RECOVERED, RECOVERING, MetadataImage, PartitionImage
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, decode_record, encode_record
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionPartition,
@@ -75,6 +75,27 @@ class World:
             delta.replay(decode_record(encode_record(record)).message)
         self.image = delta.apply(before.offset + len(records), 1)[0]
         check_step(before, self.image)
+        if self.elr_enabled:
+            self.check_departures(before)
+
+    def check_departures(self, before: MetadataImage) -> None:
+        """Nobody who has everything committed is dropped from a partition where too few others have it."""
+        for topic_id, topic in self.image.topics_by_id.items():
+            old_topic = before.topics_by_id.get(topic_id)
+            for index, new in topic.partitions.items():
+                old = old_topic.partitions.get(index) if old_topic is not None else None
+                if old is None or new.leader_recovery_state == RECOVERING:
+                    continue
+                dropped = {
+                    broker_id
+                    for broker_id in {*old.isr, *old.eligible_leader_replicas} - set(new.replicas)
+                    # One that came back from an unclean stop may have nothing.
+                    if self.image.brokers.get(broker_id) == before.brokers.get(broker_id)
+                }
+                kept = {*new.isr, *new.eligible_leader_replicas}
+                min_isr = self.context().min_isr(self.image, topic.name, new)
+                where = f"{topic.name}-{index}: {old} to {new}"
+                assert len(kept) >= min(min_isr, len(kept | dropped)) or not dropped, where
 
     def context(self) -> ControllerContext:
         return ControllerContext(

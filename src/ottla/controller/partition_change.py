@@ -1,7 +1,9 @@
 """One change of one partition: from what it is and what it should become to the record that makes it so.
 
 The one place that elects leaders, keeps the eligible leader replicas (KIP-966) and completes reassignments (KIP-455);
-everything else in this package says only what it wants. Rules are those of Apache Kafka 4.x.
+everything else in this package says only what it wants. Rules are those of Apache Kafka 4.x, but for one: a replica
+that is to go stays for as long as it is one of the last `min.insync.replicas` that have everything committed. Apache
+Kafka drops it when one other is in the ISR, and if that one is lost too, so are the records.
 
 Invariants of every change:
 - The leader is in the ISR, and a broker that `acceptable` refuses is never elected.
@@ -92,6 +94,7 @@ class PartitionChange:
     def record(self) -> PartitionChangeRecord | None:
         """The record, or None when nothing changes."""
         old = self._old
+        self._update_elr()
         self._complete_reassignment()
         if not self._isr and not self._elr_enabled:
             # Without eligible leader replicas the last member of the ISR is remembered by staying in it.
@@ -114,14 +117,20 @@ class PartitionChange:
         return None if record == PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id) else record
 
     def _complete_reassignment(self) -> None:
-        """Drop the replicas that are to go once all that are to come are in the ISR, and one of the ISR stays."""
+        """Drop the replicas that are to go once all that are to come are in the ISR, and enough of the ISR stay."""
         if not self._adding and not self._removing:
             return
         isr = tuple(broker_id for broker_id in self._isr if broker_id not in self._removing)
-        if isr and set(self._adding) <= set(isr):
+        if isr and set(self._adding) <= set(isr) and self.may_drop(self._removing):
             self._isr = isr
             self._replicas = tuple(broker_id for broker_id in self._replicas if broker_id not in self._removing)
             self._adding = self._removing = ()
+
+    def may_drop(self, dropped: Collection[int]) -> bool:
+        """Whether enough replicas have everything that was committed, or no fewer than now, without `dropped`."""
+        holders = {*self._isr, *self._elr}
+        wanted = min(self._min_isr, len(set(self._replicas) - set(dropped)), len(holders))
+        return len(holders - set(dropped)) >= wanted
 
     def _update_elr(self) -> None:
         """Who left the ISR while it is below the minimum has everything that was committed, and may lead."""

@@ -109,14 +109,16 @@ def move(
 def _cancel(
     image: MetadataImage, topic: TopicImage, index: int, context: ControllerContext
 ) -> list[ApiMessageAndVersion]:
-    """Back to the replicas from before; refused where only new ones may lead and the topic wants no loss."""
+    """Back to the replicas from before; refused where only new ones may lead and the topic wants no loss.
+
+    New ones that are needed until others are in sync again are removed by a move of its own.
+    """
     partition = topic.partitions[index]
     if not is_reassigning(partition):
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     replicas = [broker_id for broker_id in partition.replicas if broker_id not in partition.adding_replicas]
     isr = [broker_id for broker_id in partition.isr if broker_id not in partition.adding_replicas]
     change = change_of(image, topic, index, active(image), context)
-    change.set_assignment(replicas, (), ())
     may_lead = partition.isr or partition.eligible_leader_replicas or partition.last_known_elr
     if may_lead and not set(may_lead) & set(replicas):
         if not context.unclean_election(image, topic.name):
@@ -125,6 +127,11 @@ def _cancel(
                 f"Can't revert {topic.name}-{index}: that would require an unclean leader election.",
             )
         change.election = Election.UNCLEAN
+    elif not change.may_drop(partition.adding_replicas):
+        change.set_assignment([*replicas, *partition.adding_replicas], (), partition.adding_replicas)
+        record = change.record()
+        return [] if record is None else [versioned(record)]
+    change.set_assignment(replicas, (), ())
     change.set_isr(isr)
     record = change.record()
     return [] if record is None else [versioned(record)]
