@@ -227,6 +227,10 @@ class Member:
         """Before an attempt is repeated."""
         await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
 
+    def unknown_group(self, client: Client, code: int) -> bool:
+        """Whether a coordinator that was replaced and does not know it says that it never heard of the group."""
+        return code == ErrorCode.GROUP_ID_NOT_FOUND and not client.genuine
+
     def unexpected(self, what: str, code: int) -> Violation:
         """An error that no fault explains."""
         return Violation(f"{self.name}: {what} was answered {ErrorCode(code).name}")
@@ -362,7 +366,9 @@ class Member:
             raise Violation(f"{self.name}: OffsetCommit did not answer for each partition")
         for each in answered:
             if each.error_code:
-                if each.error_code not in COMMIT_REFUSALS:
+                if each.error_code not in COMMIT_REFUSALS and not self.unknown_group(
+                    self._commit_client, each.error_code
+                ):
                     raise self.unexpected("OffsetCommit", each.error_code)
                 self.world.trace.note(
                     self.name, f"commit of {each.partition_index} refused: {ErrorCode(each.error_code).name}"

@@ -131,7 +131,8 @@ class ConsumerMember(Member):
         self._full = True
         self.world.trace.note(self.name, f"heartbeat: {ErrorCode(code).name}")
         # A group that became a classic one had no member of this protocol any more.
-        if code in OUT or (code == ErrorCode.GROUP_ID_NOT_FOUND and self.world.mixed and self._epoch != JOIN_EPOCH):
+        classic = code == ErrorCode.GROUP_ID_NOT_FOUND and self.world.mixed
+        if code in OUT or (self._epoch != JOIN_EPOCH and (classic or self.unknown_group(self.client, code))):
             self._start_over()
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 raise LifeOver(died=True)
