@@ -21,7 +21,7 @@ from ottla.sim.disk import Mount
 from ottla.sim.replication import ClusterOptions, ClusterOutcome, ReplicationSimulation
 
 SEEDS = range(1, 13)
-MAX_SEEDS = 30
+MAX_SEEDS = 60
 
 
 def run(seed: int, **options: object) -> ClusterOutcome:

@@ -152,14 +152,14 @@ class Fetcher(LogClient):
             if response.error_code not in SESSION_ERRORS:
                 raise Violation(f"{self.name}: Fetch was answered {ErrorCode(response.error_code).name}")
             return
-        took = [self._took(each, wanted[each.partition_index].offset, node) for each in session.answered(response)]
+        took = [self._took(each, wanted[each.partition_index], node) for each in session.answered(response)]
         if not all(took):
             del self._sessions[node]
             await self._again()
 
-    def _took(self, answer: Any, offset: int, node: int) -> bool:
-        """Use what came for a partition that was asked at `offset`; False: look again who has it."""
-        partition = answer.partition_index
+    def _took(self, answer: Any, wanted: Wanted, node: int) -> bool:
+        """Use what came for a partition; False: look again who has it."""
+        partition, offset = answer.partition_index, wanted.offset
         if answer.preferred_read_replica >= 0:
             self._preferred[partition] = answer.preferred_read_replica
         if answer.error_code == ErrorCode.NONE:
@@ -167,7 +167,9 @@ class Fetcher(LogClient):
             self._use(partition, offset, answer.records or b"")
             return True
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if node == self._leaders.get(partition, (NO_NODE,))[0]:
+            # Followers may not have got so far; nor may a leader that was replaced and does not know it, which a client
+            # that heard of no later epoch believes, as with Apache Kafka.
+            if wanted.leader_epoch == self.world.leads(self._addresses[node], self.world.topic, partition):
                 self.out_of_range(partition, offset)
         elif answer.error_code not in RETRIABLE_HERE:
             raise Violation(f"{self.name} was answered {ErrorCode(answer.error_code).name} at {partition}@{offset}")
