@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -98,6 +99,22 @@ def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
         produce(busy, TOPIC, [f"second-{number}" for number in range(300)])
     finally:
         os.kill(paused.process.pid, signal.SIGCONT)
+    everybody_in_sync(busy)
+    assert_equal_copies(busy)
+
+
+def test_a_node_whose_disk_fails_ends_and_the_others_go_on(busy: Nodes) -> None:
+    """The disk fails by a limit on the size of files: EFBIG, which no free space ends."""
+    victim = busy[1]
+    process = victim.process
+    assert process is not None
+    limit = 1 << 20
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    produce(busy, TOPIC, [f"second-{number}".ljust(1000) for number in range(PARTITIONS * 1200)])
+    assert process.wait(30) == 1
+    assert "this node ends, since the disk of log.dirs failed: [Errno 27]" in victim.log_text()
+    assert "Traceback" not in victim.log_text()
+    victim.start()
     everybody_in_sync(busy)
     assert_equal_copies(busy)
 

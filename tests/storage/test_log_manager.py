@@ -351,7 +351,7 @@ class TestFlush:
         assert done == ["three"], "the third record is gone, and nobody waits for it"
 
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-    def test_a_failed_sync_is_final(self, fakes, disk, clock, manager, code):
+    def test_a_failed_sync_is_final(self, fakes, disk, clock, manager, caplog, code):
         pool, done = fakes.Pool(), []
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)
@@ -364,10 +364,10 @@ class TestFlush:
         assert [error.errno for error in done] == [code] * 2
         assert log.recovery_point == 0
         assert log.failed
-        if code == errno.EIO:
-            assert manager.offline is not None
-            with pytest.raises(KafkaError):
-                manager.create_log("other", 0, TOPIC_ID)
+        assert manager.offline is not None
+        with pytest.raises(KafkaError):
+            manager.create_log("other", 0, TOPIC_ID)
+        assert "go on by themselves" not in caplog.text
         manager.shutdown()
         assert not disk.exists("/data/.kafka_cleanshutdown")
 

@@ -322,8 +322,8 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
 
 
 def _end_of_node(error: BaseException) -> None:
-    """A node of a cluster that can't follow the metadata ends: others take over, and a supervisor starts it anew."""
-    logger.critical("this node ends, since its metadata log can't be used: %s", error)
+    """A node of a cluster that can't follow the metadata, or take records in, ends: others take over meanwhile."""
+    logger.critical("this node ends, since the disk of log.dirs failed: %s; mend it and start the node again", error)
     _exit_at_once(EXIT_BROKEN)
 
 

@@ -118,6 +118,7 @@ class Broker:
             default_config=LogConfig.from_properties(config.topic_properties({})),
             max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
+            on_offline=self._end_of_disk,
         )
         self._parts: _Parts | None = None
         self._context: BrokerContext | None = None
@@ -369,6 +370,10 @@ class Broker:
     def _metadata_log_failed(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
         self._failures.complain("metadata log", f"no change is possible any more: {error}")
+        self._end_of_disk(error)
+
+    def _end_of_disk(self, error: BaseException) -> None:
+        """A single node goes on serving reads; in a cluster others can lead what this one can't append to."""
         if self._on_fatal is not None:
             self._scheduler.call_soon(self._on_fatal, error)
 

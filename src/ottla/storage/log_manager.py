@@ -74,8 +74,12 @@ class LogManager:
         default_config: LogConfig | None = None,
         max_open_files: int = DEFAULT_OPEN_FILES,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        on_offline: Callable[[OSError], None] = lambda error: None,
     ) -> None:
-        """`data_dir` is an absolute path; `default_config` serves topics without overrides."""
+        """`data_dir` is an absolute path; `default_config` serves topics without overrides.
+
+        `on_offline` hears once, on the loop, of an error after which a log takes no more appends until a restart.
+        """
         self.data_dir = data_dir
         self.default_config = default_config or LogConfig()
         self.had_clean_shutdown = False
@@ -87,6 +91,7 @@ class LogManager:
         """
         self._waiting_incarnation: Uuid | None = None
         self.offline: OSError | None = None
+        self._on_offline = on_offline
         self._disk = disk
         self._clock = clock
         self._rng = rng
@@ -529,15 +534,15 @@ class LogManager:
         self.write_recovery_points()
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        self._note_error(error, f"{action} of {log.name}")
+        self._note_error(error, f"{action} of {log.name}", lasting=log.failed)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         when = self._clock.time_ms() + delay_ms
         self._unlinks += [(when, path) for path in paths]
 
-    def _note_error(self, error: OSError, action: str) -> None:
+    def _note_error(self, error: OSError, action: str, *, lasting: bool = False) -> None:
         """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
-        lasting = error.errno not in TRANSIENT_ERRORS
+        lasting = lasting or error.errno not in TRANSIENT_ERRORS
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
             _LOGGER.error(
@@ -545,7 +550,7 @@ class LogManager:
                 action,
                 self.data_dir,
                 error.strerror or error,
-                "; free space there, and appends go on by themselves" if error.errno in _FULL else "",
+                "; free space there, and appends go on by themselves" if error.errno in _FULL and not lasting else "",
                 f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
             )
             self._last_error_log_ms = now
@@ -554,6 +559,7 @@ class LogManager:
             self._unlogged_errors += 1
         if lasting and self.offline is None:
             self.offline = error
+            self._on_offline(error)
 
 
 def _ignore_outcome(error: BaseException | None) -> None:
