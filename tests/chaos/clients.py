@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -45,8 +47,10 @@ COMMON = {
     "reconnect.backoff.max.ms": 500,
     "socket.timeout.ms": 6_000,
     "socket.connection.setup.timeout.ms": 3_000,
-    "log_level": 0,
+    "debug": "broker,metadata",
 }
+KEPT_LINES = 2_000
+"""Of what a client says of its brokers and metadata, for the case that it is stuck: some minutes."""
 POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 
 
@@ -59,6 +63,8 @@ class Round:
     partitions: int
     book: Book
     lossy: bool
+    said: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_LINES)))
+    """The newest lines of each client's own log."""
 
     def settings(self, who: str, **more: Any) -> dict[str, Any]:
         """A client's configuration; keyword arguments have underscores for dots."""
@@ -70,9 +76,21 @@ class Round:
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": who,
             "error_cb": on_error,
+            "logger": _Kept(self.said[who]),
             **COMMON,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
+
+
+class _Kept(logging.Logger):
+    """What a client logs, in place of its standard error."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__("client")
+        self._lines = lines
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{time.monotonic():.3f} {record.getMessage()}")
 
 
 def value_of(name: str, number: int) -> bytes:

@@ -179,15 +179,19 @@ class Course:
                 book.violated(f"the log of node {node.node_id} holds a traceback")
         book.write_trace(self._options.folder / f"{topic}.txt")
         if book.violations:
-            self._secure_evidence(topic)
+            self._secure_evidence(the_round)
         self.outcome.violations += book.violations
         self._tell(len(faults))
 
-    def _secure_evidence(self, topic: str) -> None:
-        """Every replica of the topic, for `--keep`."""
+    def _secure_evidence(self, the_round: Round) -> None:
+        """Every replica of the topic, and what each client said last, for `--keep`."""
+        evidence = self._options.folder / "evidence"
         for number, disk in enumerate(self._disks, 1):
-            for folder in (disk.outside / "data").glob(f"{topic}-*"):
-                shutil.copytree(folder, self._options.folder / "evidence" / f"node-{number}" / folder.name)
+            for folder in (disk.outside / "data").glob(f"{the_round.topic}-*"):
+                shutil.copytree(folder, evidence / f"node-{number}" / folder.name)
+        for who, lines in the_round.said.items():
+            evidence.mkdir(exist_ok=True)
+            (evidence / f"{the_round.topic}-{who}.txt").write_text("\n".join([*lines, ""]))
 
     def _tell(self, faults: int) -> None:
         figures = self.outcome.figures
