@@ -48,6 +48,10 @@ _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, Erro
 Done = Callable[[BaseException | None], None]
 
 
+class NotJoinedInTimeError(OperatorError):
+    """No controller took the broker within `initial.broker.registration.timeout.ms`; another start may be luckier."""
+
+
 class BrokerIdentity:
     """Who registers."""
 
@@ -269,7 +273,7 @@ class BrokerLifecycle:
                 reason = (
                     "no controller answers; start the other controllers, and check controller.quorum.bootstrap.servers"
                 )
-            self._finish(OperatorError(f"broker {node_id} could not join the cluster: {reason}"))
+            self._finish(NotJoinedInTimeError(f"broker {node_id} could not join the cluster: {reason}"))
             return
         if refusal is not None and refusal.code is not ErrorCode.NOT_CONTROLLER:
             logger.warning("the controller does not register this broker yet: %s", refusal, extra=RATE_LIMITED)

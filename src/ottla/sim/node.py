@@ -20,6 +20,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
 from ottla.server.broker import Broker
+from ottla.server.lifecycle import NotJoinedInTimeError
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
 from ottla.sim.network import Address, Listening, Network
@@ -155,9 +156,10 @@ class SimNode:
         except OperatorError as error:
             if process is not self._process:
                 return
-            if not self.disk.refuses:
+            # A minute is not always enough with faults about; after them the cluster has to become whole in time.
+            if not self.disk.refuses and not isinstance(error, NotJoinedInTimeError):
                 raise BrokerDefect(f"{self.host} doesn't start: {error}") from error
-            process.kill()  # it says what the disk said, and the supervisor tries again
+            process.kill()  # and the supervisor tries again
             return
         if process.alive:
             self._broker = broker
