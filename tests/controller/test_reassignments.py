@@ -44,6 +44,15 @@ def reassign(world: World, replicas: Sequence[int] | None, name: str = "t", inde
     return response.responses[0].partitions[0]
 
 
+def without_broker_1() -> World:
+    """Three replicas of which two have to be in sync, and are."""
+    world = World(min_insync_replicas="2")
+    world.join(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    world.silence(1)
+    return world
+
+
 def listed(world: World, *names: str) -> list[tuple[str, int, list[int], list[int], list[int]]]:
     topics = [ListReassignmentsTopic(name=name, partition_indexes=[0]) for name in names] or None
     response = handle_list_partition_reassignments(world.image, ListPartitionReassignmentsRequest(topics=topics))
@@ -86,10 +95,7 @@ class TestReassignment:
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
     def test_who_is_needed_goes_later(self) -> None:
-        world = World(min_insync_replicas="2")
-        world.join(1, 2, 3)
-        world.create("t", [1, 2, 3])
-        world.silence(1)
+        world = without_broker_1()
         assert reassign(world, [1, 2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr) == ((1, 2, 3), (2, 3))
         assert listed(world) == [("t", 0, [1, 2, 3], [], [3])]
@@ -99,10 +105,7 @@ class TestReassignment:
         assert listed(world) == []
 
     def test_who_is_eligible_counts(self) -> None:
-        world = World(min_insync_replicas="2")
-        world.join(1, 2, 3)
-        world.create("t", [1, 2, 3])
-        world.silence(1)
+        world = without_broker_1()
         world.silence(2)
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), (2,))
         assert reassign(world, [3, 1]).error_code == 0
@@ -111,10 +114,7 @@ class TestReassignment:
         assert (world.partition().replicas, listed(world)) == ((3, 2), [])
 
     def test_fewer_than_the_minimum_are_no_fewer_for_a_move(self) -> None:
-        world = World(min_insync_replicas="2")
-        world.join(1, 2, 3)
-        world.create("t", [1, 2, 3])
-        world.silence(1)
+        world = without_broker_1()
         world.silence(2)
         world.join(2)  # back from an unclean stop: not eligible any more
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), ())

@@ -128,9 +128,7 @@ def _cancel(
             )
         change.election = Election.UNCLEAN
     elif not change.may_drop(partition.adding_replicas):
-        change.set_assignment([*replicas, *partition.adding_replicas], (), partition.adding_replicas)
-        record = change.record()
-        return [] if record is None else [versioned(record)]
+        return move(image, topic, index, replicas, context)
     change.set_assignment(replicas, (), ())
     change.set_isr(isr)
     record = change.record()
