@@ -121,6 +121,25 @@ def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:
     world.calm()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_leader_does_not_wait_for_who_rests_after_the_death_of_the_old(seed: int) -> None:
+    world = World(seed)
+    world.run(5.0)
+    first = active(world)
+    first.kill()
+
+    def leads() -> bool:
+        drivers = [node.driver for node in world.nodes.values() if node.driver is not None]
+        return any(driver.raft.leading is not None for driver in drivers)
+
+    loop = world.loop
+    loop.run_until(loop.time() + 30.0, leads)
+    elected = loop.time()
+    loop.run_until(elected + 30.0, lambda: world.active() is not None)
+    assert world.active() is not None
+    assert loop.time() - elected < 0.2
+
+
 def test_a_leader_that_stops_hands_over_at_once() -> None:
     world = World(4)
     world.run(8.0)

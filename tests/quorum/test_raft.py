@@ -288,6 +288,57 @@ def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
     assert raft.epoch == 1
 
 
+@pytest.mark.parametrize("answers_first", [False, True])
+def test_split_votes_do_not_wait_for_the_vote_of_a_voter_that_is_gone(answers_first: bool) -> None:
+    raft = replica()
+    now = to_prospective(raft)
+    grant(raft, now, 2)
+    role = raft.role
+    assert isinstance(role, Candidate)
+    before = role.deadline
+    asked = [effect for effect in raft.effects if isinstance(effect, SendVote) and effect.to.voter_id == 3][-1]
+    if answers_first:
+        grant(raft, now, 2, granted=False)
+        assert role.deadline == before
+        raft.vote_unanswered(now, voter(3).key, asked)
+    else:
+        raft.vote_unanswered(now, voter(3).key, asked)
+        assert role.deadline == before
+        grant(raft, now, 2, granted=False)
+    drawn = role.deadline
+    assert drawn < before
+    raft.vote_unanswered(now, voter(3).key, asked)
+    assert role.deadline == drawn
+    raft.tick(role.deadline)
+    assert isinstance(raft.role, Prospective)
+    assert raft.epoch == 1
+
+
+def test_a_voter_that_was_not_reached_may_vote_yet() -> None:
+    raft = replica()
+    now = to_prospective(raft)
+    asked = [effect for effect in raft.effects if isinstance(effect, SendVote) and effect.to.voter_id == 2][-1]
+    raft.vote_unanswered(now, voter(2).key, asked)
+    grant(raft, now, 2)
+    assert isinstance(raft.role, Candidate)
+    raft.vote_unanswered(now, voter(2).key, asked)  # of the pre-vote, which is over
+    assert raft.role.unreached == set()
+
+
+def test_followers_that_lose_their_leader_at_one_time_doubt_at_different_times() -> None:
+    raft = replica()
+    raft.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))
+    peer = Peer(LeaderAndEpoch(2, 1))
+    deadlines = set()
+    for _ in range(50):
+        assert raft.fetch_answered(10.0, 1, ErrorCode.NONE, peer)
+        assert raft.deadline is not None
+        deadlines.add(raft.deadline)
+    assert len(deadlines) > 40
+    assert min(deadlines) >= 11.8
+    assert max(deadlines) <= 12.0
+
+
 def test_a_pre_vote_that_is_refused_leads_back_to_the_leader() -> None:
     raft = replica()
     raft.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))

@@ -21,7 +21,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
-from ottla.quorum.raft_types import Address, OffsetAndEpoch
+from ottla.quorum.raft_types import NO_NODE, Address, LeaderAndEpoch, OffsetAndEpoch
 from ottla.quorum.rpc import (
     Answer,
     fetch_request,
@@ -90,7 +90,7 @@ class Fetcher:
 
     __slots__ = (
         "_address",
-        "_asked_epoch",
+        "_asked",
         "_backoff_s",
         "_bootstrap",
         "_busy",
@@ -140,7 +140,7 @@ class Fetcher:
         self._busy = False
         self._turn = 0
         self._address: Address | None = None
-        self._asked_epoch = -1
+        self._asked = LeaderAndEpoch(NO_NODE, -1)
         self._rest: TimerHandle | None = None
         self._backoff_s = times.retry_backoff_s
         self._download: _Download | None = None
@@ -158,10 +158,16 @@ class Fetcher:
         if self._stopped:
             return
         raft = self._raft
-        if self._address is not None and (raft.leading is not None or raft.epoch != self._asked_epoch):
-            # The answer would be of another epoch, and may take long.
-            self._network.drop(self._address)
-            self._forget()
+        if raft.leader != self._asked:
+            if self._address is not None:
+                # The answer would be of another epoch, and may take long.
+                self._network.drop(self._address)
+                self._forget()
+            if self._rest is not None and isinstance(raft.role, Follower):
+                # What failed was another leader; a new one can commit nothing before it is followed.
+                self._rest.cancel()
+                self._rest = None
+                self._backoff_s = self._times.retry_backoff_s
         if self._busy or self._rest is not None:
             return
         address = self._destination()
@@ -169,7 +175,7 @@ class Fetcher:
             return
         self._busy = True
         self._address = address
-        self._asked_epoch = raft.epoch
+        self._asked = raft.leader
         if self._download is not None:
             self._ask_for_snapshot(self._download, address)
         else:
@@ -258,7 +264,7 @@ class Fetcher:
         raft = self._raft
         if reason is not ErrorCode.NONE:
             _LOGGER.debug("fetching metadata: %s", reason)
-        if isinstance(raft.role, Follower) and raft.epoch != self._asked_epoch:
+        if isinstance(raft.role, Follower) and raft.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s
             return
         self._pause()

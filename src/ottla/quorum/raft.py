@@ -45,6 +45,9 @@ from ottla.quorum.raft_types import (
 from ottla.quorum.raft_voters import VoterSets
 
 _RANDOM_STEPS = 1000
+_IMPATIENCE = 0.1
+"""By how much of the fetch timeout one follower may doubt sooner than another: all lose the leader at one time, and
+those that stand at one time split the votes."""
 
 
 class Unattached:
@@ -69,14 +72,15 @@ class Follower:
 
 
 class _Election:
-    """Votes in one epoch."""
+    """Votes in one epoch; `unreached` are voters that could not be asked, and may be yet."""
 
-    __slots__ = ("deadline", "granted", "rejected")
+    __slots__ = ("deadline", "granted", "rejected", "unreached")
 
     def __init__(self, local: ReplicaKey, deadline: float) -> None:
         self.deadline = deadline
         self.granted = {local}
         self.rejected: set[ReplicaKey] = set()
+        self.unreached: set[ReplicaKey] = set()
 
 
 class Prospective(_Election):
@@ -231,7 +235,7 @@ class Raft:
             # It must not lead this epoch again, and the others need not find out by themselves.
             self._become_resigned(now, tuple(voter.key for voter in self.voters if voter.key != self.local))
         elif stored.leader_id not in (NO_NODE, self.local.node_id):
-            self.role = Follower(None, now + self._timeouts.fetch_s)
+            self.role = Follower(None, now + self._random_fetch_s())
         else:
             # Sooner than after an election: if somebody leads, the pre-vote disturbs nobody.
             self.role = Unattached(now + self._random_election_s() - self._timeouts.election_s)
@@ -282,6 +286,9 @@ class Raft:
     def _random_election_s(self) -> float:
         return self._timeouts.election_s * (1 + self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS)
 
+    def _random_fetch_s(self) -> float:
+        return self._timeouts.fetch_s * (1 - _IMPATIENCE * self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS)
+
     def _random_backoff_s(self) -> float:
         return self._timeouts.backoff_max_s * self._rng.randrange(_RANDOM_STEPS) / _RANDOM_STEPS
 
@@ -301,7 +308,7 @@ class Raft:
         if leader.epoch == self.epoch:
             voted_id, directory_id = self.election.voted_id, self.election.voted_directory_id
         election = ElectionState(leader.epoch, leader.leader_id, voted_id, directory_id)
-        self._enter(Follower(address, now + self._timeouts.fetch_s), election)
+        self._enter(Follower(address, now + self._random_fetch_s()), election)
 
     def _become_resigned(self, now: float, preferred: tuple[ReplicaKey, ...]) -> None:
         self.role = Resigned(now + self._random_election_s())
@@ -339,12 +346,13 @@ class Raft:
                 self._become_candidate(now)
             else:
                 self._become_leader(now)
-        elif len(keys - role.rejected) < majority:
-            if isinstance(role, Prospective):
+        elif isinstance(role, Prospective):
+            if len(keys - role.rejected) < majority:
                 self._give_up_pre_vote(now, role)
-            else:
-                # Two candidates split the votes; whoever draws the shorter time tries first.
-                role.deadline = min(role.deadline, now + self._random_backoff_s())
+        elif len(keys - role.rejected) < majority or keys <= role.granted | role.rejected | role.unreached:
+            # Two candidates split the votes; whoever draws the shorter time tries first, and neither waits for the
+            # vote of the leader that died.
+            role.deadline = min(role.deadline, now + self._random_backoff_s())
 
     def _give_up_pre_vote(self, now: float, role: Prospective) -> None:
         if role.lost is None:
@@ -353,7 +361,7 @@ class Raft:
             # It will not lead this epoch again; whoever refused may not have heard of that yet.
             self.role = Unattached(now + self._random_backoff_s())
         else:
-            self.role = Follower(role.lost.address, now + self._timeouts.fetch_s)
+            self.role = Follower(role.lost.address, now + self._random_fetch_s())
 
     def _learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
         """Somebody says who leads; whether that changed the own role."""
@@ -512,6 +520,14 @@ class Raft:
             role.rejected.add(voter)
         self._count(now, role)
 
+    def vote_unanswered(self, now: float, voter: ReplicaKey, asked: SendVote) -> None:
+        """A voter could not be asked; the election goes on without it, and takes its vote if it is given later."""
+        role = self.role
+        current = asked.epoch == self.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate)
+        if current and isinstance(role, _Election) and voter not in role.unreached:
+            role.unreached.add(voter)
+            self._count(now, role)
+
     def answered(self, now: float, peer: Peer) -> None:
         """An answer to BeginQuorumEpoch, EndQuorumEpoch or a request that failed: it may tell of a newer epoch."""
         self._learn(now, *peer)
@@ -526,7 +542,7 @@ class Raft:
         if peer.leader.leader_id not in (NO_NODE, self.election.leader_id):
             return False
         role.has_fetched = True
-        role.deadline = now + self._timeouts.fetch_s
+        role.deadline = now + self._random_fetch_s()
         return True
 
     # -- the own log -----------------------------------------------------------------------------------------------

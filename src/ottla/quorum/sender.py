@@ -103,6 +103,8 @@ class EffectSender:
             if error is not None:
                 _LOGGER.debug("vote of node %d: %s", asked.to.voter_id, error)
                 self._scheduler.call_later(_RETRY_VOTE_S, self._retry_vote, asked)
+                self._raft.vote_unanswered(self._clock.monotonic(), asked.to.key, asked)
+                self._act()
                 return
             answer = read_vote(response)
             granted = answer.partition is not None and answer.partition.vote_granted
