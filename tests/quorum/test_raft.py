@@ -69,10 +69,16 @@ def grant(raft: Raft, now: float, node_id: int, *, granted: bool = True) -> None
     raft.vote_answered(now, voter(node_id).key, asked, ErrorCode.NONE, peer, granted=granted)
 
 
-def elected(raft: Raft) -> float:
+def to_candidate(raft: Raft) -> tuple[float, Candidate]:
+    """The same until node 2 has given its pre-vote; the time, and the new role."""
     now = to_prospective(raft)
     grant(raft, now, 2)
     assert isinstance(raft.role, Candidate)
+    return now, raft.role
+
+
+def elected(raft: Raft) -> float:
+    now, _ = to_candidate(raft)
     grant(raft, now, 2)
     assert raft.leading is not None
     return now
@@ -275,10 +281,7 @@ def test_whoever_was_leader_does_not_lead_that_epoch_again() -> None:
 
 def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
     raft = replica()
-    now = to_prospective(raft)
-    grant(raft, now, 2)
-    role = raft.role
-    assert isinstance(role, Candidate)
+    now, role = to_candidate(raft)
     before = role.deadline
     grant(raft, now, 2, granted=False)
     grant(raft, now, 3, granted=False)
@@ -291,10 +294,7 @@ def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
 @pytest.mark.parametrize("answers_first", [False, True])
 def test_split_votes_do_not_wait_for_the_vote_of_a_voter_that_is_gone(answers_first: bool) -> None:
     raft = replica()
-    now = to_prospective(raft)
-    grant(raft, now, 2)
-    role = raft.role
-    assert isinstance(role, Candidate)
+    now, role = to_candidate(raft)
     before = role.deadline
     asked = [effect for effect in raft.effects if isinstance(effect, SendVote) and effect.to.voter_id == 3][-1]
     if answers_first:
