@@ -31,12 +31,13 @@ PRODUCERS = {
 }
 """Requests under way to a broker, and the time after which a record is given up (0: never)."""
 STRICT = frozenset({"p0"})
-"""One request under way, nothing given up: these never send twice and never fail for good. The others may.
+"""One record under way to a partition, nothing given up: these never send twice, never fail for good. Others may.
 
-The client begins a new epoch when it gives a record up, and when a request behind a failed one was out of order
-(librdkafka's issue 4953); what was under way then and had arrived is there twice. And a leader that was restarted knows
-the last batch of a producer only, as Apache Kafka's snapshots do: an older one sent again is out of order, which
-the client takes for fatal.
+The client begins a new epoch when it gives a record up, when a request behind a failed one was out of order, and when
+the leader moves while a request is under way to the old one: it does not hold back the next request to the new one,
+which is out of order there (librdkafka's issue 4953). What was under way then and had arrived is there twice. And a
+leader that was restarted knows the last batch of a producer only, as Apache Kafka's snapshots do: an older one sent
+again is out of order, which the client takes for fatal.
 """
 READERS = ("c0", "c1")
 GROUPS = {"classic": 2, "consumer": 2}
@@ -140,6 +141,8 @@ class Producing(Client):
     """A producer; idempotent with acks=all, or with acks=1 where losses are allowed."""
 
     _numbers = 0
+    _busy: set[int]
+    """Partitions with a record under way; of strict producers only."""
 
     def work(self) -> None:
         """Record after record, to partitions by chance; a fatal error ends a producer, and another one goes on."""
@@ -161,21 +164,25 @@ class Producing(Client):
             self.book.violated(f"producer {name} can't go on: {error.str()}")
 
     def _produce(self, name: str, producer: Producer) -> None:
+        self._busy = set()
         while not self.stopping.wait(PAUSE_S):
             producer.poll(0)
-            if len(producer) < MAX_IN_FLIGHT:
-                self._send(name, producer)
+            partition = self.rng.randrange(self.round.partitions)
+            if len(producer) < MAX_IN_FLIGHT and partition not in self._busy:
+                self._send(name, producer, partition)
         left = producer.flush(FLUSH_TIMEOUT_S)
         if left:
             self.book.violated(f"{left} records of {name} have no outcome {FLUSH_TIMEOUT_S:g} s after the faults")
 
-    def _send(self, name: str, producer: Producer) -> None:
+    def _send(self, name: str, producer: Producer, partition: int) -> None:
         value = value_of(name, self._numbers)
         text = f"{name}:{self._numbers}"
         self._numbers += 1
-        partition = self.rng.randrange(self.round.partitions)
+        if self.name in STRICT:
+            self._busy.add(partition)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
+            self._busy.discard(partition)
             if error is not None:
                 self.book.failed(self.name, text, error.name())
             else:
