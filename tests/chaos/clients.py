@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,10 +49,9 @@ COMMON = {
     "reconnect.backoff.max.ms": 500,
     "socket.timeout.ms": 6_000,
     "socket.connection.setup.timeout.ms": 3_000,
-    "debug": "broker,metadata",
 }
+"""Without `debug`: librdkafka 2.16 then logs, now and then, a text that was freed and that no caller can decode."""
 KEPT_LINES = 2_000
-"""Of what a client says of its brokers and metadata, for the case that it is stuck: some minutes."""
 POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 
 
@@ -115,7 +115,10 @@ class Client:
         try:
             self.work()
         except Exception as error:
-            self.book.violated(f"client {self.name} failed: {type(error).__name__}: {error}")
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.book.violated(
+                f"client {self.name} failed in {where.name}, line {where.lineno}: {type(error).__name__}: {error}"
+            )
 
     def work(self) -> None:
         """Until `stopping`."""
