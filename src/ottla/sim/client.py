@@ -27,6 +27,8 @@ class Client:
 
     genuine = True
     """Whether who answered last was in office; only coordinators that move may be out of it and not know."""
+    lasting = True
+    """Whether what it answered from holds for the next one too, should nobody write to it before."""
 
     def __init__(self, loop: SimLoop, network: Network, name: str, address: Address | None = None) -> None:
         """Connects to `address`, or to the network's bootstrap address."""

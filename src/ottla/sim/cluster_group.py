@@ -90,10 +90,13 @@ class ClusterGroup:
         return self._rng.fork(f"{what} {self._clients}")
 
     def _make_client(self, name: str) -> CoordinatorClient:
-        return CoordinatorClient(self._world, name, self._fork(name), GROUP, self._in_office)
+        return CoordinatorClient(self._world, name, self._fork(name), GROUP, self._in_office, self._is_settled)
 
     def _in_office(self, address: tuple[str, int]) -> int:
         return self._view.leads(address, GROUP_METADATA_TOPIC, self._partition)
+
+    def _is_settled(self) -> bool:
+        return self._view.is_settled(GROUP_METADATA_TOPIC, self._partition)
 
     # -- the course of a run
 

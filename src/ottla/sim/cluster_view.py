@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.common.errors import KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
 from ottla.quorum.raft_types import NO_NODE, LeaderAndEpoch
 from ottla.sim.checkers import Violation
@@ -11,6 +12,7 @@ from ottla.sim.network import Address
 from ottla.sim.node import SimNode
 
 NOT_IN_OFFICE = -1
+FIRST_EPOCH = 0
 
 
 class ClusterView:
@@ -75,6 +77,25 @@ class ClusterView:
             return NOT_IN_OFFICE
         leader = next(node for node in self._nodes if node.config.node_id == image.leader)
         return image.leader_epoch if leader.client_address == address else NOT_IN_OFFICE
+
+    def is_settled(self, topic: str, partition: int) -> bool:
+        """Whether the leader has committed something in its epoch.
+
+        Until then a replica that is in the ISR, or eligible, may still hold what a leader appended that was deposed and
+        did not know it, and may bring it back when it leads next.
+        """
+        image = self.newest().partition(topic, partition)
+        if image is None or image.leader == NO_LEADER:
+            return False
+        leader = next(node for node in self._nodes if node.config.node_id == image.leader)
+        if leader.broker is None:
+            return False
+        try:
+            found = leader.broker.context.replicas.find(topic, partition)
+        except KafkaError:
+            return False
+        newest = found.log.epochs.epoch_for_offset(found.high_watermark - 1)
+        return image.leader_epoch in (FIRST_EPOCH, newest)
 
     def all_agree(self) -> bool:
         """Whether all nodes have the same metadata of topics and settings."""

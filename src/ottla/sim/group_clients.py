@@ -2,7 +2,9 @@
 
 Coordinators move with the leadership of their partition. One that was replaced and has not heard of it still answers
 what it need not write; the members must not rely on that, so `genuine` says of each answer whether who gave it led the
-partition all the while, by the newest metadata that any node has.
+partition all the while, by the newest metadata that any node has. `lasting` says besides whether that leader had
+committed something in its epoch: before, the next leader may come with records of the one before it, which nobody had
+heard of, as that a member was thrown out.
 """
 
 from __future__ import annotations
@@ -25,19 +27,24 @@ FIRST_BATCHED_VERSION = 4
 
 InOffice = Callable[[Address], int]
 """The leader epoch in which the broker at an address coordinates the group; NOT_IN_OFFICE when it does not."""
+IsSettled = Callable[[], bool]
+"""Whether the coordinator in office has committed something in its epoch."""
 
 
 class CoordinatorClient(Client):
     """One connection at a time."""
 
-    def __init__(self, world: LogWorld, name: str, rng: SimRng, group_id: str, in_office: InOffice) -> None:
+    def __init__(
+        self, world: LogWorld, name: str, rng: SimRng, group_id: str, in_office: InOffice, is_settled: IsSettled
+    ) -> None:
         super().__init__(world.loop, world.network, name)
         self._world = world
         self._rng = rng
         self._group_id = group_id
         self._in_office = in_office
+        self._is_settled = is_settled
         self._coordinator: Address | None = None
-        self.genuine = False
+        self.genuine = self.lasting = False
 
     async def request(self, key: ApiKey, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """Ask the coordinator, or any broker for it. Raises RequestLost."""
@@ -57,6 +64,7 @@ class CoordinatorClient(Client):
             raise
         self._world.operations += 1
         self.genuine = epoch != NOT_IN_OFFICE and self._in_office(coordinator) == epoch
+        self.lasting = self.genuine and self._is_settled()
         if not RETRIABLE.isdisjoint(_codes(response)):
             self._forget()
         return response

@@ -4,7 +4,8 @@ The lease of a claim. The coordinator restarts a member's session when it gets t
 request was sent. A heartbeat that was answered without error also says that no rebalance had begun when it was served,
 so none ends sooner than a rebalance time-out after it was sent. Hence: `sent + min(session, rebalance time-out)`, from
 the SyncGroup and from each Heartbeat that was answered without error. REBALANCE_IN_PROGRESS prolongs nothing.
-An answer of a coordinator that was replaced and does not know it prolongs nothing either.
+An answer of a coordinator that was replaced and does not know it prolongs nothing either, nor one of a coordinator that
+has committed nothing yet since it began: the next one may know more.
 One exception: while a coordinator loads it answers every heartbeat without error. So once a lease has run out, such an
 answer prolongs it only when a commit in the same generation was accepted after it: then the member was still in.
 """
@@ -107,7 +108,7 @@ class ClassicMember(Member):
 
     def _prolong(self, sent_s: float, *, proven: bool) -> None:
         world = self.world
-        if not self.client.genuine:
+        if not self.client.lasting:
             return
         if not proven and self._lease_until_s < world.loop.time():
             self._unproven_s = sent_s

@@ -9,7 +9,8 @@ the member has, since who does not let go in time is thrown out: the coordinator
 the first heartbeat after the last answer that the member got, even if the answer to that one was lost and the member
 does not know that it has to let go. Hence `oldest unanswered heartbeat + rebalance time-out`, which holds from the
 moment that heartbeat is sent until one is answered, and on as long as a partition has to go. An answer of a coordinator
-that was replaced and does not know it counts as none.
+that was replaced and does not know it counts as none, and so does one of a coordinator that has committed nothing yet
+since it began: the next one may know more.
 """
 
 from __future__ import annotations
@@ -160,9 +161,9 @@ class ConsumerMember(Member):
     def _take(self, response: ConsumerGroupHeartbeatResponse, sent_s: float) -> None:
         """Follow an answer to a heartbeat that was sent at `sent_s`."""
         world = self.world
-        genuine = self.client.genuine
+        lasting = self.client.lasting
         first_s = self._unanswered_since_s
-        if genuine:
+        if lasting:
             self._unanswered_since_s = None
             self._session_until_s = sent_s + world.session_s
         if response.member_id:
@@ -186,7 +187,7 @@ class ConsumerMember(Member):
             new = [partition for partition in assigned if partition not in self.positions]
             self.positions.update(dict.fromkeys(new, 0))
             self.unfetched += new
-        if not genuine:
+        if not lasting:
             return
         until_s = min([self._session_until_s, *self._going.values()])
         for partition in self.positions:

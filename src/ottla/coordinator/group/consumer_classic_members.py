@@ -125,9 +125,10 @@ class ClassicMembers:
             if error is not None:
                 reply.answer(join_error(request.member_id, error.code))
                 return
-            timers.cancel_join(group.group_id, response.member_id)
-            timers.schedule_session(group.group_id, response.member_id, request.session_timeout_ms)
-            timers.schedule_sync(group.group_id, response.member_id, sync_timeout_ms)
+            if timers.serve(group):
+                timers.cancel_join(group.group_id, response.member_id)
+                timers.schedule_session(group.group_id, response.member_id, request.session_timeout_ms)
+                timers.schedule_sync(group.group_id, response.member_id, sync_timeout_ms)
             reply.answer(response)
 
         reply.outcome = outcome
@@ -259,8 +260,9 @@ class ClassicMembers:
             if error is not None:
                 reply.answer(SyncGroupResponse(error_code=error.code))
                 return
-            timers.cancel_sync(group.group_id, member.member_id)
-            timers.schedule_session(group.group_id, member.member_id, classic.session_timeout_ms)
+            if timers.serve(group):
+                timers.cancel_sync(group.group_id, member.member_id)
+                timers.schedule_session(group.group_id, member.member_id, classic.session_timeout_ms)
             reply.answer(
                 SyncGroupResponse(
                     protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment

@@ -43,6 +43,11 @@ class ConsumerTimers:
         """From the response to a JoinGroup on."""
         self._schedule("sync", "did not ask for its assignment", group_id, member_id, timeout_ms)
 
+    def serve(self, group: ConsumerGroup) -> bool:
+        """Whether timers are set for members of `group`; not once it became a classic group, whose timers are others:
+        should that turn into a consumer group again, an old timer would hit a member of the new one."""
+        return self._context.groups.find(group.group_id) is group
+
     def schedule_join_if_absent(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """From the first REBALANCE_IN_PROGRESS on."""
         self._context.timer.schedule_if_absent(
@@ -88,7 +93,7 @@ class ConsumerTimers:
 
     def schedule_lives_of(self, group: ConsumerGroup, member_ids: Iterable[str]) -> None:
         """An append failed, and these are members again, unless it may still be committed."""
-        if self._context.groups.find(group.group_id) is not group:
+        if not self.serve(group):
             return
         for member_id in member_ids:
             member = group.members.get(member_id)
