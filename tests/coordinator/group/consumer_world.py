@@ -96,6 +96,8 @@ class World:
         """Off: whatever is to be written fails."""
         self.commits = True
         """Off: what is written is told to be late, and is committed later."""
+        self.uncommitted: list[Callable[[KafkaError | None], None]] | None = None
+        """A list: what is written waits here to be told of its commit."""
         self.last_records: list[GroupRecord] = []
         self.timer_records: list[GroupRecord] = []
         self.start()
@@ -146,7 +148,9 @@ class World:
                 self.log[key] = value
         self._appended(0 if result.replay else len(result.records))
         error = None if self.commits or not result.records else KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        if result.appended is not None:
+        if result.appended is not None and self.uncommitted is not None:
+            self.uncommitted.append(result.appended)
+        elif result.appended is not None:
             result.appended(error)
         if error is not None:
             raise error

@@ -355,6 +355,28 @@ def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself
     assert not world.group.members, "nobody was heard of"
 
 
+def test_a_join_that_is_committed_after_a_downgrade_leaves_no_timer_behind(world: World) -> None:
+    """It would throw a living member out when the group is a consumer group again (simulation, cluster seed 701106)."""
+    first, second = classic_pair(world)
+    newcomer = Member(world, "new", ["foo"])
+    settle(world, first, second, newcomer)
+    world.uncommitted = []
+    first.join()
+    newcomer.leave()
+    assert group_type(world) is GroupType.CLASSIC
+    written, world.uncommitted = world.uncommitted, None
+    for committed in written:
+        committed(None)
+    settle(world, first, second)
+    assert group_type(world) is GroupType.CLASSIC
+    Member(world, "newer", ["foo"]).heartbeat()
+    assert group_type(world) is GroupType.CONSUMER
+    first.heartbeat()
+    second.heartbeat()
+    world.time.advance(8)  # 32 s after the commit; less than a session
+    assert first.member_id in world.group.members
+
+
 def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(world: World) -> None:
     """What the members had of the consumer group is all that the log knows (simulation, seed 366)."""
     member = Member(world, "a", ["foo"])
