@@ -75,6 +75,25 @@ def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -
     assert talk.describe().group_state == "Stable"
 
 
+def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_meanwhile(talk: Conversation) -> None:
+    """The old id would be in with nothing, and nobody would ask why (simulation, cluster seed 800005)."""
+    leader, follower = talk.static_group("a", "b")
+    talk.log.commits = False
+    newcomer = talk.join(instance="b")
+    talk.time.advance(1)
+    again = talk.join(leader, instance="a")
+    assert (newcomer.response.generation_id, again.response.generation_id) == (2, 2)
+    member_id = newcomer.response.member_id
+    assert member_id != follower
+    synced = talk.sync(leader, 2, {leader: b"1", member_id: b"2"}, instance="a")
+    talk.time.advance(4)  # the record of the new id is given up, the assignments are not
+    assert synced.pending
+    talk.log.commits = True
+    talk.log.commit(0, talk.log.end[0])
+    assert bytes(synced.response.assignment) == b"1"
+    assert bytes(talk.sync(member_id, 2, instance="b").response.assignment) == b"2"
+
+
 def test_another_choice_of_protocols_that_changes_the_vote_rebalances(talk: Conversation) -> None:
     both = {"range": b"", "sticky": b""}
     leader, _ = talk.static_group("a", "b", protocols=both, protocol_type="x")

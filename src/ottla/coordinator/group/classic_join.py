@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.group.classic_group import (
@@ -28,6 +29,15 @@ MEMBER_ID_REQUIRED_VERSION = 4
 """From here on a dynamic member comes back with the id it is given, so that lost responses leave nothing (KIP-394)."""
 SKIP_ASSIGNMENT_VERSION = 9
 """From here on a static leader that came back can be told that the assignment stands (KIP-814)."""
+
+
+class _Replacement(NamedTuple):
+    """A static member took the place of the process before it, in a generation that goes on."""
+
+    generation_id: int
+    member: ClassicGroupMember
+    old: ClassicGroupMember
+    old_leader_id: str | None
 
 
 class ClassicJoin:
@@ -178,9 +188,8 @@ class ClassicJoin:
             if group.select_protocol() != group.protocol_name:
                 return self._rebalance.prepare_or_complete_join(group, f"{reason}; the selected protocol changed")
             # Everybody keeps what it has: only the new member id has to be stored.
-            reply.outcome = partial(
-                self._replacement_written, request_context, group, member, old, old_leader_id, reply
-            )
+            replacement = _Replacement(group.generation_id, member, old, old_leader_id)
+            reply.outcome = partial(self._replacement_written, request_context, group, replacement, reply)
             assignments = {each.member_id: each.assignment for each in group}
             return CoordinatorResult([group.metadata_record(assignments)], appended=reply.settle)
         if group.state is COMPLETING_REBALANCE:
@@ -194,15 +203,16 @@ class ClassicJoin:
         self,
         request_context: RequestContext,
         group: ClassicGroup,
-        member: ClassicGroupMember,
-        old: ClassicGroupMember,
-        old_leader_id: str | None,
+        replacement: _Replacement,
         reply: JoinReply,
         error: KafkaError | None,
     ) -> None:
+        member = replacement.member
         if error is not None:
             reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))
-            self._restore_static_member(group, member, old)
+            if group.generation_id == replacement.generation_id:
+                self._restore_static_member(group, member, replacement.old)
+            # Else the newcomer was answered when that generation began, and what is dealt out in it names the newcomer.
             return
         response = group.join_response(member.member_id)
         if request_context.api_version >= SKIP_ASSIGNMENT_VERSION:
@@ -211,7 +221,7 @@ class ClassicJoin:
                 response.members = group.members_for_leader()
         else:
             # Named leader, it would compute an assignment that nobody waits for; so it is told of the one before.
-            response.leader = old_leader_id or ""
+            response.leader = replacement.old_leader_id or ""
         group.answer_join(member, response)
 
     def _restore_static_member(self, group: ClassicGroup, member: ClassicGroupMember, old: ClassicGroupMember) -> None:
