@@ -304,6 +304,29 @@ def test_a_voter_whose_directory_is_lost_comes_back_as_observer() -> None:
     assert reborn.driver.raft.is_voter
 
 
+def test_an_empty_node_killed_before_its_first_snapshot_begins_again() -> None:
+    """It knows who leads, from its quorum-state, and no voter, so not where: it hears that from anybody."""
+    world = World(8)
+    world.run(8.0)
+    lost = next(node for node in world.nodes.values() if node is not active(world))
+    lost.kill()
+    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
+    world.nodes[lost.node_id] = reborn
+    reborn.start()
+    assert reborn.driver is not None
+    while not isinstance(reborn.driver.raft.role, Follower):
+        world.loop.run_until(world.loop.time() + 0.001)
+    assert reborn.driver.log.end_offset == 0
+    reborn.kill()
+    reborn.start()
+    assert reborn.driver is not None
+    assert isinstance(reborn.driver.raft.role, Follower)
+    assert reborn.driver.raft.leader_address is None
+    world.run(2.0)
+    assert active(world).driver.log.start_offset > 0
+    assert reborn.driver.log.end_offset > 0
+
+
 def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
     """Two of three lose their disks: the third alone must not find a majority among the empty ones."""
     world = World(9)

@@ -350,6 +350,16 @@ def test_a_pre_vote_that_is_refused_leads_back_to_the_leader() -> None:
     assert raft.epoch == 1
 
 
+def test_a_leader_of_a_life_before_is_found_again_without_a_record_of_the_voters() -> None:
+    raft = replica(4, voters=0, stored=ElectionState(3, 1))
+    assert raft.fetch_from(0.0) is None
+    told = Peer(LeaderAndEpoch(1, 3), ("host", 1))
+    assert not raft.fetch_answered(0.1, 3, ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
+    assert raft.fetch_from(0.1) == ("host", 1)
+    raft.fetch_answered(0.2, 3, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 3)))
+    assert raft.fetch_from(0.2) == ("host", 1), "an answer without address takes none away"
+
+
 def test_the_first_successor_tries_at_once() -> None:
     raft = replica(2)
     raft.begin_quorum_epoch(0.0, voter(2).key, LeaderAndEpoch(1, 1), None)

@@ -368,6 +368,10 @@ class Raft:
         if leader.epoch < self.epoch:
             return False
         if leader.epoch == self.epoch:
+            role = self.role
+            if isinstance(role, Follower) and role.address is None and leader.leader_id == self.election.leader_id:
+                # Followed since a life before, by a log that may name no voters and so no addresses.
+                role.address = address
             if leader.leader_id == NO_NODE or self.election.leader_id != NO_NODE:
                 return False
             if leader.leader_id == self.local.node_id:
