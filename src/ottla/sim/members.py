@@ -188,6 +188,10 @@ class Member:
     def commit_accepted(self, generation: int) -> None:
         """The coordinator took a commit of that generation or member epoch."""
 
+    def in_doubt(self) -> bool:
+        """Whether only an accepted commit can tell that the member is still in: then it commits what it did before."""
+        return False
+
     def end(self, died: bool) -> None:
         """The process is over."""
         self.world.trace.note(self.name, "died" if died else "left")
@@ -334,7 +338,9 @@ class Member:
 
     async def _commit(self) -> None:
         world = self.world
-        due = {part: at for part, at in self.positions.items() if at > self._committed.get(part, at)}
+        again = self.in_doubt()
+        known = self._committed
+        due = {part: at for part, at in self.positions.items() if part in known and (again or at > known[part])}
         if not due:
             return
         version = self.commit_version()

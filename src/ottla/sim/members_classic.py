@@ -127,6 +127,10 @@ class ClassicMember(Member):
         if self._unproven_s is not None and generation == self.generation:
             self._prolong(self._unproven_s, proven=True)
 
+    def in_doubt(self) -> bool:
+        """See `Member`."""
+        return self._unproven_s is not None
+
     # -- joining
 
     async def _join(self) -> JoinGroupResponse | None:
