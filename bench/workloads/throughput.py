@@ -76,7 +76,8 @@ def matrix() -> Iterator[tuple[str, Run, bool, Axis | None, int]]:
     """Name, what to run, whether NATS can do it too, its point in a plot, the size."""
     for size, codec in product(SIZES, CODECS):
         axis = Axis("consume", codec, size, "bytes of a record")
-        yield f"consume/{size}/{codec}", partial(consume, size, codec), codec == "none", axis, size
+        # At 100 bytes NATS' Python client writes ten minutes at what is to be read.
+        yield f"consume/{size}/{codec}", partial(consume, size, codec), codec == "none" and size > 100, axis, size
         for acks in ACKS:
             axis = Axis("produce", codec, size, "bytes of a record")
             alike = (codec, acks) == ("none", "1")
