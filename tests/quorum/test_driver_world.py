@@ -237,6 +237,15 @@ def remove(world: World, voter: Voter) -> ErrorCode:
     return ErrorCode(answers[0].error_code)
 
 
+def with_empty_directory(world: World, node: Node) -> Node:
+    """Whoever comes back in place of `node`, which lost its disk; started."""
+    node.kill()
+    reborn = Node(world, node.node_id, voter_of(node.node_id, directory=7), ())
+    world.nodes[node.node_id] = reborn
+    reborn.start()
+    return reborn
+
+
 def test_a_change_of_voters_that_the_disk_refuses_is_answered_once() -> None:
     """The refusal is the answer; a timer that was left behind answered a second time, which ended the broker."""
     world = World(7, voters=1, observers=1)
@@ -286,10 +295,7 @@ def test_a_voter_whose_directory_is_lost_comes_back_as_observer() -> None:
     world = World(8)
     world.run(8.0)
     lost = next(node for node in world.nodes.values() if node is not active(world))
-    lost.kill()
-    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
-    world.nodes[lost.node_id] = reborn
-    reborn.start()
+    reborn = with_empty_directory(world, lost)
     world.run(5.0)
     voters, observers = describe(active(world))
     assert voters == [1, 2, 3], "its old self is still counted"
@@ -309,10 +315,7 @@ def test_an_empty_node_killed_before_its_first_snapshot_begins_again() -> None:
     world = World(8)
     world.run(8.0)
     lost = next(node for node in world.nodes.values() if node is not active(world))
-    lost.kill()
-    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
-    world.nodes[lost.node_id] = reborn
-    reborn.start()
+    reborn = with_empty_directory(world, lost)
     assert reborn.driver is not None
     while not isinstance(reborn.driver.raft.role, Follower):
         world.loop.run_until(world.loop.time() + 0.001)
@@ -332,11 +335,9 @@ def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
     world = World(9)
     world.run(8.0)
     kept = active(world)
-    for node_id, node in list(world.nodes.items()):
+    for node in list(world.nodes.values()):
         if node is not kept:
-            node.kill()
-            world.nodes[node_id] = Node(world, node_id, voter_of(node_id, directory=7), ())
-            world.nodes[node_id].start()
+            with_empty_directory(world, node)
     world.loop.run_until(world.loop.time() + 30.0)
     assert world.active() is None
 
@@ -349,10 +350,7 @@ def test_who_has_no_vote_joins_by_itself() -> None:
     assert sorted(voters) == [1, 2, 3]
     assert observers == []
     lost = next(node for node in world.nodes.values() if node is not active(world))
-    lost.kill()
-    reborn = Node(world, lost.node_id, voter_of(lost.node_id, directory=7), ())
-    world.nodes[lost.node_id] = reborn
-    reborn.start()
+    reborn = with_empty_directory(world, lost)
     world.run(20.0)
     world.calm()
     assert reborn.driver is not None
