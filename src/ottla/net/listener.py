@@ -19,6 +19,7 @@ import sys
 from ottla.common.clock import TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.logs import RATE_LIMITED
+from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
 
@@ -47,6 +48,7 @@ def bind_socket(host: str, port: int, backlog: int = DEFAULT_BACKLOG) -> socket.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and sys.platform != "win32":
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(host)))
+        congestion.begin_unpaced(listening)
         listening.bind(address)
         listening.listen(backlog)
         listening.setblocking(False)
@@ -63,6 +65,7 @@ class Listener:
         "_accepting",
         "_closed",
         "_connections",
+        "_pacing",
         "_receive_buffer_bytes",
         "_retry",
         "_send_buffer_bytes",
@@ -84,6 +87,7 @@ class Listener:
         self._socket = listening
         self.endpoint = endpoint
         self._connections = connections
+        self._pacing = congestion.system_pacing()
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._accepting = False
@@ -150,7 +154,7 @@ class Listener:
             accepted.close()
             return
         try:
-            self._tune(accepted)
+            self._tune(accepted, host)
         except OSError:
             accepted.close()
             connections.dismiss(host)
@@ -172,10 +176,12 @@ class Listener:
                 accepted.close()
                 connections.dismiss(host)
 
-    def _tune(self, accepted: socket.socket) -> None:
+    def _tune(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._pacing is not None:
+            congestion.pace_from_elsewhere(accepted, host, self._pacing)
         if self._send_buffer_bytes > 0:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         if self._receive_buffer_bytes > 0:

@@ -1,0 +1,71 @@
+"""Who paces: connections from elsewhere as the system says, those of this machine not."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ottla.net import congestion
+from ottla.net.listener import bind_socket
+
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+@pytest.fixture
+def pacing(monkeypatch) -> bytes:
+    """The system's algorithm, which the module takes for one that paces, so that every Linux can be asked."""
+    if not ALLOWED.exists():
+        pytest.skip("this system does not tell its congestion controls")
+    with socket.socket() as probe:
+        default = congestion.algorithm(probe)
+    others = set(ALLOWED.read_bytes().split()) - {default}
+    if not others:
+        pytest.skip("this system has one congestion control only")
+    monkeypatch.setattr(congestion, "PACING", default)
+    monkeypatch.setattr(congestion, "UNPACED", others.pop())
+    return default
+
+
+async def algorithm_of_broker(net) -> bytes:
+    """The congestion control on the broker's side of a new connection."""
+    await net.connect()
+    return congestion.algorithm((await net.only_connection())._socket)
+
+
+def test_connections_of_this_machine_are_not_paced(pacing, network):
+    async def body(net):
+        assert await algorithm_of_broker(net) == congestion.UNPACED
+
+    network.run(body)
+
+
+def test_connections_from_elsewhere_are_paced_as_the_system_says(pacing, network, monkeypatch):
+    monkeypatch.setattr(congestion, "is_local", lambda accepted, host: False)
+
+    async def body(net):
+        assert await algorithm_of_broker(net) == pacing
+
+    network.run(body)
+
+
+def test_an_algorithm_that_does_not_pace_is_left_alone(pacing, monkeypatch):
+    monkeypatch.setattr(congestion, "PACING", b"no such algorithm")
+    assert congestion.system_pacing() is None
+    with closing(bind_socket("127.0.0.1", 0)) as listening:
+        assert congestion.algorithm(listening) == pacing
+
+
+def test_own_addresses_are_of_this_machine():
+    with closing(bind_socket("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
+        listening.setblocking(True)
+        accepted, _ = listening.accept()
+        with accepted:
+            own = accepted.getsockname()[0]
+            assert client.getpeername()[0] == own
+            for host in (own, "127.0.0.2", "::1", "::ffff:127.0.0.1"):
+                assert congestion.is_local(accepted, host)
+            for host in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "12.7.0.1"):
+                assert not congestion.is_local(accepted, host)
