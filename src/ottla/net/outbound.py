@@ -197,11 +197,13 @@ class Outbound:
                     self._advance(sent)
                     if sent < total:
                         self._hand_to_transport(pieces, sent)
-                elif region_next:
-                    sent = self._send_cached()
-                    if sent < 0:
+                        region_next = False
+                if region_next:
+                    by_reference = self._send_cached()
+                    if by_reference < 0:
                         self._submit_job()
                         break
+                    sent += by_reference
                 budget -= sent
                 if self._transport_full:
                     break
