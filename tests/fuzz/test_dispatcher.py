@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 
+from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -37,7 +38,7 @@ MAX_GROWTH_BYTES = 300_000_000
 MAX_SECONDS_FOR_ONE = 2.0
 
 
-async def create_topic(broker: MemoryBroker, name: str, partitions: int, **configs: str) -> bytes:
+async def create_topic(broker: MemoryBroker, name: str, partitions: int, **configs: str) -> ErrorCode:
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -45,13 +46,12 @@ async def create_topic(broker: MemoryBroker, name: str, partitions: int, **confi
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
     )
     response = await broker.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
-    assert response.topics[0].error_code == 0, response
-    return response.topics[0].topic_id
+    return ErrorCode(response.topics[0].error_code)
 
 
 async def round_trip(broker: MemoryBroker, name: str) -> None:
     """A new topic takes a record and gives it back."""
-    await create_topic(broker, name, 1)
+    assert await create_topic(broker, name, 1) == ErrorCode.NONE
     batch = bytes(build_batch([RecordData(1_700_000_000_000, b"key", b"value")]))
     topic = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
     produced = await broker.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]))
@@ -64,11 +64,17 @@ async def round_trip(broker: MemoryBroker, name: str) -> None:
 
 async def ensure_topics(broker: MemoryBroker) -> bytes:
     """Some requests delete what the others need; returns the id of `TOPIC`."""
-    image = broker.broker.context.image
-    if image.topic(COMPACTED_TOPIC) is None:
-        await create_topic(broker, COMPACTED_TOPIC, TOPIC_PARTITIONS, cleanup_policy="compact")
-    known = image.topic(TOPIC)
-    return await create_topic(broker, TOPIC, TOPIC_PARTITIONS) if known is None else known.topic_id
+    await ensure_topic(broker, COMPACTED_TOPIC, cleanup_policy="compact")
+    return await ensure_topic(broker, TOPIC)
+
+
+async def ensure_topic(broker: MemoryBroker, name: str, **configs: str) -> bytes:
+    """Returns the id of the topic, which one of the inputs may be creating right now."""
+    while (known := broker.broker.context.image.topic(name)) is None:
+        code = await create_topic(broker, name, TOPIC_PARTITIONS, **configs)
+        assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        await asyncio.sleep(0)
+    return known.topic_id
 
 
 async def fuzz(broker: MemoryBroker, generator: Generator, replay: str) -> int:
