@@ -12,7 +12,12 @@ import logging
 import time
 
 from ottla.common.errors import ErrorCode
-from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -38,7 +43,7 @@ MAX_GROWTH_BYTES = 300_000_000
 MAX_SECONDS_FOR_ONE = 2.0
 
 
-async def create_topic(broker: MemoryBroker, name: str, partitions: int, **configs: str) -> ErrorCode:
+async def create_topic(broker: MemoryBroker, name: str, partitions: int, **configs: str) -> CreatableTopicResult:
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -46,12 +51,13 @@ async def create_topic(broker: MemoryBroker, name: str, partitions: int, **confi
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
     )
     response = await broker.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
-    return ErrorCode(response.topics[0].error_code)
+    return response.topics[0]
 
 
 async def round_trip(broker: MemoryBroker, name: str) -> None:
     """A new topic takes a record and gives it back."""
-    assert await create_topic(broker, name, 1) == ErrorCode.NONE
+    created = await create_topic(broker, name, 1)
+    assert created.error_code == ErrorCode.NONE, created
     batch = bytes(build_batch([RecordData(1_700_000_000_000, b"key", b"value")]))
     topic = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
     produced = await broker.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]))
@@ -71,8 +77,8 @@ async def ensure_topics(broker: MemoryBroker) -> bytes:
 async def ensure_topic(broker: MemoryBroker, name: str, **configs: str) -> bytes:
     """Returns the id of the topic, which one of the inputs may be creating right now."""
     while (known := broker.broker.context.image.topic(name)) is None:
-        code = await create_topic(broker, name, TOPIC_PARTITIONS, **configs)
-        assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        created = await create_topic(broker, name, TOPIC_PARTITIONS, **configs)
+        assert created.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), created
         await asyncio.sleep(0)
     return known.topic_id
 

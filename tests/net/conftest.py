@@ -16,6 +16,7 @@ from ottla.common.channel import Channel, Part
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.metrics.registry import MetricsRegistry
+from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import Listener, bind_socket
@@ -140,7 +141,8 @@ class Harness:
         listening = bind_socket("127.0.0.1", 0)
         self.address = listening.getsockname()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", *self.address)
-        self.listener = Listener(listening, endpoint, self.connections)
+        pacing = congestion.begin_unpaced(listening)
+        self.listener = Listener(listening, endpoint, self.connections, pacing=pacing)
         self.listener.start_accepting()
         self.clients: list[socket.socket] = []
 

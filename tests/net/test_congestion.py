@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.app.process import bind_listeners
+from ottla.common.broker_configs import BrokerConfig
 from ottla.net import congestion
 from ottla.net.listener import bind_socket
 
@@ -53,9 +55,24 @@ def test_connections_from_elsewhere_are_paced_as_the_system_says(pacing, network
 
 def test_an_algorithm_that_does_not_pace_is_left_alone(pacing, monkeypatch):
     monkeypatch.setattr(congestion, "PACING", b"no such algorithm")
-    assert congestion.system_pacing() is None
     with closing(bind_socket("127.0.0.1", 0)) as listening:
+        assert congestion.begin_unpaced(listening) is None
         assert congestion.algorithm(listening) == pacing
+
+
+def test_a_system_that_does_not_tell_is_left_alone(monkeypatch):
+    monkeypatch.setattr(congestion, "_OPTION", -1)
+    with closing(bind_socket("127.0.0.1", 0)) as listening:
+        assert congestion.algorithm(listening) == b""
+        assert congestion.begin_unpaced(listening) is None
+
+
+def test_every_listener_of_a_broker_begins_unpaced_and_knows_what_to_give_back(pacing, tmp_path):
+    config, _ = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    (bound,) = bind_listeners(config, backlog=1)
+    with closing(bound.listening):
+        assert bound.pacing == pacing
+        assert congestion.algorithm(bound.listening) == congestion.UNPACED
 
 
 def test_own_addresses_are_of_this_machine():

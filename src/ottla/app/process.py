@@ -30,6 +30,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
 from ottla.common.peer import PeerNetwork
 from ottla.metrics.registry import MetricsRegistry
+from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
@@ -52,6 +53,8 @@ class Bound(NamedTuple):
 
     listening: socket.socket
     endpoint: Endpoint
+    pacing: bytes | None = None
+    """What connections from elsewhere get back, when the socket begins them without it."""
 
 
 class BrokerProcess:
@@ -108,7 +111,7 @@ class BrokerProcess:
         limits = connection_limits(self._config, self._descriptor_limit - max_open_files - RESERVED_DESCRIPTORS)
         controllers: ConnectionSet | None = None
         try:
-            broker.open([endpoint for _, endpoint in bound])
+            broker.open([each.endpoint for each in bound])
             if self._config.clustered:
                 controllers = ConnectionSet(
                     loop, broker.controller_dispatcher, limits, pool, MetricsRegistry(), self.halt
@@ -200,6 +203,7 @@ class BrokerProcess:
             bound.listening,
             bound.endpoint,
             connections,
+            pacing=bound.pacing,
             send_buffer_bytes=self._config.get_int("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._config.get_int("socket.receive.buffer.bytes"),
         )
@@ -211,7 +215,7 @@ class BrokerProcess:
             __version__,
             self._config.node_id,
             broker.cluster_id,
-            ", ".join(endpoint.address for _, endpoint in bound),
+            ", ".join(each.endpoint.address for each in bound),
             self._config.log_dir,
             IMPLEMENTATION,
             self._loop_name,
@@ -269,7 +273,8 @@ def bind_listeners(config: BrokerConfig, backlog: int) -> list[Bound]:
     try:
         for endpoint in endpoints:
             listening = _bind(endpoint.host, endpoint.port, backlog, "--port or listeners")
-            bound.append(Bound(listening, endpoint._replace(port=listening.getsockname()[1])))
+            pacing = congestion.begin_unpaced(listening)
+            bound.append(Bound(listening, endpoint._replace(port=listening.getsockname()[1]), pacing))
     except OperatorError:
         for each in bound:
             each.listening.close()

@@ -17,28 +17,31 @@ PACING = b"bbr"
 """How the names of the algorithms begin that pace by themselves."""
 UNPACED = b"reno"
 """Every Linux has it and lets everyone choose it; without loss it is as good as any."""
-_OPTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+_OPTION: int = getattr(socket, "TCP_CONGESTION", -1)
 _NAME_BYTES = 16
-
-
-def system_pacing() -> bytes | None:
-    """The algorithm of new connections when that one paces, None otherwise."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        name = algorithm(probe)
-    return name if name.startswith(PACING) else None
 
 
 def algorithm(connection: socket.socket) -> bytes:
     """The name of the connection's congestion control; empty where the system does not tell."""
-    if _OPTION is None:
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, _OPTION, _NAME_BYTES).rstrip(b"\0")
+    except OSError:
         return b""
-    return connection.getsockopt(socket.IPPROTO_TCP, _OPTION, _NAME_BYTES).rstrip(b"\0")
 
 
-def begin_unpaced(listening: socket.socket) -> None:
-    """Connections that this socket will accept begin without pacing. Call it before `listen`. Raises OSError."""
-    if _OPTION is not None and algorithm(listening).startswith(PACING):
+def begin_unpaced(listening: socket.socket) -> bytes | None:
+    """Connections that this socket will accept begin without pacing.
+
+    Returns the system's algorithm, for `pace_from_elsewhere`; None when that one does not pace or can't be left.
+    """
+    pacing = algorithm(listening)
+    if not pacing.startswith(PACING):
+        return None
+    try:
         listening.setsockopt(socket.IPPROTO_TCP, _OPTION, UNPACED)
+    except OSError:
+        return None
+    return pacing
 
 
 def is_local(accepted: socket.socket, host: str) -> bool:
@@ -48,5 +51,5 @@ def is_local(accepted: socket.socket, host: str) -> bool:
 
 def pace_from_elsewhere(accepted: socket.socket, host: str, pacing: bytes) -> None:
     """Give an accepted connection the system's `pacing` back, unless its peer is on this machine. Raises OSError."""
-    if _OPTION is not None and not is_local(accepted, host):
+    if not is_local(accepted, host):
         accepted.setsockopt(socket.IPPROTO_TCP, _OPTION, pacing)

@@ -48,7 +48,6 @@ def bind_socket(host: str, port: int, backlog: int = DEFAULT_BACKLOG) -> socket.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and sys.platform != "win32":
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(host)))
-        congestion.begin_unpaced(listening)
         listening.bind(address)
         listening.listen(backlog)
         listening.setblocking(False)
@@ -80,14 +79,18 @@ class Listener:
         endpoint: Endpoint,
         connections: ConnectionSet,
         *,
+        pacing: bytes | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
-        """Take over `listening`. Buffer sizes of -1 leave them to the system, which adapts them to the path."""
+        """Take over `listening`, for which `congestion.begin_unpaced` returned `pacing`.
+
+        Buffer sizes of -1 leave them to the system, which adapts them to the path.
+        """
         self._socket = listening
         self.endpoint = endpoint
         self._connections = connections
-        self._pacing = congestion.system_pacing()
+        self._pacing = pacing
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._accepting = False
