@@ -17,7 +17,8 @@ from pathlib import Path
 
 BLOCK = 8 << 20
 SPARSE_BYTES = 8 << 40
-LEFT_FREE_BYTES = 192 << 20  # above the mark at which the kernel begins to reclaim
+NO_LOWER_BLOCKS = 256
+"""So much reading, 2 GiB, without a new low of the free memory: the kernel gives back as much as it takes."""
 PROBE_BYTES = 128 << 20
 
 
@@ -31,9 +32,10 @@ def memory_bytes(name: str) -> int:
 
 @contextmanager
 def page_cache_filler() -> Iterator[Callable[[], None]]:
-    """Gives what fills: it reads on in a sparse file that is much larger than the memory, until little is free.
+    """Gives what fills: it reads on in a sparse file, much larger than the memory, until what is free gets no less.
 
-    Called right after a run it is quick: the host has not taken back what the run left yet.
+    How much that is, hundreds of MB at times, is the kernel's affair, so no fixed mark is waited for. Called right
+    after a run it is quick: the host has not taken back what the run left yet.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", buffering=0) as file:
         os.ftruncate(file.fileno(), SPARSE_BYTES)
@@ -41,10 +43,11 @@ def page_cache_filler() -> Iterator[Callable[[], None]]:
         buffer = bytearray(BLOCK)
 
         def fill() -> None:
-            for _ in range(memory_bytes("MemTotal") // BLOCK):
-                if memory_bytes("MemFree") < LEFT_FREE_BYTES:
-                    return
+            lowest, since = memory_bytes("MemFree"), 0
+            while since < NO_LOWER_BLOCKS:
                 os.preadv(file.fileno(), [buffer], next(blocks))
+                free = memory_bytes("MemFree")
+                lowest, since = (free, 0) if free < lowest else (lowest, since + 1)
 
         yield fill
 
