@@ -72,6 +72,7 @@ PROFILED: dict[str, Callable[[Server], contextlib.AbstractContextManager[None]]]
     "requests-unpipelined-64": lambda server: replayed(server, lambda wire: requests.load(wire, 64, 1)),
     "requests-pipelined-64": lambda server: replayed(server, lambda wire: requests.load(wire, 64, 16)),
     "fetch-full-1000": lambda server: replayed(server, lambda wire: partitions.load(wire, "full", 1000)),
+    "fetch-idle-1000": lambda server: replayed(server, lambda wire: partitions.load(wire, "idle", 1000)),
     "fetch-session-10000": lambda server: replayed(server, lambda wire: partitions.load(wire, "session", 10_000)),
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
-from ottla.app.start import StartOptions, choose_loop, read_settings
+from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_settings
 from ottla.common.errors import OperatorError
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
@@ -254,10 +254,10 @@ def test_the_collector_rests_during_the_import_only():
         "try:\n"
         "    cli(['start', '--config', '/no/such/file'], standalone_mode=False)\n"
         "except OperatorError:\n"
-        "    print(gc.isenabled(), gc.get_freeze_count() > 0)\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 0, gc.get_threshold()[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    assert done.stdout == "True True\n", done.stderr
+    assert done.stdout == f"True True {COLLECT_AFTER}\n", done.stderr
 
 
 def test_without_uvloop_asyncio_runs(monkeypatch):

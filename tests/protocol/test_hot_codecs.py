@@ -213,6 +213,30 @@ def test_fetch_requests(version, message_of):
     check()
 
 
+@pytest.mark.parametrize("tagged", [{0}, {1}, {2}, {0, 2}, set()])
+def test_fetch_partitions_with_and_without_tags_side_by_side(tagged):
+    rows = [
+        FetchPartition(index, 1, index << 40, 2, 3, 4, *((b"d" * 16, 7) if index in tagged else ()))
+        for index in range(3)
+    ]
+    topics = [
+        fetch_messages.FetchTopic(topic_id=b"t" * 16, partitions=[fetch_messages.FetchPartition(**row._asdict())])
+        for row in rows
+    ]
+    topics.append(
+        fetch_messages.FetchTopic(
+            topic_id=b"u" * 16, partitions=[fetch_messages.FetchPartition(**row._asdict()) for row in rows]
+        )
+    )
+    body = bytearray()
+    write_message(fetch_messages.FetchRequest(topics=topics), 18, body)
+    parsed = parse_fetch(18, body, 0, len(body))
+    assert parsed.topics == [*((b"t" * 16, [row]) for row in rows), (b"u" * 16, rows)]
+    for end in range(len(body)):
+        with pytest.raises(ProtocolError):
+            parse_fetch(18, body, 0, end)
+
+
 def test_fetch_partition_defaults_are_those_of_the_declaration():
     declared = fetch_messages.FetchPartition()
     assert (declared.replica_directory_id, declared.high_watermark) == (ZERO_UUID, UNKNOWN_HIGH_WATERMARK)

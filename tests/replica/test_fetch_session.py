@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.replica.fetch_session import FINAL_EPOCH, MAX_EPOCH, FetchContext, FetchSessionCache
+from ottla.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, FetchContext, FetchSessionCache
 from ottla.replica.purgatory import DelayedOperation, Purgatory, Watch
 
 from .manual_loop import ManualLoop
@@ -172,6 +172,15 @@ def test_an_old_small_session_gives_way_to_a_bigger_and_a_consumer_to_a_follower
 
 def test_no_slots_means_no_sessions() -> None:
     assert Client(slots=0).ask(0, 0, [("t", [Asked(0)])]).session_id == 0
+
+
+@pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
+def test_the_last_mention_of_a_partition_counts(epoch: int) -> None:
+    mentions: list[tuple[str | bytes, list[Asked]]] = [("a", [Asked(0), Asked(1), Asked(0, fetch_offset=5)])]
+    mentions += [("b", [Asked(0)]), ("a", [Asked(1, fetch_offset=6), Asked(2)])]
+    found = Client().ask(0, epoch, mentions)
+    assert keys(found) == [("a", 0), ("a", 1), ("a", 2), ("b", 0)]
+    assert [partition.fetch_offset for partition in found.partitions] == [5, 6, 0, 0]
 
 
 def test_only_news_enters_an_incremental_answer() -> None:

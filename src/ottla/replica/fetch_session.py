@@ -97,14 +97,19 @@ class SessionPartition:
         self.index = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
-        self.current_leader_epoch = NO_EPOCH
         self.seen_bytes = 0
         """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
         self._session: FetchSession | None = None
         self._watch: Watch | None = None
         self._resting = False
         self._rested_until_s = 0.0
-        self.update(requested)
+        # As `update` does, but a fetch without a session makes each of its partitions anew.
+        self.fetch_offset = requested.fetch_offset
+        epoch = requested.current_leader_epoch
+        self.current_leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.log_start_offset = requested.log_start_offset
+        self.max_bytes = requested.partition_max_bytes
 
     def join(self, session: FetchSession) -> None:
         """Belong to `session`, active at first."""
@@ -329,10 +334,10 @@ class FetchSessionCache:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
                 self._forget(session_id)
-            partitions = full_partitions(topics)
-            named = list(partitions.values())
             if epoch == FINAL_EPOCH:
-                return FetchContext(named)
+                return FetchContext(named_partitions(topics))
+            partitions = {(named.topic, named.index): named for named in named_partitions(topics)}
+            named = list(partitions.values())
             session = None
             if len(partitions) <= max_partitions:
                 session = self._create(partitions, privileged, uses_topic_ids, now_s)
@@ -422,10 +427,13 @@ class FetchSessionCache:
                 return candidate
 
 
-def full_partitions(topics: RequestedTopics) -> dict[PartitionKey, SessionPartition]:
-    """The partitions of a request that names all of them; the last mention of a partition counts."""
-    return {
-        (topic, requested.partition): SessionPartition(topic, requested)
-        for topic, requested_partitions in topics
-        for requested in requested_partitions
-    }
+def named_partitions(topics: RequestedTopics) -> list[SessionPartition]:
+    """The partitions of a request that names all of them, topic by topic; the last mention of a partition counts."""
+    by_topic: dict[TopicKey, dict[int, SessionPartition]] = {}
+    for topic, requested_partitions in topics:
+        by_index = {requested.partition: SessionPartition(topic, requested) for requested in requested_partitions}
+        if topic in by_topic:
+            by_topic[topic].update(by_index)
+        else:
+            by_topic[topic] = by_index
+    return [partition for by_index in by_topic.values() for partition in by_index.values()]

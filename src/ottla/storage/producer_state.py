@@ -63,12 +63,13 @@ def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_entries", "_open_transactions", "map_end_offset", "snapshot_offsets")
+    __slots__ = ("_entries", "map_end_offset", "open_transactions", "snapshot_offsets")
 
     def __init__(self, map_end_offset: int) -> None:
         """`map_end_offset` is where the state that will be loaded or replayed starts to count."""
         self._entries: dict[int, ProducerEntry] = {}
-        self._open_transactions: dict[int, int] = {}
+        self.open_transactions: dict[int, int] = {}
+        """Their first offsets by producer id; changed here only."""
         self.map_end_offset = map_end_offset
         self.snapshot_offsets: list[int] = []
 
@@ -135,7 +136,7 @@ class ProducerState:
         if attributes & CONTROL_MASK:
             # A marker ends the transaction; it has no sequence.
             entry.current_txn_first_offset = -1
-            self._open_transactions.pop(producer_id, None)
+            self.open_transactions.pop(producer_id, None)
             return
         if base_sequence != NO_SEQUENCE:
             batches = entry.batches
@@ -146,7 +147,7 @@ class ProducerState:
                 del batches[0]
         if attributes & TRANSACTIONAL_MASK and entry.current_txn_first_offset < 0:
             entry.current_txn_first_offset = base_offset
-            self._open_transactions[producer_id] = base_offset
+            self.open_transactions[producer_id] = base_offset
 
     def note_coordinator_epoch(self, producer_id: int, coordinator_epoch: int) -> None:
         """A transaction marker came from a coordinator of that epoch."""
@@ -156,7 +157,7 @@ class ProducerState:
 
     def first_unstable_offset(self) -> int | None:
         """The lowest first offset of an open transaction; None when none is open."""
-        return min(self._open_transactions.values()) if self._open_transactions else None
+        return min(self.open_transactions.values()) if self.open_transactions else None
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
@@ -172,7 +173,7 @@ class ProducerState:
     def clear(self, map_end_offset: int) -> None:
         """Forget all producers; what follows is replayed from `map_end_offset`."""
         self._entries.clear()
-        self._open_transactions.clear()
+        self.open_transactions.clear()
         self.map_end_offset = map_end_offset
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ class ProducerState:
             for producer_id, entry in entries.items()
             if entry.current_txn_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms
         }
-        self._open_transactions = {
+        self.open_transactions = {
             producer_id: entry.current_txn_first_offset
             for producer_id, entry in self._entries.items()
             if entry.current_txn_first_offset >= 0
