@@ -49,8 +49,8 @@ _HEADER_4 = Struct(">iii")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
 _RESULT_12 = Struct(">ihqqqBi")
-_RESULT_12_WITHOUT_RECORDS = Struct(">ihqqqBiBB")
 _ONE_RESULT = Struct(">iiBihiB16sBihqqqBi")
+_NO_RECORDS_NO_TAGS = b"\x01\0"
 _NO_TAGS_OF_ONE = bytes(3)
 """The empty tag sections of a partition, its topic and the response, which end a response of one partition."""
 _PAIR = Struct(">qq")
@@ -386,7 +386,6 @@ def encode_fetch_response(
             return parts
     out = _response_head(version, correlation_id, throttle_ms, error_code, session_id)
     flexible = version >= FLEXIBLE_FROM
-    pack_row = _RESULT_12_WITHOUT_RECORDS.pack
     packed = [out]
     parts = [out]
     records_bytes = 0
@@ -401,15 +400,14 @@ def encode_fetch_response(
             index, error_code, high_watermark, stable, start, records, aborted, replica, diverging, leader, snapshot = (
                 result
             )
-            none_aborted = 0 if aborted is None else 1
-            if records is None and flexible and not aborted and diverging is leader is snapshot is None:
-                # Nothing but the row, as of most partitions in most fetches.
-                out += pack_row(index, error_code, high_watermark, stable, start, none_aborted, replica, 1, 0)
-                continue
             if flexible and not aborted:
+                none_aborted = 0 if aborted is None else 1
                 out += _RESULT_12.pack(index, error_code, high_watermark, stable, start, none_aborted, replica)
             else:
                 _append_result(out, version, result)
+            if records is None and flexible and diverging is leader is snapshot is None:
+                out += _NO_RECORDS_NO_TAGS  # as of most partitions in most fetches
+                continue
             size = 0 if records is None else _records_size(records)
             append_count(out, flexible, size)
             if records is not None:

@@ -97,19 +97,14 @@ class SessionPartition:
         self.index = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.current_leader_epoch = NO_EPOCH
         self.seen_bytes = 0
         """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
         self._session: FetchSession | None = None
         self._watch: Watch | None = None
         self._resting = False
         self._rested_until_s = 0.0
-        # As `update` does, but a fetch without a session makes each of its partitions anew.
-        self.fetch_offset = requested.fetch_offset
-        epoch = requested.current_leader_epoch
-        self.current_leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
-        self.last_fetched_epoch = requested.last_fetched_epoch
-        self.log_start_offset = requested.log_start_offset
-        self.max_bytes = requested.partition_max_bytes
+        self.update(requested)
 
     def join(self, session: FetchSession) -> None:
         """Belong to `session`, active at first."""
@@ -163,7 +158,8 @@ class SessionPartition:
 
     def update(self, requested: RequestedPartition) -> None:
         """Take over what a request says about this partition."""
-        self._end_rest()
+        if self._resting:
+            self._end_rest()
         self.fetch_offset = requested.fetch_offset
         # Kafka takes any negative epoch for none; other requests are stricter.
         epoch = requested.current_leader_epoch
@@ -334,12 +330,12 @@ class FetchSessionCache:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
                 self._forget(session_id)
+            named = named_partitions(topics)
             if epoch == FINAL_EPOCH:
-                return FetchContext(named_partitions(topics))
-            partitions = {(named.topic, named.index): named for named in named_partitions(topics)}
-            named = list(partitions.values())
+                return FetchContext(named)
             session = None
-            if len(partitions) <= max_partitions:
+            if len(named) <= max_partitions:
+                partitions = {(partition.topic, partition.index): partition for partition in named}
                 session = self._create(partitions, privileged, uses_topic_ids, now_s)
             return FetchContext(named) if session is None else FetchContext(named, session, session.id)
         return self._continue(session_id, epoch, topics, forgotten, uses_topic_ids, now_s, max_partitions)
@@ -432,8 +428,5 @@ def named_partitions(topics: RequestedTopics) -> list[SessionPartition]:
     by_topic: dict[TopicKey, dict[int, SessionPartition]] = {}
     for topic, requested_partitions in topics:
         by_index = {requested.partition: SessionPartition(topic, requested) for requested in requested_partitions}
-        if topic in by_topic:
-            by_topic[topic].update(by_index)
-        else:
-            by_topic[topic] = by_index
+        by_topic.setdefault(topic, {}).update(by_index)
     return [partition for by_index in by_topic.values() for partition in by_index.values()]

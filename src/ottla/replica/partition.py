@@ -294,8 +294,6 @@ class Partition:
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise KafkaError unless a consumer may read here, from the leader or from a follower of it (KIP-392)."""
-        if self.is_leader and not self.offline and current_leader_epoch in (NO_EPOCH, self.state.leader_epoch):
-            return  # as `check_leader` would, for each partition of each fetch
         if self.is_leader or self.offline:
             self.check_leader(current_leader_epoch)
         elif self.state.leader_id == NO_LEADER or self.node_id not in self.state.replicas:

@@ -206,10 +206,8 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The end of what read_committed may see: before the first open transaction, never above the watermark."""
-        if not self.producers.open_transactions:  # nearly always, and asked for each partition of each fetch
-            return high_watermark
-        unstable = self.producers.first_unstable_offset()
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        first_offsets = self.producers.open_transactions
+        return min(high_watermark, *first_offsets.values()) if first_offsets else high_watermark
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""

@@ -155,10 +155,6 @@ class ProducerState:
         if entry is not None and coordinator_epoch > entry.coordinator_epoch:
             entry.coordinator_epoch = coordinator_epoch
 
-    def first_unstable_offset(self) -> int | None:
-        """The lowest first offset of an open transaction; None when none is open."""
-        return min(self.open_transactions.values()) if self.open_transactions else None
-
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
         expired = [

@@ -37,8 +37,6 @@ MAX_READ_AHEAD = 64
 """Cold pages, one a partition, that a fetch has read by one job of the pool; each holds a file open."""
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-_NO_LEADER_AND_SNAPSHOT = (None, None)
-
 Rows = list[tuple[SessionPartition, FetchPartitionResult]]
 
 
@@ -177,8 +175,11 @@ class Fetch:
                     continue
                 stable = log.last_stable_offset(high_watermark)
                 # As a call of the class would, which takes three times as long.
-                row = (asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging)
-                rows.append((asked, new_tuple(FetchPartitionResult, row + _NO_LEADER_AND_SNAPSHOT)))
+                row = (
+                    asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging,
+                    None, None,
+                )  # fmt: skip
+                rows.append((asked, new_tuple(FetchPartitionResult, row)))
             except OffLoop as needed:
                 done.needed.append(needed)
                 if done.full:
@@ -215,7 +216,7 @@ class Fetch:
     def encode(self, done: ReadRound) -> list[Part]:
         """The response; what was sent is noted in the session."""
         session = self._session
-        remembered = session.session is not None
+        remembered = session.session
         incremental = session.incremental
         topics: list[tuple[Topic, list[FetchPartitionResult]]] = []
         last_topic: Topic | None = None
@@ -223,7 +224,7 @@ class Fetch:
         served: list[SessionPartition] = []
         leaders: dict[int, None] = {}
         for asked, result in done.rows:
-            if remembered:
+            if remembered is not None:
                 has_records = result.records is not None
                 news = asked.accept(result.error_code, result.high_watermark, result.log_start_offset, has_records)
                 if result.diverging_epoch is not None and self._follower is not None:
@@ -242,8 +243,8 @@ class Fetch:
             of_topic.append(result)
         if self._follower is None:
             self._count(done.rows)
-        if session.session is not None and served:
-            session.session.move_to_end(served)
+        if remembered is not None and served:
+            remembered.move_to_end(served)
         endpoints: list[NodeEndpoint] = []
         if leaders and self._request.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
             endpoints = [
