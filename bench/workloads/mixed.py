@@ -138,11 +138,14 @@ def run(server: Server, profile: Profile) -> Sequence[Figure]:
         )
     window = {"warm_up_s": max(MIN_WARM_UP_S, profile.warm_up_s), "seconds": profile.seconds}
     properties = {"producer.linger.ms": 0, "producer.acks": 1}
-    with Groups(server) as groups, Replay(server.port, replayed, seconds=ENDLESS_S) as producers:
-        producers.wait_for("begin")
+    with (
+        Groups(server) as groups,
+        Replay(server.port, replayed, seconds=ENDLESS_S, warm_up_s=window["warm_up_s"]) as producers,
+    ):
         before, began = groups.consumed(), time.perf_counter()
         loaded = load("latency", server, properties, topic=TOPIC, partitions=PARTITIONS, size=SIZE, rate=RATE, **window)
         delivered_per_s = (groups.consumed() - before) / (time.perf_counter() - began)
+        producers.wait_for("begin")
         producers.end()
         producers.wait_for("end")
         requests = producers.result()

@@ -77,7 +77,7 @@ def run_tail(partitions: int, server: Server, profile: Profile) -> Sequence[Figu
         frames = [wire.produce(TOPIC, 0, batch(RECORD_BYTES))]
         producing = Load(frames, rate=TAIL_RATE, error_at=wire.produce_error_at(TOPIC))
         with (
-            Replay(server.port, producing, seconds=ENDLESS_S) as producer,
+            Replay(server.port, producing, seconds=ENDLESS_S, warm_up_s=profile.warm_up_s) as producer,
             Replay(server.port, prepared, seconds=profile.seconds, warm_up_s=profile.warm_up_s) as fetches,
         ):
             fetches.wait_for("begin")
