@@ -151,9 +151,11 @@ class Replay:
         if said != event:
             raise RuntimeError(f"the replayer said {said!r} where {event!r} was expected")
 
-    def end(self) -> None:
-        """Send no more; the result waits for what is unanswered."""
+    def end(self) -> Replayed:
+        """Send no more; the result, once what is unanswered has come."""
         self._process.terminate()
+        self.wait_for("end")
+        return self.result()
 
     def result(self) -> Replayed:
         """Waits for the last response; call it after the end."""

@@ -103,9 +103,7 @@ def run(gigabytes: float, server: Server, profile: Profile) -> Sequence[Figure]:
                 readers.wait_for("end")
                 used = server.usage() - before
                 read = readers.result()
-            producers.end()
-            producers.wait_for("end")
-            beside = producers.result()
+            beside = producers.end()
         wire.decode_fetch(read.first_response)
     from_disk = disk_bytes(server) - read_before
     return [

@@ -146,9 +146,7 @@ def run(server: Server, profile: Profile) -> Sequence[Figure]:
         loaded = load("latency", server, properties, topic=TOPIC, partitions=PARTITIONS, size=SIZE, rate=RATE, **window)
         delivered_per_s = (groups.consumed() - before) / (time.perf_counter() - began)
         producers.wait_for("begin")
-        producers.end()
-        producers.wait_for("end")
-        requests = producers.result()
+        requests = producers.end()
     expected_per_s = len(GROUPS) * (RATE + REPLAYED_RATE)
     return [
         *latencies("end to end", loaded.counts["end_to_end"]),

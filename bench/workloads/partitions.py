@@ -86,9 +86,7 @@ def run_tail(partitions: int, server: Server, profile: Profile) -> Sequence[Figu
             used = server.usage() - before
             fetched = fetches.result()
             producer.wait_for("begin")
-            producer.end()
-            producer.wait_for("end")
-            produced = producer.result()
+            produced = producer.end()
         check_first("tail", partitions, wire, fetched.first_response)
     return [*cpu_figures(used, requests=fetched.requests), *produced.latency_figures(), *memory_figures(server)]
 
