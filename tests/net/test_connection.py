@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ottla.net import connection as connection_module
-from ottla.net.connection_set import ConnectionLimits
+from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 
 
 def test_answers_in_order_while_requests_are_pipelined(network, make_frame):
@@ -111,6 +111,33 @@ def test_parked_connections_do_not_hold_back_others(network, make_frame):
         assert await net.response(first) == b"slow"
 
     network.run(body)
+
+
+@pytest.mark.parametrize("size", [1000, 60_000])
+def test_a_connection_that_always_has_more_to_read_gives_others_their_turn(network, make_frame, size):
+    async def body(net):
+        flooding, other = await net.connect(), await net.connect()
+        await net.until(lambda: len(net.connections.connections) == 2)
+        # In the system's buffers before the loop turns: the broker finds both at once, and it finds this one first.
+        held = fill(flooding, make_frame(b"N" + bytes(size)) * (8 * RECEIVE_BYTES // size + 8))
+        other.send(make_frame(b"Eother"))
+        await net.until(lambda: b"Eother" in net.dispatcher.requests)
+        before = net.dispatcher.requests.index(b"Eother")
+        assert held > 4 * RECEIVE_BYTES
+        assert before <= max(2 * RECEIVE_BYTES // size, 1)
+
+    network.run(body)
+
+
+def fill(client: socket.socket, data: bytes) -> int:
+    """Sends what the system takes without anybody reading; returns how much."""
+    sent = 0
+    while sent < len(data):
+        try:
+            sent += client.send(memoryview(data)[sent:])
+        except BlockingIOError:
+            break
+    return sent
 
 
 def test_reading_pauses_while_frames_wait(network, make_frame):

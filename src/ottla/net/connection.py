@@ -6,6 +6,8 @@ frame is read into the own buffer; a small one goes back to the front of the sha
 the reads of a busy connection stay large.
 
 Invariants:
+- A connection that always has more to read gives the others their turn after each read that filled its buffer and
+  completed a frame: libuv would read 32 times in a row, which is a tenth of a second of produced records.
 - One request is in work at a time. Frames behind it wait, unparsed, and as soon as any wait, reading pauses: so a
   connection holds at most one socket read beyond the frame that it collects, and responses leave in order.
 - No request is served while output waits: a reader that doesn't read stops being served.
@@ -66,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_quiesced",
         "_reading_own",
         "_resume_scheduled",
+        "_room",
         "_socket",
         "_state",
         "_transport",
@@ -96,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._own_end = 0
         self._reading_own = False
         self._prefix = 0
+        self._room = 0
+        """Bytes that the read under way may bring."""
         self._paused = False
         self._eof = False
         self._quiesced = False
@@ -147,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         if own is None:
             self._reading_own = False
             self._prefix = 0
+            self._room = RECEIVE_BYTES
             return shared
         view = cast(memoryview, self._own_view)
         have = self._own_end - self._own_start
@@ -157,13 +163,16 @@ class Connection(asyncio.BufferedProtocol):
             shared[:have] = view[self._own_start : self._own_end]
             self._reading_own = False
             self._prefix = have
+            self._room = RECEIVE_BYTES - have
             return shared[have:]
         self._reading_own = True
         if self._own_start + frame > len(own) or self._own_end == len(own):
             view = self._make_room(view, have, frame)
         end = self._own_end
         # Not the whole capacity: many small frames in one read would keep the other connections waiting.
-        return view[end : end + max(frame - have, RECEIVE_BYTES)]
+        room = view[end : end + max(frame - have, RECEIVE_BYTES)]
+        self._room = len(room)
+        return room
 
     def buffer_updated(self, nbytes: int) -> None:
         """The loop has read `nbytes` into what `get_buffer` returned."""
@@ -172,19 +181,25 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return  # output still leaves; what arrives meanwhile is dropped
         self.idle_sweeps = 0
+        served = 0
         if self._reading_own:
             self._own_end += nbytes
             if self._can_serve():
-                self._serve_own()
+                served = self._serve_own()
         else:
             end = self._prefix + nbytes
             if self._own is not None:
                 self._drop_own()
-            start = self._serve(owner.receive_buffer, 0, end) if self._can_serve() else 0
-            if start < end:
-                self._keep(start, end)
-        if self._own_end > self._own_start and not self._can_serve():
+            if self._can_serve():
+                served = self._serve(owner.receive_buffer, 0, end)
+            if served < end:
+                self._keep(served, end)
+        if not self._can_serve():
+            if self._own_end > self._own_start:
+                self._pause()
+        elif served and nbytes == self._room:
             self._pause()
+            self._schedule_resume()
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it asked for before is still answered; True keeps the transport open."""
@@ -369,15 +384,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self.abort("the peer doesn't read what was sent before the close")
 
-    def _serve_own(self) -> None:
+    def _serve_own(self) -> int:
+        """Serve the complete frames in the own buffer; returns their length."""
         own = self._own
         if own is None:
-            return
-        self._own_start = self._serve(own, self._own_start, self._own_end)
+            return 0
+        start = self._own_start
+        self._own_start = self._serve(own, start, self._own_end)
+        served = self._own_start - start
         if self._own_start == self._own_end:
             self._own_start = self._own_end = 0
             if not RECEIVE_BYTES <= len(own) <= MAX_RETAINED_BYTES:
                 self._drop_own()
+        return served
 
     # Going on after a wait.
 
