@@ -23,7 +23,7 @@ TOPIC = "many"
 RECORD_BYTES = 100
 PARTITIONS = (1, 100, 1000, 10_000)
 SUBSET = {"partitions/full/1000", "partitions/active/10000"}
-QUICK = {"partitions/full/100", "partitions/active/1000"}
+QUICK = {"partitions/full/100"}
 FOLLOWED = 10_000
 """Records of the partition that is followed; behind the last one the fetches begin again with the first."""
 TAIL_RATE = 1000

@@ -53,9 +53,9 @@ def run(gigabytes: float, cold: bool, server: Server, profile: Profile) -> Seque
 
 def cells() -> list[Cell]:
     found = []
-    for gigabytes, declared in ((0.25, {"full", "quick"}), (1.0, {"full"}), (10.0, {"full"})):
+    for gigabytes in (0.25, 1.0, 10.0):
         for state in ("warm", "cold"):
-            profiles = declared - {"quick"} if state == "cold" else set(declared)
+            profiles = {"full"}
             if (gigabytes, state) == (1.0, "warm"):
                 profiles.add("subset")
             found.append(
