@@ -44,7 +44,7 @@ def test_the_example_that_kafka_ships_starts() -> None:
     assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
     assert config.log_dir == "/tmp/kraft-combined-logs"
-    inert = {name for name in KAFKAS_OWN_EXAMPLE if name in INERT_CONFIGS}
+    inert = {name for name in KAFKAS_OWN_EXAMPLE if name in INERT_CONFIGS or name in STORED_CONFIGS}
     assert config.clustered, "its controller listens, so that others may join"
     assert len(warnings) == len(inert)
     assert all(any(warning.startswith(f"{name} ") for warning in warnings) for name in inert)
@@ -69,6 +69,14 @@ def test_unknown_and_inert_settings_warn_once_each() -> None:
         "num.io.threads",
         "my.setting",
         "listener.name.plaintext.max.connections",
+    ]
+
+
+def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
+    _, warnings = BrokerConfig.parse({"log.retention.hour": "4", "my.setting": "x"})
+    assert warnings == [
+        "log.retention.hour is not a known setting and has no effect; did you mean log.retention.hours?",
+        "my.setting is not a known setting and has no effect",
     ]
 
 
@@ -172,13 +180,21 @@ def test_broker_id_is_node_id() -> None:
     ("overrides", "message"),
     [
         ({"node.id": "2"}, "Cannot update these configs dynamically: [node.id]"),
-        ({"num.io.threads": "2"}, "Cannot update these configs dynamically"),
+        ({"num.io.threads": "0"}, "Value must be at least 1"),
+        ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
+        ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
+        ({"sasl.jaas.config": "x"}, "asks for a security feature that is not implemented yet"),
+        ({"listener.name.a.ssl.keystore.location": "/k"}, "asks for a security feature that is not implemented yet"),
+        ({"ssl.keystore.location": "/k"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
     ],
 )
-def test_dynamic_update_that_can_not_be(overrides: dict[str, str], message: str) -> None:
+@pytest.mark.parametrize("cluster_default", [False, True])
+def test_dynamic_update_that_can_not_be(overrides: dict[str, str], message: str, cluster_default: bool) -> None:
+    if cluster_default and ("sasl" in message or "security feature" in message):
+        message = "Cannot update these configs at default cluster level, broker id must be specified"
     with pytest.raises(KafkaError) as caught:
-        validate_dynamic(overrides)
+        validate_dynamic(overrides, cluster_default=cluster_default)
     assert caught.value.code == ErrorCode.INVALID_REQUEST
     assert message in caught.value.message
 
@@ -199,9 +215,12 @@ def test_accessors_refuse_the_wrong_type() -> None:
 
 @pytest.mark.parametrize("name", sorted(STORED_CONFIGS))
 def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
-    text = "true" if BROKER_CONFIGS[name].type is ConfigType.BOOLEAN else "1"
+    key = BROKER_CONFIGS[name]
+    text = "true" if key.type is ConfigType.BOOLEAN else "1048588"
+    if name.endswith((".factor", ".ratio")):
+        text = "1"
     config, warnings = BrokerConfig.parse({name: text})
-    assert config.get(name) == 1
+    assert config.get(name) == key.parse(text)
     assert warnings == [f"{name} has no effect: {STORED_CONFIGS[name]}"]
 
 

@@ -82,12 +82,12 @@ def exercise(module: Path, mutations: int, seed: int) -> int:
     for cases in (corpus.cases(), corpus.mutations(random.Random(seed), mutations)):
         for _, body, count in cases:
             buffer = memoryview(array("B", body))
-            calls = [
-                (name, (buffer, 0, len(body), count)) for name in ("walk_records", "index_records", "first_null_key")
-            ]
-            calls += [(name, (buffer, 0, len(body), count)) for name in ("max_timestamp", "parse_records")]
+            whole = ("walk_records", "index_records", "max_timestamp", "parse_records")
+            calls = [(name, (buffer, 0, len(body), count)) for name in whole]
             calls += [
                 ("find_timestamp", (buffer, 0, len(body), count, 1, 0)),
+                ("oversized_record", (buffer, 0, len(body), count, 12)),
+                ("refused_records", (buffer, 0, len(body), count, True, 5, 0, 70, 2)),
                 ("parse_headers", (buffer, 0, len(body))),
             ]
             for name, arguments in calls:

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record import batch as b
 from ottla.record.builder import RecordData, build_batch
-from ottla.record.compression import CODEC_NAMES, decompress
+from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, MAX_RATIO, compress, decompress
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 
 RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
@@ -96,6 +96,33 @@ def test_a_count_that_the_bytes_cannot_hold(count):
     struct.pack_into(">i", batch, 57, count)
     struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
     assert code_of(check_batch, batch) is INVALID
+
+
+def claiming(count, codec_id, size):
+    """A compressed batch of `size` bytes behind its header, whose records nobody looked at."""
+    fields = (0, b.MIN_BATCH_LENGTH + size, -1, 2, 0, codec_id, count - 1, 0, 0, -1, -1, -1, count)
+    batch = bytearray(b.BATCH_HEADER.pack(*fields) + bytes(size))
+    struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+    return batch
+
+
+@pytest.mark.parametrize("codec_id", [1, 2, 3, 4])
+def test_a_count_that_no_compressed_bytes_can_hold(codec_id):
+    assert code_of(check_batch, claiming((1 << 31) - 1, codec_id, 28)) is INVALID  # 89 bytes that roll a segment
+    assert code_of(check_batch, claiming(150_000, codec_id, 28)) is INVALID
+    assert code_of(check_batch, claiming(80, codec_id, 28)) is ErrorCode.NONE
+    assert code_of(check_batch, claiming(DEFAULT_MAX_BYTES // 7 + 1, codec_id, 1 << 22)) is INVALID
+    assert code_of(check_batch, claiming(0x7FFFFFFF, codec_id, 1 << 22)) is INVALID
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_a_codec_makes_of_the_smallest_records_passes(codec):
+    records = [RecordData(0, None, None)] * 200_000
+    batch = build_batch(records, compression=codec)
+    assert code_of(check_batch, batch) is ErrorCode.NONE
+    same = bytes(1 << 26)
+    body = compress(CODEC_NAMES.index(codec), same)
+    assert len(body) * MAX_RATIO[CODEC_NAMES.index(codec)] >= len(same)
 
 
 def test_producer_fields_of_idempotent_and_transactional_clients_pass():

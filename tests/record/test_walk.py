@@ -16,7 +16,7 @@ from ottla.record.errors import InvalidRecord
 _batch = pytest.importorskip("ottla.record._batch", reason="the compiled module was not built")
 
 TWINS = [pytest.param(_batch, id="compiled"), pytest.param(_batch_py, id="pure")]
-FUNCTIONS = ("walk_records", "index_records", "first_null_key", "max_timestamp", "parse_records")
+FUNCTIONS = ("walk_records", "index_records", "max_timestamp", "parse_records")
 
 
 def outcome(twin, function, *args):
@@ -34,6 +34,7 @@ def outcomes(twin, body, count):
     start, end = len(around), len(around) + len(body)
     found = {function: outcome(twin, function, buffer, start, end, count) for function in FUNCTIONS}
     found["find_timestamp"] = outcome(twin, "find_timestamp", buffer, start, end, count, 7, 1)
+    found["refused_records"] = outcome(twin, "refused_records", buffer, start, end, count, True, 5, 0, 70, 2)
     return found
 
 
@@ -72,11 +73,40 @@ def test_twins_agree_on_mutations(seed, corpus):
         assert outcomes(_batch, body, count) == outcomes(_batch_py, body, count), f"{name}: {body.hex()} {count}"
 
 
+def test_twins_agree_on_the_size_of_records(corpus):
+    sizes = set()
+    for cases in (corpus.cases(), corpus.mutations(random.Random(5), 2500)):
+        for name, body, count in cases:
+            for max_bytes in (1, 12, 60):
+                compiled, pure = (
+                    outcome(twin, "oversized_record", body + b"\x0c", 0, len(body), count, max_bytes)
+                    for twin in (_batch, _batch_py)
+                )
+                assert compiled == pure, f"{name}: {body.hex()} {count}"
+                sizes.add(pure)
+    assert 0 in sizes
+    assert len(sizes) > 10
+
+
 @pytest.mark.parametrize("twin", TWINS)
-def test_only_walk_records_demands_offsets_without_gaps(twin, corpus):
+def test_the_first_oversized_record_is_told(twin):
+    buffer = bytes(build_batch([RecordData(5, None, b"v" * length) for length in (10, 30, 200)]))
+    sizes = [length + varint + 5 for length, varint in ((10, 1), (30, 1), (200, 2))]
+    for max_bytes, expected in ((1, sizes[0]), (sizes[0], sizes[1]), (sizes[1], sizes[2]), (sizes[2], 0)):
+        assert twin.oversized_record(buffer, HEADER_SIZE, len(buffer), 3, max_bytes) == expected
+    with pytest.raises(InvariantError):
+        twin.oversized_record(buffer, HEADER_SIZE, len(buffer) + 1, 3, 1)
+    with pytest.raises(InvalidRecord):
+        twin.oversized_record(buffer, HEADER_SIZE, len(buffer) - 1, 3, sizes[2])
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_only_what_a_producer_sends_must_have_offsets_without_gaps(twin, corpus):
     body = corpus.record() + corpus.record(offset_delta=corpus.varint(7))
     with pytest.raises(InvalidRecord, match="record 1: the offset delta is out of order"):
         twin.walk_records(body, 0, len(body), 2)
+    with pytest.raises(InvalidRecord, match="record 1: the offset delta is out of order"):
+        twin.refused_records(body, 0, len(body), 2, False, 0, 0, 1, 1)
     assert [row[0] for row in twin.parse_records(body, 0, len(body), 2)] == [0, 7]
 
 
@@ -113,7 +143,14 @@ def test_the_index_locates_every_part(twin, make):
         for start, length, expected in ((row[2], row[3], record.key), (row[4], row[5], record.value)):
             assert (None if length < 0 else bytes(buffer[start : start + length])) == expected
         assert twin.parse_headers(buffer, row[6], row[7]) == record.headers
-    assert twin.first_null_key(buffer, HEADER_SIZE, len(buffer), 3) == 1
+    whole = (buffer, HEADER_SIZE, len(buffer), 3)
+    assert twin.refused_records(*whole, True, 1000, 0, 2000, 9) == (1, [(1, 990, True)])
+    assert twin.refused_records(*whole, False, 1000, 0, 2000, 9) == (0, [])
+    assert twin.refused_records(*whole, False, 1000, 991, 1004, 9) == (2, [(1, 990, False), (2, 1005, False)])
+    assert twin.refused_records(*whole, True, 1000, 1001, 1001, 2) == (3, [(0, 1000, False), (1, 990, True)])
+    assert twin.refused_records(*whole, False, 9, 0, 2000, 9) == (0, []), "-1 is no timestamp"
+    overflow = twin.refused_records(*whole, False, (1 << 63) - 1, 0, (1 << 63) - 1, 9)
+    assert overflow == (1, [(2, -(1 << 63) + 4, False)])
     assert twin.max_timestamp(buffer, HEADER_SIZE, len(buffer), 3) == (5, 2)
     assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10, 0) == (0, 0)
     assert twin.find_timestamp(buffer, HEADER_SIZE, len(buffer), 3, -10, 1) == (-10, 1)

@@ -1,8 +1,9 @@
 """Fakes that storage is tested on: a clock that stands still, and a disk in memory that can crash, fill up and fail.
 
-`CrashDisk` keeps what the page cache shows apart from what is durable. A crash keeps everything that was synced; of the
-rest, file data may be cut anywhere or end in nonsense, and changes of names survive up to some point of their order, as
-on a journaling file system. Test modules get the classes by the session fixture `fakes`.
+`CrashDisk` keeps what the page cache shows apart from what is durable. A crash keeps everything that was synced, of
+names only those in directories that were; of the rest, file data may be cut anywhere or end in nonsense, and changes of
+names survive up to some point of their order, as on a journaling file system. Test modules get the classes by the
+session fixture `fakes`.
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ class CrashFile:
         self._disk.check("read", self.path)
         return bytes(self._live().data[position : position + length])
 
+    def is_at(self, path: str) -> bool:
+        return self._disk._names.get(path) is self._live()
+
     def read_into(self, view: memoryview, position: int) -> int:
         data = self.read(len(view), position)
         view[: len(data)] = data
@@ -205,10 +209,19 @@ class CrashDisk:
             else:
                 names.pop(path, None)
 
-    def _commit_names(self) -> None:
-        for changes in self._journal:
-            self._apply(self._durable_names, changes)
-        self._journal.clear()
+    def _commit_names(self, directory: str) -> None:
+        """Make the changes of names in one directory durable; of others only what a moved or removed one held."""
+        whole = 0
+        for number, changes in enumerate(self._journal, 1):
+            if len(changes) > 1 and any(inode is None for _, inode, _ in changes):
+                whole = number
+        later = []
+        for number, changes in enumerate(self._journal):
+            if number < whole or posixpath.dirname(changes[0][0]) == directory:
+                self._apply(self._durable_names, changes)
+            else:
+                later.append(changes)
+        self._journal = later
 
     def crash(self, rng: FakeRng) -> None:
         """Power failure: forget what was not durable, as far as chance wants."""
@@ -216,6 +229,9 @@ class CrashDisk:
         for changes in self._journal[: rng.randrange(len(self._journal) + 1)]:
             self._apply(self._durable_names, changes)
         self._journal.clear()
+        for path in sorted(self._durable_names):  # what is in a directory without a name is lost with it
+            if posixpath.dirname(path) not in self._durable_names:
+                del self._durable_names[path]
         for inode in {id(inode): inode for inode in self._durable_names.values() if inode is not None}.values():
             inode.data = bytearray(self._after_crash(inode, rng))
             inode.durable = bytes(inode.data)
@@ -264,7 +280,7 @@ class CrashDisk:
         inode.data = bytearray(data)
         inode.durable = bytes(data)
         self._change((path, inode, True))
-        self._commit_names()
+        self._commit_names(posixpath.dirname(path))
 
     def write_atomic(self, path: str, data: bytes) -> None:
         self.check("append", path)
@@ -324,7 +340,7 @@ class CrashDisk:
 
     def fsync_dir(self, path: str) -> None:
         self.check("fsync", path)
-        self._commit_names()
+        self._commit_names(path)
 
     def usage(self, path: str) -> tuple[int, int]:
         return self.capacity, self.room()

@@ -111,7 +111,8 @@ def test_topic_ids_are_checked(manager):
     assert failure.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_other_directories_are_left_alone(fakes, disk, clock):
+def test_other_directories_are_left_alone(fakes, disk, clock, manager):
+    manager.shutdown()
     for name in ("not a log", "__cluster_metadata-0", "t-0-future", "t-00", "lost+found", "-1"):
         disk.makedirs(f"/data/{name}")
     disk.makedirs("/data/with-dash-7")
@@ -379,15 +380,50 @@ class TestFlush:
         synced = []
         disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
         manager.shutdown()
-        metadata = [f"/data/t-{index}/partition.metadata" for index in range(3)]
-        written = ["/data/t-1/00000000000000000000.log", "/data/t-1/00000000000000000000.timeindex"]
-        assert sorted(synced) == sorted(metadata + written)
+        names = ["00000000000000000000.log", "00000000000000000000.timeindex", "partition.metadata"]
+        assert sorted(synced) == [f"/data/t-1/{name}" for name in names], "an empty log is made anew if need be"
         manager = fakes.open_manager(disk, clock)
         for index in range(3):
             manager.get_log("t", index).assign_leader_epoch(1)
-        synced.clear()
+        touched = []
+        disk.fault = lambda action, path: touched.append(path) if "/t-" in path else None
         manager.shutdown()
-        assert synced == [], "nothing but leader epochs changed, and those have a file that is replaced durably"
+        assert touched == [], "an epoch without a record needs no entry in the file"
+
+    @pytest.mark.parametrize("crash", [False, True])
+    def test_what_an_empty_log_did_not_make_durable_is_with_its_first_records(self, fakes, disk, clock, manager, crash):
+        pool, done = fakes.Pool(), []
+        manager.create_log("t", 0, TOPIC_ID)
+        if crash:
+            disk.locked.clear()
+        else:
+            manager.shutdown()
+        log = fakes.open_manager(disk, clock).get_log("t", 0)
+        assert log.topic_id == TOPIC_ID
+        put(fakes, log, clock)
+        log.request_flush(pool, done.append)
+        pool.run_all()
+        assert done == [None]
+        for seed in range(20):
+            disk.crash(fakes.Rng(seed + 1))
+            log = fakes.open_manager(disk, clock).get_log("t", 0)
+            assert (log.topic_id, log.log_end_offset) == (TOPIC_ID, 1)
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_power_failure_after_a_clean_stop_of_empty_logs(self, fakes, disk, clock, seed):
+        """Whatever of their files is left, they are empty logs again, which take the topic id that they are told."""
+        manager = fakes.open_manager(disk, clock)
+        for index in range(4):
+            manager.create_log("t", index, TOPIC_ID).assign_leader_epoch(3)
+        manager.shutdown()
+        disk.crash(fakes.Rng(seed + 1))
+        manager = fakes.open_manager(disk, clock)
+        assert manager.had_clean_shutdown
+        for index in range(4):
+            log = manager.create_log("t", index, TOPIC_ID)
+            log.assign_leader_epoch(4)
+            put(fakes, log, clock)
+            assert (log.topic_id, log.log_end_offset, log.leader_epoch) == (TOPIC_ID, 1, 4)
 
     @pytest.mark.parametrize("seed", range(8))
     def test_a_power_failure_after_a_clean_stop_takes_nothing(self, fakes, disk, clock, seed):
@@ -398,7 +434,7 @@ class TestFlush:
             for index in range(4):
                 log = manager.create_log("t", index, TOPIC_ID)
                 log.assign_leader_epoch(life)
-                for _ in range(rng.randrange(7)):
+                for _ in range(1 + rng.randrange(6)):
                     put(fakes, log, clock)
                 if rng.randrange(4) == 0:
                     log.truncate_to(rng.randrange(log.log_end_offset + 1))

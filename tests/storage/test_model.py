@@ -239,3 +239,43 @@ def test_log_equals_list(fakes, worth_leaving, operations) -> None:
         for operation in operations:
             machine.run(operation)
             machine.check()
+
+
+APPEND = ("append", 1, 0)
+FLUSH = ("flush", 0, 0)
+FLUSH_FULL = ("flush_on_a_full_disk", 0, 0)
+ROLL = ("roll", 0, 0)
+CHECKPOINT = ("checkpoint", 0, 0)
+STOP = ("stop", 0, 0)
+KILL = ("kill", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        pytest.param([("power_failure", None, 0), APPEND, FLUSH_FULL], id="what a power failure left of a new log"),
+        pytest.param([KILL, APPEND, FLUSH_FULL], id="a new log that was never flushed"),
+        pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, APPEND, KILL, FLUSH], id="a segment made before a kill"),
+        pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, KILL, STOP, APPEND, FLUSH], id="a kill and a clean stop"),
+        pytest.param([APPEND, STOP, ROLL, STOP, APPEND, FLUSH], id="a clean stop with an empty segment"),
+        pytest.param([STOP, APPEND, FLUSH_FULL], id="a clean stop of an empty log"),
+    ],
+)
+def test_a_flush_makes_names_of_a_life_before_durable(fakes, operations) -> None:
+    """What a life before this one made, and did not sync, is not in the directory yet for a power failure."""
+    for seed in range(1, 30):
+        for last in range(1, 10):
+            machine = Machine(fakes)
+            for name, first, second in [*operations, ("power_failure", last, 0)]:
+                machine.run((name, seed if first is None else first, second))
+                machine.check()
+
+
+def test_a_log_without_a_topic_id_is_in_its_directory_after_a_flush(fakes) -> None:
+    for seed in range(1, 10):
+        machine = Machine(fakes)
+        machine.manager.delete_log("t", 0)
+        machine.log = machine.manager.create_log("t", 0)
+        for operation in (APPEND, FLUSH_FULL, ("power_failure", seed, 0)):
+            machine.run(operation)
+            machine.check()

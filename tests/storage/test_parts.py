@@ -53,7 +53,7 @@ class TestIndexes:
         def check():
             for target in targets:
                 expected = [where for last, where in entries if last <= 1000 + target]
-                assert index.lookup(1000 + target) == (expected[-1] if expected else 0)
+                assert index.lookup(1000 + target)[1] == (expected[-1] if expected else 0)
             assert index.entry_count == len(entries)
             assert index.last_position() == (entries[-1][1] if entries else 0)
             assert [(1000 + first, second) for first, second in index.entries()] == entries
@@ -76,7 +76,7 @@ class TestIndexes:
         for timestamp, offset in ((50, 105), (50, 110), (40, 115), (60, 120)):
             index.maybe_append(timestamp, offset)
         assert [(t, 100 + relative) for t, relative in index.entries()] == [(50, 105), (60, 120)]
-        assert [index.lookup(t) for t in (0, 50, 51, 60, 61)] == [100, 100, 105, 105, 120]
+        assert [index.lookup(t)[1] for t in (0, 50, 51, 60, 61)] == [100, 100, 105, 105, 120]
         index.truncate_to_offset(120)
         assert index.last_entry() == (50, 105)
 

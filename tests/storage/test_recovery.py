@@ -54,6 +54,13 @@ class Store:
         return self.log.segments[-1].path
 
 
+class NoLuck:
+    """Nothing survives a power failure that was not synced."""
+
+    def randrange(self, stop: int) -> int:
+        return 0
+
+
 @pytest.fixture
 def store(fakes):
     return Store(fakes)
@@ -233,6 +240,42 @@ def test_leftovers_of_a_crash_are_removed(store):
     store.reopen()
     names = store.disk.listdir("/data/t-0")
     assert not any(name.startswith("00000000000000000007") or name.endswith((".deleted", ".tmp")) for name in names)
+
+
+def test_indexes_of_a_segment_that_was_flushed_to_its_end_are_synced_once_it_is_complete(store):
+    """A start after a crash begins with the segment of the recovery point, and rebuilds none before."""
+    store.fill(6)
+    store.log.flush()
+    complete = store.log.segments[0]
+    store.log.roll()
+    store.fill(1)
+    store.log.flush()
+    assert store.log.recovery_point == store.log.log_end_offset
+    assert not complete.indexes_to_sync()
+    for suffix in (".index", ".timeindex"):
+        inode = store.disk._file(complete.path.replace(".log", suffix))
+        assert inode.durable == bytes(inode.data) != b""
+
+
+def test_indexes_of_the_segment_that_ends_at_the_recovery_point_are_made_anew(store):
+    """It was flushed while it was active, without its indexes: the next flush would have synced them."""
+    late = store.clock.now_ms + 50_000
+    for number in range(8):
+        timestamp = late if number == 2 else store.clock.now_ms + number
+        batch = store.fakes.make_batch(timestamp, 1, 50)
+        store.log.append_as_leader(batch, 0, len(batch), 0)
+    store.log.flush()
+    store.manager.write_checkpoints()
+    store.log.roll()
+    store.fill(1)
+    complete = store.log.segments[0]
+    assert complete.offset_index.last_entry()[0] > 2
+    index = store.disk._file(complete.path.replace(".log", ".index"))
+    index.durable = bytes(index.data)  # the disk wrote the one index, and not yet the other
+    store.disk._commit_names(store.log.directory)
+    store.disk.crash(NoLuck())
+    store.reopen()
+    assert store.log.lookup_timestamp(late) == (2, late, 0)
 
 
 def test_a_full_disk_does_not_keep_the_broker_from_starting(store):

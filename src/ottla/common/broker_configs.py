@@ -11,23 +11,32 @@ wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Ka
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.common.config_def import (
     ConfigEntry,
     ConfigKey,
     ConfigSource,
     ConfigSynonym,
+    ConfigType,
     ConfigValue,
     UpdateMode,
     render,
 )
 from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
+from ottla.common.config_keys_inert import (
+    INERT_CONFIGS,
+    LISTENER_SECURITY,
+    PER_BROKER_SECURITY,
+    SECURITY_CONFIGS,
+    SECURITY_PREFIXES,
+    STORED_CONFIGS,
+)
 from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
+from ottla.common.suggestion import did_you_mean
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -110,9 +119,11 @@ class BrokerConfig:
             reason = INERT_CONFIGS.get(base)
             if override and base in BROKER_CONFIGS:
                 reason = "settings of one listener are not supported yet"
-            warnings.append(
-                f"{name} has no effect: {reason}" if reason else f"{name} is not a known setting and has no effect"
-            )
+            if reason is not None:
+                warnings.append(f"{name} has no effect: {reason}")
+            else:
+                hint = did_you_mean(base, BROKER_CONFIGS)
+                warnings.append(f"{name} is not a known setting and has no effect{hint}")
         config = cls(known)
         _check_roles(config)
         _check_group_timeouts(config)
@@ -126,7 +137,7 @@ class BrokerConfig:
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
         """The same static settings under the dynamic ones of the cluster and of this broker.
 
-        Unknown and fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here.
+        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here.
         """
         return BrokerConfig(self._static, _only_dynamic(default), _only_dynamic(broker))
 
@@ -273,13 +284,20 @@ class BrokerConfig:
             own = [synonym for synonym in synonyms if synonym.name == name]
             source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
             entries.append(self._entry(key, render(self._values[name]), source, synonyms))
-        return entries
+        layers = (
+            (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        )
+        unknown = {name: source for layer, source in layers for name in layer if name not in BROKER_CONFIGS}
+        return entries + [_unknown_entry(name, source) for name, source in sorted(unknown.items())]
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
         """The dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         return [
             self._entry(BROKER_CONFIGS[name], text, source, (ConfigSynonym(name, text, source),))
+            if name in BROKER_CONFIGS
+            else _unknown_entry(name, source)
             for name, text in sorted(self._dynamic_default.items())
         ]
 
@@ -313,26 +331,61 @@ class BrokerConfig:
         return ConfigEntry(key.name, shown, key.type, source, key.sensitive, read_only, key.doc, synonyms)
 
 
-def validate_dynamic(overrides: Mapping[str, str]) -> None:
-    """Check dynamic broker settings; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice of code)."""
-    fixed = [name for name in overrides if name not in BROKER_CONFIGS or not _is_dynamic(BROKER_CONFIGS[name])]
-    if fixed:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
-        )
+def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> None:
+    """Check dynamic settings of one broker, or of all; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice).
+
+    A name that Apache Kafka doesn't know may be a plugin's: it is taken as it is. A security setting is not, since it
+    would leave the operator believing in a protection that is not there.
+    """
+    _refuse_names("Cannot update these configs dynamically", overrides, _is_fixed)
+    _refuse_names(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        overrides,
+        LISTENER_SECURITY.__contains__,
+    )
+    if cluster_default:
+        problem = "Cannot update these configs at default cluster level, broker id must be specified"
+        _refuse_names(problem, overrides, _is_of_one_broker)
     for name, text in overrides.items():
+        override = _LISTENER_OVERRIDE.fullmatch(name)
         try:
-            BROKER_CONFIGS[name].parse(text)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+            _refuse_security(name, override.group(1) if override else name, text)
+            if name in BROKER_CONFIGS:
+                BROKER_CONFIGS[name].parse(text)
+        except (KafkaError, OperatorError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def _is_dynamic(key: ConfigKey) -> bool:
-    return key.update_mode is not UpdateMode.READ_ONLY
+def _unknown_entry(name: str, source: ConfigSource) -> ConfigEntry:
+    """A setting that may be a plugin's, and a secret of it."""
+    synonyms = (ConfigSynonym(name, None, source),)
+    return ConfigEntry(name, None, ConfigType.UNKNOWN, source, True, True, "", synonyms)
+
+
+def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], bool]) -> None:
+    found = sorted(filter(refused, names))
+    if found:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{problem}: [{', '.join(found)}]")
+
+
+def _is_fixed(name: str) -> bool:
+    """Whether this is read at the start only."""
+    if name in BROKER_CONFIGS:
+        return BROKER_CONFIGS[name].update_mode is UpdateMode.READ_ONLY
+    if name in PER_BROKER_SECURITY or name in LISTENER_SECURITY:
+        return False
+    return name in INERT_CONFIGS or name in SECURITY_CONFIGS or name.startswith(SECURITY_PREFIXES)
+
+
+def _is_of_one_broker(name: str) -> bool:
+    """Whether this can't be set for all brokers at once; what is for a listener can't either."""
+    if name in PER_BROKER_SECURITY or _LISTENER_OVERRIDE.fullmatch(name):
+        return True
+    return name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.PER_BROKER
 
 
 def _only_dynamic(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in values.items() if name in BROKER_CONFIGS and _is_dynamic(BROKER_CONFIGS[name])}
+    return {name: text for name, text in values.items() if not _is_fixed(name)}
 
 
 def _check_static_value(key: ConfigKey, text: str) -> None:

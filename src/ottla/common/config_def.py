@@ -29,6 +29,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 class ConfigType(IntEnum):
     """Types with their numbers in DescribeConfigs (KIP-569)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -76,6 +77,7 @@ class UpdateMode(Enum):
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
+    PER_BROKER = "per-broker"
 
 
 class Validator(Protocol):

@@ -1,4 +1,4 @@
-"""The broker settings that can be set and described: names, types and defaults of Apache Kafka 4.1, texts our own.
+"""The broker settings that can be set and described: names, types and defaults of Apache Kafka 4.4, texts our own.
 
 Deviations from Kafka's defaults: so that `ottla start` works without a file, `node.id` 1, `process.roles` broker and
 controller, `listeners` on the loopback address, `log.dir` under the working directory; and socket buffers that the
@@ -29,6 +29,8 @@ from ottla.common.config_def import (
 )
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
+from ottla.common.config_keys_stored import STORED_KEYS
+from ottla.common.ids import MIN_NODE_ID
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
 
 DEFAULT_SECURITY_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
@@ -59,7 +61,7 @@ _IDENTITY = [
         ConfigType.INT,
         1,
         "Number of this node, unique in the cluster; kept in meta.properties of the data directory.",
-        at_least(0),
+        at_least(MIN_NODE_ID),
         importance=Importance.HIGH,
     ),
     _fixed("broker.id", ConfigType.INT, -1, "Older name of node.id.", importance=Importance.HIGH),
@@ -350,8 +352,22 @@ _LOG_DYNAMIC = [
     _dynamic("log.roll.ms", ConfigType.LONG, None, "Default of segment.ms; log.roll.hours when not set.", at_least(1)),
     _dynamic("log.segment.bytes", ConfigType.INT, 1024**3, "Default of segment.bytes.", at_least(1024**2)),
     _dynamic("log.segment.delete.delay.ms", ConfigType.LONG, 60_000, "Default of file.delete.delay.ms.", at_least(0)),
+    _dynamic(
+        "max.decompressed.message.bytes",
+        ConfigType.INT,
+        MAX_INT - 8,
+        "Default of the topic setting of that name.",
+        between(1, MAX_INT - 8),
+    ),
     _dynamic("message.max.bytes", ConfigType.INT, 1048588, "Default of max.message.bytes.", at_least(0)),
-    _dynamic("min.insync.replicas", ConfigType.INT, 1, "Default of the topic setting of that name.", at_least(1)),
+    _dynamic(
+        "min.insync.replicas",
+        ConfigType.INT,
+        1,
+        "Default of the topic setting of that name. A new cluster takes it over as a setting of all brokers; from then "
+        "on it is changed there (kafka-configs --entity-default), and not by one broker's file.",
+        at_least(1),
+    ),
     _dynamic(
         "compression.type",
         ConfigType.STRING,
@@ -418,8 +434,10 @@ _NETWORK = [
         600_000,
         "Time without a request after which a connection is closed; -1 is never.",
     ),
-    _fixed("max.connections", ConfigType.INT, MAX_INT, "Connections at one time, over all listeners.", at_least(0)),
-    _fixed("max.connections.per.ip", ConfigType.INT, MAX_INT, "Connections at one time from one address.", at_least(0)),
+    _dynamic("max.connections", ConfigType.INT, MAX_INT, "Connections at one time, over all listeners.", at_least(0)),
+    _dynamic(
+        "max.connections.per.ip", ConfigType.INT, MAX_INT, "Connections at one time from one address.", at_least(0)
+    ),
     _fixed(
         "fetch.max.bytes",
         ConfigType.INT,
@@ -441,7 +459,7 @@ _NETWORK = [
         "Most partitions in one DescribeTopicPartitions response.",
         at_least(1),
     ),
-    _fixed(
+    _dynamic(
         "producer.id.expiration.ms",
         ConfigType.INT,
         24 * HOUR_MS,
@@ -470,6 +488,29 @@ _GROUPS = [
         "How long the first rebalance of an empty classic group waits for further members.",
     ),
     _fixed("group.max.size", ConfigType.INT, MAX_INT, "Most members of a classic group.", at_least(1)),
+    _fixed(
+        "group.coordinator.member.max.bytes",
+        ConfigType.INT,
+        1024 * 1024,
+        "Most bytes that a member of a group may send as metadata or subscription, or be assigned. A setting of Ottla "
+        "alone.",
+        at_least(1024),
+    ),
+    _fixed(
+        "group.coordinator.group.max.bytes",
+        ConfigType.INT,
+        64 * 1024 * 1024,
+        "Most bytes that the members of one group keep in the coordinator's memory. A setting of Ottla alone.",
+        at_least(1024),
+    ),
+    _fixed(
+        "group.coordinator.max.bytes",
+        ConfigType.LONG,
+        256 * 1024 * 1024,
+        "Most bytes that the members of all groups of a broker keep in its memory; half of it for members that bring "
+        "more than 16 KiB. A setting of Ottla alone.",
+        at_least(1024),
+    ),
     _fixed(
         "group.coordinator.rebalance.protocols",
         ConfigType.LIST,
@@ -526,7 +567,7 @@ _GROUPS = [
         "Longest heartbeat interval of the consumer protocol that may be set.",
         at_least(1),
     ),
-    _fixed(
+    _dynamic(
         "group.consumer.assignment.interval.ms",
         ConfigType.INT,
         1_000,
@@ -694,6 +735,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_MEMBERSHIP,
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
+        *STORED_KEYS,
     ]
 )
 

@@ -1,8 +1,9 @@
-"""Settings of Apache Kafka 4.1 that have no effect here, with the reason that the one warning gives.
+"""Settings of Apache Kafka 4.4 that have no effect here, with the reason that the one warning gives.
 
 `INERT_CONFIGS` start with a warning. `SECURITY_CONFIGS` would leave the operator believing in a protection that is
 not there, so a value other than the one that asks for nothing refuses to start. `STORED_CONFIGS` are in the tables,
-can be set and described, and are not acted upon; the broker's own give the same warning.
+can be set and described, and are not acted upon; the broker's own give the same warning. `PER_BROKER_SECURITY` and
+`LISTENER_SECURITY` are what Apache Kafka changes while it runs.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from collections.abc import Iterable, Mapping
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         "one event loop serves everything, there are no thread pools to size",
-        "background.threads group.coordinator.background.threads group.coordinator.threads log.cleaner.threads "
-        "num.io.threads num.network.threads "
-        "num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers "
+        "group.coordinator.background.threads group.coordinator.threads "
+        "num.replica.alter.log.dirs.threads "
         "share.coordinator.threads",
     ),
     (
@@ -47,53 +47,61 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec "
         "share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions "
         "share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor "
-        "share.coordinator.state.topic.segment.bytes share.coordinator.write.timeout.ms",
+        "share.coordinator.state.topic.segment.bytes share.coordinator.write.timeout.ms "
+        "group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms "
+        "group.share.max.assignment.interval.ms group.share.max.delivery.count.limit "
+        "group.share.max.partition.max.record.locks group.share.min.assignment.interval.ms "
+        "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks "
+        "share.coordinator.cold.partition.snapshot.interval.ms",
     ),
     (
         "there are no streams groups yet",
         "group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms "
         "group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size "
         "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms "
-        "group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms",
+        "group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms "
+        "group.streams.acceptable.recovery.lag group.streams.assignors group.streams.max.assignment.interval.ms "
+        "group.streams.max.warmup.replicas group.streams.min.assignment.interval.ms "
+        "group.streams.min.task.offset.interval.ms group.streams.num.warmup.replicas "
+        "group.streams.rack.aware.assignment.tags group.streams.task.offset.interval.ms "
+        "group.streams.topology.description.plugin.class",
     ),
     (
         "there are no transactions yet",
         "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
         "transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms "
-        "transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms "
+        "transaction.remove.expired.transaction.cleanup.interval.ms "
         "transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions "
         "transaction.state.log.replication.factor transaction.state.log.segment.bytes "
         "transaction.two.phase.commit.enable transactional.id.expiration.ms",
     ),
     (
         "there is no log cleaner yet",
-        "log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable "
-        "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.enable",
     ),
     (
         "limits of clients are kept and nobody is held to them yet",
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
         "client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds "
-        "max.connection.creation.rate max.connections.per.ip.overrides quota.window.num quota.window.size.seconds "
+        "quota.window.num quota.window.size.seconds "
         "replication.quota.window.num replication.quota.window.size.seconds",
     ),
     (
         "there is no tiered storage yet",
-        "follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms "
-        "remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size "
-        "remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num "
-        "remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size "
-        "remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num "
-        "remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size "
+        "remote.log.manager.copy.quota.window.num "
+        "remote.log.manager.copy.quota.window.size.seconds "
+        "remote.log.manager.fetch.quota.window.num "
+        "remote.log.manager.fetch.quota.window.size.seconds "
         "remote.log.manager.task.interval.ms "
         "remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes "
         "remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path "
         "remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name "
-        "remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name "
+        "remote.log.reader.max.pending.tasks remote.log.storage.manager.class.name "
         "remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix "
-        "remote.log.storage.system.enable",
+        "remote.log.storage.system.enable "
+        "remote.log.index.file.cache.ttl.ms remote.log.manager.task.retry.backoff.max.ms "
+        "remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter",
     ),
-    ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
     (
         "what one turn of the event loop brings shares a write, and waits no longer",
         "group.coordinator.append.linger.ms",
@@ -106,17 +114,24 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ("the metadata log lives in the data directory", "metadata.log.dir"),
     (
         "there is one data directory; when it fails, appends are refused and reads go on",
-        "log.dir.failure.timeout.ms cordoned.log.dirs",
+        "log.dir.failure.timeout.ms",
     ),
     (
         "there is no Java virtual machine to load classes",
         "alter.config.policy.class.name create.topic.policy.class.name",
     ),
-    ("there is no Java virtual machine to load classes", "config.providers auto.include.jmx.reporter"),
+    ("there is no Java virtual machine to load classes", "auto.include.jmx.reporter"),
     (
         "metrics are served for Prometheus by --metrics-port",
-        "kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples "
+        "kafka.metrics.polling.interval.secs kafka.metrics.reporters metrics.num.samples "
         "metrics.recording.level metrics.sample.window.ms",
+    ),
+    (
+        "there is no such part that it would tune",
+        "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms "
+        "controller.quorum.fetch.max.bytes internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
+        "internal.metadata.max.batch.size.in.bytes producer.id.expiration.check.interval.ms "
+        "server.max.startup.time.ms unclean.leader.election.interval.ms",
     ),
     ("there is no client telemetry yet", "telemetry.max.bytes"),
     (
@@ -136,6 +151,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
 )
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 def _by_name(reasons: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return {name: reason for reason, names in reasons for name in names.split()}
 
@@ -147,11 +166,48 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
     (
         (
             "there is no log cleaner yet",
-            "log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms "
-            "log.cleaner.min.cleanable.ratio",
+            "log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms "
+            "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second "
+            "log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms log.cleaner.min.cleanable.ratio "
+            "log.cleaner.threads",
         ),
-        ("there is no tiered storage yet", "log.local.retention.bytes log.local.retention.ms"),
+        (
+            "there is no tiered storage yet",
+            "follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms "
+            "log.remote.copy.lag.bytes log.remote.copy.lag.ms remote.fetch.max.wait.ms "
+            "remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes "
+            "remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second "
+            "remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second "
+            "remote.log.manager.follower.thread.pool.size remote.log.reader.threads",
+        ),
         ("blocks are reserved as a segment grows", "log.preallocate"),
+        (
+            "one event loop serves everything, there are no thread pools to size",
+            "background.threads group.consumer.assignor.offload.enable num.io.threads num.network.threads "
+            "num.recovery.threads.per.data.dir num.replica.fetchers",
+        ),
+        (
+            "there are no share groups yet",
+            "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix "
+            "group.share.assignment.interval.ms group.share.assignor.offload.enable "
+            "share.coordinator.cached.buffer.max.bytes",
+        ),
+        (
+            "there are no streams groups yet",
+            "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
+        ),
+        ("there are no transactions yet", "transaction.partition.verification.enable"),
+        (
+            "limits of clients are kept and nobody is held to them yet",
+            "max.connection.creation.rate max.connections.per.ip.overrides",
+        ),
+        (
+            "there is one data directory; when it fails, appends are refused and reads go on",
+            "cordoned.log.dirs replica.alter.log.dirs.io.max.bytes.per.second",
+        ),
+        ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
+        ("there is no Java virtual machine to load classes", "config.providers"),
+        ("metrics are served for Prometheus by --metrics-port", "metric.reporters"),
     )
 )
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
@@ -184,6 +240,24 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "super.users": None,
 }
 """Security settings with the value that asks for nothing (None: only an empty one)."""
+
+PER_BROKER_SECURITY = _names(
+    "principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd "
+    "sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name "
+    "sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds "
+    "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
+    "sasl.mechanism.inter.broker.protocol ssl.cipher.suites ssl.client.auth ssl.enabled.protocols "
+    "ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol "
+    "ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm"
+)
+"""Security settings of one broker that Apache Kafka changes while it runs."""
+
+LISTENER_SECURITY = _names(
+    "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
+    "ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password "
+    "ssl.truststore.type"
+)
+"""Those that it changes for a listener only, by `listener.name.<name>.` before the name."""
 
 SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.", "zookeeper.set.acl")
 """Every other name that begins so is a security setting without a harmless value."""

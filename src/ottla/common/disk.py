@@ -63,6 +63,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def is_at(self, path: str) -> bool:
+        """Whether `path` is a name of this file: not when it was removed, or replaced, under whoever has it open."""
+        ...
+
     def truncate(self, size: int) -> None: ...
 
     def fsync(self) -> None:

@@ -12,6 +12,8 @@ ZERO_UUID: Uuid = bytes(16)
 METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 """The reserved id of `__cluster_metadata` (KIP-595)."""
 
+MIN_NODE_ID = 0
+"""Of `node.id`; the protocol uses what is below for "none" and for consumers."""
 RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, bytes(15) + b"\x02"})
 
 

@@ -1,4 +1,4 @@
-"""The settings of a topic, complete as in Apache Kafka 4.1, and how their defaults follow from the broker's settings.
+"""The settings of a topic, complete as in Apache Kafka 4.4, and how their defaults follow from the broker's settings.
 
 A topic's effective setting is its own override, else the most specific broker setting that is set (dynamic before
 static; `log.retention.ms` before `.minutes` before `.hours`), else the default. Texts are our own.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.common.config_def import (
+    MAX_INT,
     MAX_LONG,
     ConfigEntry,
     ConfigKey,
@@ -112,6 +113,12 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             validator=at_least(0),
         ),
         _key(
+            "errors.deadletterqueue.group.enable",
+            ConfigType.BOOLEAN,
+            False,
+            "Let share groups write records here that they could not deliver.",
+        ),
+        _key(
             "file.delete.delay.ms",
             ConfigType.LONG,
             MINUTE_MS,
@@ -199,6 +206,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             validator=between(0, 1),
         ),
         _key(
+            "max.decompressed.message.bytes",
+            ConfigType.INT,
+            MAX_INT - 8,
+            "Largest record of a compressed batch once decompressed, in bytes; looked at when the batch is produced, "
+            "not in what is stored. From 134217728 on it changes nothing: no batch may become more, nor is one opened.",
+            "max.decompressed.message.bytes",
+            validator=between(1, MAX_INT - 8),
+        ),
+        _key(
             "max.message.bytes",
             ConfigType.INT,
             1048588,
@@ -244,6 +260,22 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             False,
             "Reserve the blocks of a segment when it is made.",
             "log.preallocate",
+        ),
+        _key(
+            "remote.copy.lag.bytes",
+            ConfigType.LONG,
+            -1,
+            "Bytes of newer log from which a segment is copied to tiered storage; -1 means local.retention.bytes.",
+            "log.remote.copy.lag.bytes",
+            validator=at_least(-1),
+        ),
+        _key(
+            "remote.copy.lag.ms",
+            ConfigType.LONG,
+            0,
+            "Age from which a segment is copied to tiered storage; 0 is at once, -1 means local.retention.ms.",
+            "log.remote.copy.lag.ms",
+            validator=at_least(-1),
         ),
         _key(
             "remote.log.copy.disable",

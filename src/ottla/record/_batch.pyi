@@ -7,7 +7,18 @@ INDEX_WIDTH: int
 
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None: ...
 def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int]: ...
-def first_null_key(buffer: Buffer, start: int, end: int, count: int) -> int: ...
+def refused_records(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    needs_keys: bool,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    limit: int,
+) -> tuple[int, list[tuple[int, int, bool]]]: ...
+def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes: int) -> int: ...
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]: ...
 def find_timestamp(
     buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int, first_offset_delta: int

@@ -26,6 +26,7 @@ cdef enum:  # the numbers of ottla.record.errors; the parity test holds them equ
     SURPLUS_IN_RECORD = 6
     SURPLUS_IN_BATCH = 7
     BAD_RECORD_COUNT = 8
+    NO_TIMESTAMP = -1  # of ottla.record.batch
 
 INDEX_WIDTH = 8
 
@@ -211,26 +212,71 @@ cdef object slice_or_none(const uint8_t* data, int64_t start, int64_t length):
     return PyBytes_FromStringAndSize(<const char*>data + start, length)
 
 
-def first_null_key(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
-    """The number of the first record whose key is null, -1 when all have one."""
+def refused_records(
+    const uint8_t[::1] buffer not None,
+    int64_t start,
+    int64_t end,
+    int64_t count,
+    bint needs_keys,
+    int64_t base_timestamp,
+    int64_t earliest,
+    int64_t latest,
+    int64_t limit,
+):
+    """How many records break a rule of their topic, and the first `limit` of them; the twin's docstring says more."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef int64_t index = 0
     cdef int64_t position = start
-    cdef int64_t last_offset_delta = -1
-    cdef int64_t found = -1
+    cdef int64_t total = 0
+    cdef int64_t timestamp
+    cdef bint keyless
+    cdef int defect = 0
+    cdef Row row
+    cdef list found = []
+    with nogil:
+        while index < count:
+            defect = read_record(data, &position, end, &row)
+            if defect == 0 and row.offset_delta != index:
+                defect = BAD_OFFSET_DELTA
+            if defect:
+                break
+            keyless = needs_keys and row.key_length < 0
+            timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>row.timestamp_delta)
+            if keyless or (timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest):
+                total += 1
+                if total <= limit:
+                    with gil:
+                        found.append((index, timestamp, bool(keyless)))
+            index += 1
+        if defect == 0 and position != end:
+            defect = SURPLUS_IN_BATCH
+    if defect:
+        raise invalid_record(defect, index)
+    return total, found
+
+
+def oversized_record(
+    const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count, int64_t max_bytes
+):
+    """The size of the first record larger than `max_bytes`, 0 without one; the twin's docstring says more."""
+    cdef const uint8_t* data = check_entry(buffer, start, end, count)
+    cdef int64_t index = 0
+    cdef int64_t position = start
+    cdef int64_t at
+    cdef int64_t size
+    cdef int64_t found = 0
     cdef int defect = 0
     cdef Row row
     with nogil:
         while index < count:
-            defect = next_row(data, &position, end, last_offset_delta, &row)
+            at = position
+            if read_varint(data, &at, end, &size) == 0 and size > max_bytes:
+                found = size
+                break
+            defect = read_record(data, &position, end, &row)
             if defect:
                 break
-            last_offset_delta = row.offset_delta
-            if found < 0 and row.key_length < 0:
-                found = index
             index += 1
-        if defect == 0 and position != end:
-            defect = SURPLUS_IN_BATCH
     if defect:
         raise invalid_record(defect, index)
     return found

@@ -4,8 +4,8 @@ All functions take `(buffer, start, end, count)`: the bytes of `count` records a
 everything they pass, raise `InvalidRecord` with the same words as the compiled twin, and allocate nothing that the
 bytes present do not pay for: a record takes 7 bytes at least, a header 2.
 
-Offset deltas must rise from record to record; they may have gaps (compaction), except for `walk_records`, which
-checks what a producer sends: 0, 1, 2, ...
+Offset deltas must rise from record to record; they may have gaps (compaction), except for `walk_records` and
+`refused_records`, which check what a producer sends: 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _VARINT_SIZE = 5
 _VARLONG_SIZE = 10
 _UINT32_MAX = 0xFFFFFFFF
 _UINT64_MAX = 0xFFFFFFFFFFFFFFFF
+_INT64_RANGE = 1 << 64
+_NO_TIMESTAMP = -1
 
 Header = tuple[str, bytes | None]
 ParsedRecord = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
@@ -136,10 +138,14 @@ def _check_range(buffer: Buffer, start: int, end: int) -> None:
         raise InvariantError("the range lies outside the buffer")
 
 
-def _rows(buffer: Buffer, start: int, end: int, count: int) -> Iterator[_Row]:
+def _check_entry(buffer: Buffer, start: int, end: int, count: int) -> None:
     _check_range(buffer, start, end)
     if count < 0 or count > (end - start) // _MIN_RECORD_SIZE:
         raise invalid_record(BAD_RECORD_COUNT, 0)
+
+
+def _rows(buffer: Buffer, start: int, end: int, count: int) -> Iterator[_Row]:
+    _check_entry(buffer, start, end, count)
     position = start
     last_offset_delta = -1
     for index in range(count):
@@ -175,13 +181,52 @@ def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int
     return index
 
 
-def first_null_key(buffer: Buffer, start: int, end: int, count: int) -> int:
-    """The number of the first record whose key is null, -1 when all have one."""
-    found = -1
+def refused_records(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    needs_keys: bool,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    limit: int,
+) -> tuple[int, list[tuple[int, int, bool]]]:
+    """Check every record as `walk_records` does, and against what a topic demands: how many break a rule.
+
+    That is a null key where `needs_keys`, or a timestamp (ms; -1 is none) outside [earliest, latest]. With the first
+    `limit` of them as (number of the record, timestamp, whether the key is what is missing).
+    """
+    found: list[tuple[int, int, bool]] = []
+    total = 0
     for number, row in enumerate(_rows(buffer, start, end, count)):
-        if found < 0 and row[3] < 0:
-            found = number
-    return found
+        if row[0] != number:
+            raise invalid_record(BAD_OFFSET_DELTA, number)
+        keyless = needs_keys and row[3] < 0
+        timestamp = (base_timestamp + row[1] + _INT64_RANGE // 2) % _INT64_RANGE - _INT64_RANGE // 2  # as int64 wraps
+        if keyless or (timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest):
+            total += 1
+            if len(found) < limit:
+                found.append((number, timestamp, keyless))
+    return total, found
+
+
+def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes: int) -> int:
+    """The size of the first record larger than `max_bytes`, as its length field states it; 0 without one.
+
+    Raises InvalidRecord for a malformed one before it; whether the records fill the range is for `refused_records`.
+    """
+    _check_entry(buffer, start, end, count)
+    position = start
+    for index in range(count):
+        try:
+            size, _ = _read_varint(buffer, position, end)
+            if size > max_bytes:
+                return size
+            _, position = _read_record(buffer, position, end)
+        except _Defect as found:
+            raise invalid_record(found.defect, index) from None
+    return 0
 
 
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]:

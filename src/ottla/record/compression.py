@@ -49,6 +49,12 @@ _XERIAL_CHUNK_SIZE = 32 * 1024
 _INT32 = struct.Struct(">i")
 _SNAPPY_MAX_RATIO = 22  # a copy element makes 64 bytes of 3
 
+MAX_RATIO = (1, 1032, _SNAPPY_MAX_RATIO, 255, 32768)
+"""Bytes that one byte of each codec can become at most, at the position of the codec's number.
+
+By their formats: deflate makes 258 bytes of 2 bits, lz4 255 of a length byte, zstd a block of 128 KiB of 4 bytes.
+"""
+
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 9
 _ZSTD_LEVEL = 3

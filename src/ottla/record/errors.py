@@ -37,11 +37,21 @@ class CorruptBatch(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """An intact batch whose records break the format or a rule; `record_index` names the one that can't be written."""
+    """An intact batch whose header or records break the format."""
 
-    def __init__(self, message: str, record_index: int | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
-        self.record_index = record_index
+
+
+class RecordsRefused(KafkaError):
+    """Records of a batch that their topic does not take: INVALID_RECORD or INVALID_TIMESTAMP (KIP-467).
+
+    `records` names them: (number in the batch, the reason in Kafka's words). The message is Kafka's summary.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, records: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(code, message)
+        self.records = records
 
 
 def invalid_record(defect: int, record_index: int) -> InvalidRecord:

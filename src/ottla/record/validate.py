@@ -1,8 +1,9 @@
 """What is checked of every batch before it is stored, and the two patches that storing needs. Hot.
 
 The broker looks at the 61 bytes of the header and runs one CRC over the rest; no record is touched (architecture.md
-3). `check_batch` is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication,
-the broker's own topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
+3). A client's count is one that the bytes can hold, so that nobody uses up offsets by claiming records. `check_batch`
+is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication, the broker's own
+topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
 
 One field is mended instead of refused: Sarama leaves the max timestamp at -1, which Apache Kafka mends too, since
 time index, retention and ListOffsets rest on it. Only then the records are looked at, and decompressed: the caller
@@ -41,7 +42,7 @@ from ottla.record.batch import (
     unsupported_magic,
 )
 from ottla.record.checksum import crc32c
-from ottla.record.compression import ZSTD, decompress
+from ottla.record.compression import DEFAULT_MAX_BYTES, MAX_RATIO, ZSTD, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.walk import max_timestamp as max_timestamp_of
 
@@ -50,8 +51,11 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 _SPECIAL_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK | TRANSACTIONAL_MASK
-_MIN_RECORD_SIZE = 7
 _INT64_MAX = (1 << 63) - 1
+_MIN_RECORD_SIZE = 7
+
+_MAX_RECORDS = DEFAULT_MAX_BYTES // _MIN_RECORD_SIZE
+"""More than that in one batch nobody decompresses: their offsets would be given away for nothing."""
 
 Decompress = Callable[[int, Buffer], memoryview]
 """The bytes behind the stored ones, by codec id; raises KafkaError."""
@@ -95,11 +99,10 @@ def check_batch(
     if attributes & _SPECIAL_ATTRIBUTES:
         _check_attributes(attributes, producer_id)
     codec_id = attributes & COMPRESSION_MASK
-    if codec_id == 0:
-        if count > (batch_length - MIN_BATCH_LENGTH) // _MIN_RECORD_SIZE:
-            raise InvalidRecord(f"{count} records do not fit {batch_length} bytes")
-    elif codec_id > ZSTD:
+    if codec_id > ZSTD:
         raise InvalidRecord(f"compression codec {codec_id} does not exist")
+    if count * _MIN_RECORD_SIZE > (batch_length - MIN_BATCH_LENGTH) * MAX_RATIO[codec_id] or count > _MAX_RECORDS:
+        raise InvalidRecord(f"{count} records do not fit {batch_length} bytes of codec {codec_id}")
     if producer_id != -1 and (producer_id < 0 or header[10] < 0 or header[11] < 0):
         raise InvalidRecord(f"producer epoch {header[10]} or sequence {header[11]} is invalid beside a producer id")
     if max_timestamp < base_timestamp:

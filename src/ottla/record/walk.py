@@ -14,11 +14,12 @@ try:
     from ottla.record._batch import (
         INDEX_WIDTH,
         find_timestamp,
-        first_null_key,
         index_records,
         max_timestamp,
+        oversized_record,
         parse_headers,
         parse_records,
+        refused_records,
         walk_records,
     )
 
@@ -27,11 +28,12 @@ except ImportError:
     from ottla.record._batch_py import (
         INDEX_WIDTH,
         find_timestamp,
-        first_null_key,
         index_records,
         max_timestamp,
+        oversized_record,
         parse_headers,
         parse_records,
+        refused_records,
         walk_records,
     )
 
@@ -41,10 +43,11 @@ __all__ = [
     "IMPLEMENTATION",
     "INDEX_WIDTH",
     "find_timestamp",
-    "first_null_key",
     "index_records",
     "max_timestamp",
+    "oversized_record",
     "parse_headers",
     "parse_records",
+    "refused_records",
     "walk_records",
 ]

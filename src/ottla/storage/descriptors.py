@@ -144,6 +144,11 @@ class Descriptor:
         pinned = self.pin()
         raise OffLoop(key, lambda: len(pinned.read(length, position)), pin=self)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the file that is open is the one that its name leads to. Raises OSError when none can be opened."""
+        return self.file().is_at(self.path)
+
     def renamed(self, name: str) -> None:
         """The file got another name in the same folder; an open descriptor stays good."""
         self._name = name

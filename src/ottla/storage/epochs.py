@@ -5,6 +5,8 @@ Invariants:
 - No entry starts above the log end offset; a new leader's entry starts at it, before its first append.
 - Memory may be ahead of the file `leader-epoch-checkpoint`: the file is written before the recovery point passes the
   change, on truncation and on close, and an unclean start takes later epochs from the batches again.
+- The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
+  took no record since the last start have nothing to write.
 
 Left out: who writes the file and when (`log.py`, `flush.py`).
 """
@@ -20,7 +22,7 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochCache:
     """Epoch entries of one log; two parallel lists, since most logs have one entry."""
 
-    __slots__ = ("_epochs", "_starts", "dirty", "latest_epoch")
+    __slots__ = ("_empty", "_epochs", "_starts", "dirty", "latest_epoch")
 
     def __init__(self, entries: list[tuple[int, int]]) -> None:
         """`entries` are (epoch, start offset) in rising order; ones that don't rise are dropped."""
@@ -29,6 +31,8 @@ class LeaderEpochCache:
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
+        self._empty = False
+        """The last entry had no record when it was made, and is in no file."""
         self.dirty = False
 
     def entries(self) -> list[tuple[int, int]]:
@@ -46,6 +50,21 @@ class LeaderEpochCache:
         self._starts.append(start_offset)
         self.latest_epoch = epoch
         self.dirty = True
+
+    def begin(self, epoch: int, log_end_offset: int) -> None:
+        """A leader begins `epoch`, before its first append: followers may ask for it, the file can do without."""
+        if epoch > self.latest_epoch:
+            dirty = self.dirty
+            self.assign(epoch, log_end_offset)
+            self.dirty = dirty
+            self._empty = True
+
+    def must_be_written(self, log_end_offset: int) -> bool:
+        """Whether the file lacks something that a start would need."""
+        if self._empty and self._starts and self._starts[-1] < log_end_offset:
+            self._empty = False
+            self.dirty = True
+        return self.dirty
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) that OffsetForLeaderEpoch answers (KIP-279).

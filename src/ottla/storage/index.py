@@ -183,10 +183,13 @@ class OffsetIndex(SparseIndex):
         """Note the batch at `position`, whose last offset is `last_offset`."""
         self._append(self._FORMAT.pack(last_offset - self.base_offset, position))
 
-    def lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`; 0 when no entry is that low."""
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """(last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
         number = self._search(0, min(offset - self.base_offset, MAX_INT))
-        return self.unpack(number)[1] if number >= 0 else 0
+        if number < 0:
+            return -1, 0
+        relative, position = self.unpack(number)
+        return self.base_offset + relative, position
 
     def lookup_position(self, position: int) -> tuple[int, int]:
         """(last offset, position) of the last batch with an entry that starts at `position` or before.
@@ -199,10 +202,17 @@ class OffsetIndex(SparseIndex):
         relative, found = self.unpack(number)
         return self.base_offset + relative, found
 
+    def last_entry(self) -> tuple[int, int]:
+        """(last offset, position) of the batch of the last entry; (-1, 0) without entries."""
+        count = self.entry_count
+        if not count:
+            return -1, 0
+        relative, position = self.unpack(count - 1)
+        return self.base_offset + relative, position
+
     def last_position(self) -> int:
         """The position in the last entry, 0 without entries."""
-        count = self.entry_count
-        return self.unpack(count - 1)[1] if count else 0
+        return self.last_entry()[1]
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drop the entries of batches that hold `offset` or more."""
@@ -239,10 +249,14 @@ class TimeIndex(SparseIndex):
         timestamp, relative = self.unpack(count - 1)
         return timestamp, self.base_offset + relative
 
-    def lookup(self, timestamp: int) -> int:
-        """An offset before which every batch's timestamp is below `timestamp`: where a scan for it starts."""
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry below `timestamp`, before whose offset every batch is older: where a
+        scan for it starts. (-1, base offset) without one."""
         number = self._search(0, timestamp - 1)
-        return self.base_offset + self.unpack(number)[1] if number >= 0 else self.base_offset
+        if number < 0:
+            return -1, self.base_offset
+        found, relative = self.unpack(number)
+        return found, self.base_offset + relative
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drop the entries that name `offset` or more."""

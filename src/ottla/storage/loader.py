@@ -38,6 +38,7 @@ from ottla.record.checksum import crc32c
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
 from ottla.storage.descriptors import Folder
+from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log import Log, LogEvents
 from ottla.storage.log_config import MAX_INT, LogConfig
@@ -89,10 +90,13 @@ def load_log(
 ) -> Log:
     """Open the directory of a partition, which exists; an empty one becomes an empty log.
 
-    Raises OSError, and OperatorError where messages have a format before v2.
+    Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
     """
     loading = _Loading(folder, options, clock)
-    _take_inventory(loading)
+    listing = folder.disk.listdir(folder.path)
+    if topic != names.METADATA_TOPIC:
+        _refuse_foreign(folder, listing)
+    _take_inventory(loading, listing)
     _refuse_old_formats(loading)
     topic_id = None
     try:
@@ -143,13 +147,30 @@ def load_log(
         epochs=loading.epochs,
         producers=producers,
         producer_expiration_ms=options.producer_expiration_ms,
+        # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
+        names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
     )
 
 
-def _take_inventory(loading: _Loading) -> None:
+def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
+    """Raise OperatorError for a directory that only has the name of a partition's; nothing in it was touched."""
+    if names.META_PROPERTIES in listing:
+        raise OperatorError(
+            f"{folder.path} is the data directory of a node and no partition: set log.dirs (--data-dir) to it, and "
+            f"node.id to what its {names.META_PROPERTIES} says, or move it elsewhere"
+        )
+    if listing and not any(
+        name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
+    ):
+        raise OperatorError(
+            f"{folder.path} has the name of a partition's directory and holds no file of one ({shown(listing)}): move "
+            "it out of log.dirs"
+        )
+
+
+def _take_inventory(loading: _Loading, listing: list[str]) -> None:
     """Find segments and snapshots; remove what a crash left behind."""
     folder, disk = loading.folder, loading.folder.disk
-    listing = disk.listdir(folder.path)
     present = set(listing)
     bases = []
     for name in listing:
@@ -244,6 +265,9 @@ def _recover(loading: _Loading) -> None:
     if not loading.epochs_damaged:
         recovery_point = loading.options.recovery_point
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
+        if first and loading.segments[first].base_offset == recovery_point:
+            # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
+            _recover_segment(loading, loading.segments[first - 1])
     for number in range(first, len(loading.segments)):
         segment = loading.segments[number]
         walk = _recover_segment(loading, segment)

@@ -28,12 +28,16 @@ from ottla.common.ids import Uuid
 from ottla.record.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
 from ottla.record.errors import InvalidRecord
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
+from ottla.record.walk import walk_records
 from ottla.storage.append_rules import (
-    PRODUCER_CODEC,
+    LOG_APPEND_TIME,
+    DecompressionBudget,
     check_records,
-    check_timestamps,
-    needs_recompression,
-    recompress,
+    inspects,
+    needs_decompression,
+    prepare_batch,
+    refuse_timestamps,
+    timestamps_out_of_range,
 )
 from ottla.storage.checkpoints import format_epochs, format_partition_metadata, write_unsynced
 from ottla.storage.descriptors import Folder
@@ -61,7 +65,6 @@ class Log:
     __slots__ = (
         "_appended_since_flush",
         "_base_offsets",
-        "_changed",
         "_clock",
         "_closed",
         "_compacted",
@@ -72,14 +75,15 @@ class Log:
         "_flusher",
         "_folder",
         "_folder_changed",
+        "_inspects",
         "_log_append_time",
         "_max_index_entries",
         "_max_message_bytes",
-        "_producer_expiration_ms",
         "_recent",
         "_rng",
         "_roll_after_ms",
         "_unsynced_paths",
+        "changed",
         "directory_is_new",
         "epochs",
         "flushed_offset",
@@ -88,6 +92,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "partition",
+        "producer_expiration_ms",
         "producers",
         "recovery_point",
         "segments",
@@ -114,6 +119,7 @@ class Log:
         epochs: LeaderEpochCache,
         producers: ProducerState,
         producer_expiration_ms: int,
+        names_are_durable: bool,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -132,17 +138,17 @@ class Log:
         self.producers = producers
         self.last_flush_ms = clock.time_ms()
         self._recent: dict[int, int] = {}
-        self._unsynced_paths: list[str] = []
+        self._folder_changed = not names_are_durable
+        self._unsynced_paths = [] if names_are_durable or topic_id is None else [folder.join(PARTITION_METADATA)]
         self._appended_since_flush = 0
-        self._changed = recovery_point < log_end_offset
+        self.changed = recovery_point < log_end_offset  # so that a clean stop has to flush it
         self._failed = False
         self._closed = False
         self._flush: FlushTask | None = None  # under way
         self._flusher: Flusher | None = None
-        self._folder_changed = False
         self.start_listener: Callable[[], None] | None = None  # told after the log start offset rose
         self.directory_is_new = False  # set by who made it: the first flush then makes its name durable too
-        self._producer_expiration_ms = producer_expiration_ms
+        self.producer_expiration_ms = producer_expiration_ms
         self._set_config(config)
 
     # -- facts -------------------------------------------------------------------------------------------------------
@@ -158,9 +164,10 @@ class Log:
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
         self._compacted = config.compacted
+        self._inspects = inspects(config)
         self._max_message_bytes = config.max_message_bytes
         self._max_index_entries = max(config.segment_index_bytes // TIME_ENTRY_SIZE, 1)
-        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._log_append_time = config.message_timestamp_type == LOG_APPEND_TIME
         self._draw_roll_time()
         self._events.log_configured(self)
 
@@ -215,8 +222,7 @@ class Log:
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
-        self.epochs.assign(epoch, self.log_end_offset)
-        self._changed = True
+        self.epochs.begin(epoch, self.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Write `partition.metadata`, for a log that has none. Raises KafkaError."""
@@ -263,14 +269,18 @@ class Log:
                 duplicate = self.producers.check(header[9], header[10], header[11], header[6])
                 if duplicate is not None:
                     return self._duplicate_result(duplicate[2], header[6], duplicate[3])
-            if not self._log_append_time:
-                check_timestamps(header[7], header[8], now, config)
+            compressed = attributes & COMPRESSION_MASK
+            if not self._log_append_time and timestamps_out_of_range(header[7], header[8], now, config):
+                records_start = end if compressed else start + HEADER_SIZE
+                refuse_timestamps(buffer, records_start, end, header, now, config, self.name)
             if not prepared:
-                if attributes & COMPRESSION_MASK == 0 or self._compacted:
-                    check_records(buffer, start, end, header, config)
-                if config.compression_type != PRODUCER_CODEC and needs_recompression(attributes, config):
-                    batch = recompress(buffer, start, end, config)
+                if self._inspects and needs_decompression(buffer, start, now, config):
+                    batch = prepare_batch(buffer, start, end, now, config, self.name, DecompressionBudget())
                     return self.append_as_leader(batch, 0, len(batch), leader_epoch, prepared=True)
+                if self._compacted:
+                    check_records(buffer, start + HEADER_SIZE, end, header, now, config, self.name)
+                elif not compressed:
+                    walk_records(buffer, start + HEADER_SIZE, end, header[12])
             append_time = -1
             if self._log_append_time:
                 set_log_append_time(buffer, start, now)
@@ -370,7 +380,7 @@ class Log:
         if header[9] != NO_PRODUCER_ID:
             self.producers.update(header, base_offset)
         self.producers.map_end_offset = last_offset + 1
-        self._changed = True
+        self.changed = True
         self._appended_since_flush += header[12]
         needs_flush = self._appended_since_flush >= self._config.flush_messages
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, needs_flush)
@@ -541,20 +551,21 @@ class Log:
         """
         if self._flush is not None:
             raise InvariantError(f"two flushes of {self.name} at once")
+        epochs_changed = self.epochs.must_be_written(self.log_end_offset)
         if closing:
-            if not self._changed:
+            if not self.changed:
                 return None
             self.segments[-1].become_inactive()
             self._write_snapshot()
-        elif not (self.recovery_point < self.log_end_offset or self._unsynced_paths or self.epochs.dirty):
+        elif not (self.recovery_point < self.log_end_offset or self._unsynced_paths or epochs_changed):
             return None
         atomic_writes = []
-        if self.epochs.dirty:
+        if epochs_changed:
             atomic_writes.append((self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(self.epochs.entries())))
         task = FlushTask(
             self,
-            # Complete segments before the recovery point are not rebuilt after a crash, so their indexes count.
-            self.segments[self.segment_number(self.recovery_point) :],
+            # No start rebuilds indexes of complete segments before it; one that ends there may have become so since.
+            self.segments[self.segment_number(self.recovery_point - 1) :],
             closing=closing,
             atomic_writes=atomic_writes,
             loose_paths=self._unsynced_paths,
@@ -563,7 +574,7 @@ class Log:
             holder=posixpath.dirname(self.directory) if self.directory_is_new and not closing else None,
         )
         if closing:
-            self._changed = False
+            self.changed = False
         self.epochs.dirty = False
         self._unsynced_paths = []
         self._folder_changed = False
@@ -630,7 +641,7 @@ class Log:
             return False
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self._changed = True
+        self.changed = True
         if self.start_listener is not None:
             self.start_listener()
         return True
@@ -706,7 +717,7 @@ class Log:
                 self.segments,
                 range(self.log_start_offset, offset),
                 self._clock.time_ms(),
-                self._producer_expiration_ms,
+                self.producer_expiration_ms,
             )
         except OSError as error:
             raise self._half_truncated(error) from error
@@ -757,7 +768,7 @@ class Log:
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
         self._recent.clear()
-        self._changed = self._folder_changed = True
+        self.changed = self._folder_changed = True
         self.epochs.truncate_from_end(offset)
 
     # -- the end of the object -----------------------------------------------------------------------------------------
@@ -782,7 +793,7 @@ class Log:
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
-        return self.producers.remove_expired(now_ms, self._producer_expiration_ms) if len(self.producers) else 0
+        return self.producers.remove_expired(now_ms, self.producer_expiration_ms) if len(self.producers) else 0
 
     def moved_to(self, directory: str) -> None:
         """The directory was renamed."""

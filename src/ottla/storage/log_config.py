@@ -32,6 +32,7 @@ class LogConfig:
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = MAX_INT - 8
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = 3600 * 1000

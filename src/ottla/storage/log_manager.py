@@ -288,6 +288,12 @@ class LogManager:
     def get_log(self, topic: str, partition: int) -> Log | None:
         return self._logs.get((topic, partition))
 
+    def use_producer_expiration(self, expiration_ms: int) -> None:
+        """Forget producers of all logs after this time from now on."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self._logs.values():
+            log.producer_expiration_ms = expiration_ms
+
     def logs(self) -> Iterator[Log]:
         """All logs, in the order they were opened."""
         return iter(list(self._logs.values()))
@@ -352,7 +358,8 @@ class LogManager:
     def set_aside(self, topic: str, partition: int) -> str | None:
         """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
 
-        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it. Raises KafkaError.
+        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
+        takes it back. Raises KafkaError.
         """
         log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX)
         return None if log is None else log.directory
@@ -366,7 +373,7 @@ class LogManager:
         self._high_watermarks.pop((topic, partition), None)
         self._sizes_at_last_pass.pop((topic, partition), None)
         target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
-        log.close(clean=False)
+        log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # who takes it back is to find it whole
         try:
             self._disk.rename(log.directory, target)
         except OSError as error:

@@ -106,10 +106,10 @@ def _first_record(log: Log, segment: Segment, outline: Outline, timestamp: int, 
     wanted = INT64_MIN if by_append_time else min(max(timestamp - batch.base_timestamp, INT64_MIN), INT64_MAX)
     first_delta = start_offset - batch.base_offset
     if batch.codec_id == NONE:
-        found = _walk(batch, wanted, first_delta)
+        found = _walk(batch, wanted, first_delta, len(batch.buffer))
     else:
         key = (batch.base_offset, batch.crc, first_delta)
-        found = known_result(log.folder.descriptors.known, key, lambda: _walk(batch, wanted, first_delta))
+        found = known_result(log.folder.descriptors.known, key, lambda size: _walk(batch, wanted, first_delta, size))
     if found is None:
         return None
     timestamp_delta, offset_delta = found
@@ -120,7 +120,10 @@ def _first_record(log: Log, segment: Segment, outline: Outline, timestamp: int, 
     return batch.base_offset + offset_delta, record_timestamp, batch.partition_leader_epoch
 
 
-def _walk(batch: BatchView, timestamp_delta: int, first_delta: int) -> tuple[int, int] | None:
-    """The (timestamp delta, offset delta) of the first record at or after both; may decompress. Raises KafkaError."""
-    body = batch.body()
+def _walk(batch: BatchView, timestamp_delta: int, first_delta: int, max_bytes: int) -> tuple[int, int] | None:
+    """The (timestamp delta, offset delta) of the first record at or after both; may decompress, to `max_bytes`.
+
+    Raises KafkaError.
+    """
+    body = batch.body(max_bytes)
     return walk.find_timestamp(body, 0, len(body), batch.records_count, timestamp_delta, first_delta)

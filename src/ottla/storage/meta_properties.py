@@ -15,6 +15,7 @@ from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import RESERVED_UUIDS, new_uuid, uuid_from_string, uuid_to_string
+from ottla.storage.directories import require_unused
 from ottla.storage.names import META_PROPERTIES
 
 
@@ -30,21 +31,21 @@ class MetaProperties:
 def load_or_create(
     disk: Disk, rng: Rng, directory: str, *, node_id: int, cluster_id: str | None = None
 ) -> MetaProperties:
-    """Read and verify the file, or write it in a directory that has none.
+    """Read and verify the file, or write it in a directory that was not used yet.
 
     `cluster_id` is what the operator asked for; without it a new directory gets a random one. Raises OperatorError
-    when the file is unreadable, damaged, or of another node or cluster.
+    when the file is unreadable, damaged, or of another node or cluster, and where it is lost.
     """
     path = f"{directory}/{META_PROPERTIES}"
-    try:
-        data = disk.read_bytes(path)
-    except FileNotFoundError:
+    meta = read_meta_properties(disk, directory)
+    if meta is None:
+        try:
+            require_unused(disk, directory)
+        except OSError as error:
+            raise disk_refusal(error, directory) from error
         meta = MetaProperties(cluster_id or random_id(rng), node_id, random_id(rng))
         write_meta_properties(disk, directory, meta)
         return meta
-    except OSError as error:
-        raise disk_refusal(error, path) from error
-    meta = _parse(path, data)
     if meta.node_id != node_id:
         raise OperatorError(
             f"{path} belongs to node.id {meta.node_id}, but the configuration says node.id {node_id}: "
@@ -53,6 +54,18 @@ def load_or_create(
     if cluster_id is not None and meta.cluster_id != cluster_id:
         raise OperatorError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}")
     return meta
+
+
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """The file's contents, None without it. Raises OperatorError when it is unreadable or damaged."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk_refusal(error, path) from error
+    return _parse(path, data)
 
 
 def random_id(rng: Rng) -> str:
@@ -89,7 +102,10 @@ def _parse(path: str, data: bytes) -> MetaProperties:
             # java.util.Properties escapes `:`, `=`, `#` and `!` in values that it stores.
             fields[name.strip()] = value.strip().replace("\\", "")
     if fields.get("version") != "1":
-        raise OperatorError(f"{path} has version {fields.get('version', 'none')}; version 1 is supported")
+        raise OperatorError(
+            f"{path} has version {fields.get('version', 'none')}, and this release reads version 1: start the release "
+            "that wrote it, or set log.dirs (--data-dir) to another directory"
+        )
     cluster_id = fields.get("cluster.id", "")
     if not cluster_id:
         raise OperatorError(f"{path} names no cluster.id")

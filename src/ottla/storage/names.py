@@ -5,6 +5,8 @@ Left out: what the files hold.
 
 from __future__ import annotations
 
+import re
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -29,11 +31,18 @@ RUNNING_FILE = ".ottla_running"
 """Ottla's own: the incarnation that runs here, and the boot of the machine in which it does."""
 
 METADATA_TOPIC = "__cluster_metadata"
-"""Its one partition's directory is the quorum's."""
+METADATA_DIR = f"{METADATA_TOPIC}-0"
+"""The directory of its one partition, which is the quorum's."""
+BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
+"""All that formatting leaves there (KIP-853)."""
 
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 
+PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, ".swap")
+
+_STRAY = re.compile(rf"(.+)\.[0-9a-f]{{32}}{STRAY_DIR_SUFFIX}")
 _OFFSET_DIGITS = 20
 _MAX_NAME_LENGTH = 255
 
@@ -65,6 +74,17 @@ def parse_partition_dir(name: str) -> tuple[str, int] | None:
     if len(digits) > 1 and digits[0] == "0":
         return None
     return topic, int(digits)
+
+
+def parse_stray_dir(name: str) -> str | None:
+    """The name that a directory had before it was set aside, as far as it fits; None for any other name."""
+    match = _STRAY.fullmatch(name)
+    return match[1] if match is not None and parse_partition_dir(match[1]) is not None else None
+
+
+def is_cut_short(name: str) -> bool:
+    """Whether the topic in the name of a retired directory may be longer than what is left of it there."""
+    return len(name) >= _MAX_NAME_LENGTH
 
 
 def retired_partition_dir(topic: str, partition: int, unique: bytes, suffix: str) -> str:

@@ -15,11 +15,21 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.compression import DEFAULT_MAX_BYTES
 
 T = TypeVar("T")
 
 Known = dict[Hashable, Any]
 """Outcomes of what was done off the loop for one request: a result, or the exception instead."""
+
+
+BYTES_PER_TURN = 4 * 1024 * 1024
+"""What a batch may decompress to in one turn of the pool's computing share; for more there are long turns."""
+
+
+class TurnTooShort(Exception):
+    """A batch decompresses to more than a turn has; nothing was done with it."""
 
 
 class Pin(Protocol):
@@ -32,13 +42,21 @@ class OffLoop(Exception):
     """`work` has to run in the pool before the call can be made again."""
 
     def __init__(
-        self, key: Hashable, work: Callable[[], object], *, pin: Pin | None = None, computes: bool = False
+        self,
+        key: Hashable,
+        work: Callable[[], object],
+        *,
+        pin: Pin | None = None,
+        computes: bool = False,
+        long: bool = False,
     ) -> None:
-        """`pin` is given back once `work` is done. `computes`: it needs a processor rather than the disk."""
+        """`pin` is given back once `work` is done. `computes`: it needs a processor rather than the disk, and more of
+        it than a turn has where it is `long`."""
         super().__init__("this call would block the loop")
         self.key = key
         self.pin = pin
         self.computes = computes
+        self.long = long
         self._work = work
 
     def attempt(self) -> object:
@@ -51,17 +69,29 @@ class OffLoop(Exception):
             return error
 
 
-def known_result(known: Known | None, key: Hashable, work: Callable[[], T]) -> T:
-    """The result of `work`: computed here without `known`, else looked up there. Raises OffLoop, and what it raises."""
+def known_result(known: Known | None, key: Hashable, work: Callable[[int], T]) -> T:
+    """The result of `work(max_bytes)`, which decompresses to that many bytes: computed here without `known`, else
+    looked up there. Raises OffLoop, twice where a turn is too short for it, and what `work` raises."""
     if known is None:
-        return work()
+        return work(DEFAULT_MAX_BYTES)
     if key not in known:
-        raise OffLoop(key, work, computes=True)
+        raise OffLoop(key, lambda: _in_a_turn(work), computes=True)
     outcome = known[key]
+    if isinstance(outcome, TurnTooShort):
+        raise OffLoop(key, lambda: work(DEFAULT_MAX_BYTES), computes=True, long=True)
     if isinstance(outcome, Exception):
         raise outcome
     result: T = outcome
     return result
+
+
+def _in_a_turn(work: Callable[[int], T]) -> T:
+    try:
+        return work(BYTES_PER_TURN)
+    except KafkaError as error:
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise TurnTooShort from None
+        raise
 
 
 def run_off_loop(needed: Sequence[OffLoop], known: Known, pool: BlockingPool, then: Callable[[], None]) -> None:

@@ -15,15 +15,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
+from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ottla.common.disk import Buffer
+from ottla.common.logs import RATE_LIMITED
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH
 from ottla.storage.descriptors import Descriptor, Folder
 from ottla.storage.index import IndexCorruption, OffsetIndex, TimeIndex
 from ottla.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
 from ottla.storage.off_loop import OffLoop
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INDEX_DAMAGE = (IndexCorruption, FileNotFoundError)
 
 UNLOADED = -2
 NO_TIMESTAMP = -1
@@ -196,8 +205,14 @@ class Segment:
 
     def indexes_to_sync(self) -> list[Descriptor]:
         """The index files that may hold what is not durable, with everything written; raises OSError."""
-        self.write_indexes()
-        return [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
+        return self._repairing(self._dirty_indexes)
+
+    def _dirty_indexes(self) -> list[Descriptor]:
+        self._write_indexes()
+        dirty = [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
+        for descriptor in dirty:
+            descriptor.file()  # whether it is still there
+        return dirty
 
     def indexes_synced(self) -> None:
         """A sync of `indexes_to_sync` begins; should it fail, the log is used no more."""
@@ -273,8 +288,12 @@ class Segment:
         if position == 0:
             self.first_timestamp = max_timestamp
         if self._bytes_since_entry > self._index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            try:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            except _INDEX_DAMAGE:
+                self.rebuild_indexes()  # from a log that has this batch already
+                return
             self._bytes_since_entry = 0
             self.index_entry_count += 1
         self._bytes_since_entry += size
@@ -287,6 +306,9 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Bring index entries that are only in memory to the files."""
+        self._repairing(self._write_indexes)
+
+    def _write_indexes(self) -> None:
         if self._index is not None:
             self._index.write_pending()
         if self._time_index is not None:
@@ -296,7 +318,7 @@ class Segment:
         """The last entry of the time index names the largest timestamp, as Kafka does on roll and close."""
         self.load_timestamps()
         if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._repairing(lambda: self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset))
         self.write_indexes()
         self.release_reserve()
 
@@ -310,8 +332,7 @@ class Segment:
         """The first batch whose last offset is `offset` or more; None when there is none."""
         if offset == self._cut_offset:
             return self._cut
-        position = self._look_up(offset)
-        return find_batch(self._log, position, self.size_bytes, offset, UNLOADED)
+        return self._repairing(lambda: self._find(offset, UNLOADED))
 
     def leave_cut_batch(self, position: int, length: int) -> int:
         """How much to read of the `length` bytes from the batch at `position` on, which they hold as a whole.
@@ -322,7 +343,7 @@ class Segment:
         end = position + length
         try:
             last_offset, cut = self.offset_index.lookup_position(end)
-        except IndexCorruption:  # told and mended by the next search for an offset
+        except _INDEX_DAMAGE:  # told and mended by the next search for an offset
             return length
         if cut <= position or end - cut < WORTH_LEAVING_BYTES:
             return length
@@ -337,23 +358,58 @@ class Segment:
         self._cut = cut, size, last_offset, max_timestamp
         return cut - position
 
-    def _look_up(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`; an index that somebody damaged is made anew."""
+    def _repairing(self, use: Callable[[], T]) -> T:
+        """What `use` of the indexes gives; once more on new ones where they turn out to be damaged, or removed.
+
+        Somebody may have written into them, or a disk: a search only believes entries that fit the batch they name.
+        """
         try:
-            return self.offset_index.lookup(offset)
-        except IndexCorruption:
+            return use()
+        except _INDEX_DAMAGE:
             self.rebuild_indexes()
-            return self.offset_index.lookup(offset)
+            return use()
+
+    def _find(self, offset: int, timestamp: int) -> Outline | None:
+        """The first batch that reaches both. Raises IndexCorruption and OSError."""
+        return self._scan_from(self.offset_index.lookup(offset), offset, timestamp)
+
+    def _scan_from(self, entry: tuple[int, int], offset: int, timestamp: int) -> Outline | None:
+        """The same from the batch of an entry on, which must be there. Raises IndexCorruption and OSError."""
+        last_offset, position = entry
+        if not 0 <= position < max(self.size_bytes, 1):
+            raise IndexCorruption(f"{self.path}: an entry of the index points to {position}")
+        scan = OutlineScan(self._log, position, self.size_bytes)
+        for outline in scan:
+            if position and outline[0] == position and outline[2] != last_offset:
+                break
+            if outline[2] >= offset and outline[3] >= timestamp:
+                return outline
+        else:
+            if not position or scan.position > position:
+                return None
+        raise IndexCorruption(f"{self.path}: an entry of the index names no batch at {position}")
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> Outline | None:
         """The first batch that reaches both `timestamp` and `from_offset`; None when there is none."""
-        try:
-            offset = self.time_index.lookup(timestamp)
-        except IndexCorruption:
-            self.rebuild_indexes()
-            offset = self.time_index.lookup(timestamp)
-        position = self._look_up(max(offset, from_offset))
-        return find_batch(self._log, position, self.size_bytes, from_offset, timestamp)
+
+        def find() -> Outline | None:
+            entry = self.time_index.lookup(timestamp)
+            self._check_time_entry(entry)
+            position = self.offset_index.lookup(max(entry[1], from_offset))
+            return self._scan_from(position, from_offset, timestamp)
+
+        return self._repairing(find)
+
+    def _check_time_entry(self, entry: tuple[int, int]) -> None:
+        """Raises IndexCorruption unless a batch at the entry's offset has its timestamp."""
+        timestamp, offset = entry
+        if timestamp == NO_TIMESTAMP:
+            return
+        outline = self._find(offset, UNLOADED) if offset >= self.base_offset else None
+        if outline is None or outline[3] != timestamp:
+            raise IndexCorruption(
+                f"{self.path}: no batch at offset {offset} has the timestamp of the index, {timestamp}"
+            )
 
     def outline_at(self, position: int) -> Outline | None:
         """The batch that starts at `position`; None at the end."""
@@ -373,11 +429,13 @@ class Segment:
             return
         try:
             timestamp, offset = self.time_index.last_entry()
-            position = self.offset_index.last_position()
-        except IndexCorruption:
+            self._check_time_entry((timestamp, offset))
+            last_entry = self.offset_index.last_entry()
+            self._scan_from(last_entry, last_entry[0], UNLOADED)
+        except _INDEX_DAMAGE:
             self.rebuild_indexes()
             return
-        for _, _, last_offset, max_timestamp in OutlineScan(self._log, position, self.size_bytes):
+        for _, _, last_offset, max_timestamp in OutlineScan(self._log, last_entry[1], self.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
         self.max_timestamp = timestamp
@@ -413,7 +471,6 @@ class Segment:
 
         Durable on return: batches that came back after a power failure would stand where others were written since.
         """
-        index, time_index = self.offset_index, self.time_index
         held = self._log.pins > 0
         if position < self.size_bytes:
             self.lowest_cut = min(self.lowest_cut, position) if self.truncation_count and held else position
@@ -424,15 +481,19 @@ class Segment:
             file.fsync()
         self._cut_offset = -1
         self._reserve_at = max(_RESERVE_FROM, position)
-        index.truncate_to_offset(offset)
-        time_index.truncate_to_offset(offset)
-        self._bytes_since_entry = position - index.last_position()
-        self.index_entry_count = index.entry_count
+        self._repairing(lambda: self._truncate_indexes(position, offset))
         self.first_timestamp = UNLOADED if position else NO_TIMESTAMP
         self.max_timestamp = UNLOADED if position else NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
         self.load_timestamps()
         self.load_first_timestamp()
+
+    def _truncate_indexes(self, position: int, offset: int) -> None:
+        index = self.offset_index
+        index.truncate_to_offset(offset)
+        self.time_index.truncate_to_offset(offset)
+        self._bytes_since_entry = position - index.last_position()
+        self.index_entry_count = index.entry_count
 
     def begin_rebuild(self) -> None:
         """Empty both indexes; the caller walks the segment and notes each batch again."""
@@ -452,6 +513,7 @@ class Segment:
 
         Rare, and done in one go: it blocks also where the caller must not.
         """
+        logger.warning("the indexes of %s are damaged or missing, and are made anew", self.path, extra=RATE_LIMITED)
         descriptors = self._folder.descriptors
         known, descriptors.known = descriptors.known, None
         try:
@@ -519,11 +581,11 @@ class OutlineScan:
     Reads a few KiB at a time and skips bodies it need not read; an incomplete or impossible batch ends it.
     """
 
-    __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "_position")
+    __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "position")
 
     def __init__(self, file: Readable, position: int, end: int) -> None:
         self._file = file
-        self._position = position
+        self.position = position
         self._end = end
         self._chunk = b""
         self._chunk_position = position
@@ -532,7 +594,7 @@ class OutlineScan:
         return self
 
     def __next__(self) -> Outline:
-        position = self._position
+        position = self.position
         at = position - self._chunk_position
         if at + _OUTLINE_SIZE > len(self._chunk):
             if position + HEADER_SIZE > self._end:
@@ -546,5 +608,5 @@ class OutlineScan:
         size = batch_length + LOG_OVERHEAD
         if batch_length < MIN_BATCH_LENGTH or position + size > self._end:
             raise StopIteration
-        self._position = position + size
+        self.position = position + size
         return position, size, base_offset + last_delta, max_timestamp

@@ -1,0 +1,18 @@
+"""Text of others on its way to a terminal: what would steer the terminal is shown instead of obeyed."""
+
+from __future__ import annotations
+
+import re
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""The control characters of ASCII and Latin-1 but for tab and line feed, and those that turn the direction of text."""
+
+
+def escape_control_chars(text: str) -> str:
+    r"""`text` with its control characters as `\x1b` or `\u202e`; tabs and line feeds stay."""
+    return _STEERING.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

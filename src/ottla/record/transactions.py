@@ -1,0 +1,43 @@
+"""Which of fetched batches a reader sees: no control batch, and none of an aborted transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ottla.record.batch import BatchView
+from ottla.record.control import ControlRecordType, control_record_type
+
+
+class Aborted(Protocol):
+    """One aborted transaction, as a Fetch response lists it."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+
+
+class TransactionFilter:
+    """Takes the batches of one Fetch response in their order; `aborted` is what the response lists beside them.
+
+    Under read_uncommitted a response lists nothing, and every batch of data passes.
+    """
+
+    __slots__ = ("_aborted_ids", "_pending")
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._aborted_ids: set[int] = set()
+
+    def passes(self, batch: BatchView) -> bool:
+        """Whether a reader sees the records of `batch`. Raises KafkaError for a control batch that can't be read."""
+        while self._pending and self._pending[-1].first_offset <= batch.last_offset:
+            self._aborted_ids.add(self._pending.pop().producer_id)
+        if batch.is_control:
+            if batch.producer_id in self._aborted_ids and any(
+                control_record_type(record) == ControlRecordType.ABORT for record in batch.records()
+            ):
+                self._aborted_ids.discard(batch.producer_id)
+            return False
+        return not (batch.is_transactional and batch.producer_id in self._aborted_ids)
