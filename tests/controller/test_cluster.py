@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,23 @@ import pytest
 
 from ottla.app.disk import RealDisk
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.driver import Controller, metadata_log_config
-from ottla.controller.features import handle_update_features
+from ottla.controller.features import activation_records, handle_update_features
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.requests import operation_of
+from ottla.controller.result import MIN_ISR
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.driver import QuorumDriver
 
@@ -31,7 +36,7 @@ ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
 
 def update(image: MetadataImage, feature: str, level: int, version: int = 2, **options: Any) -> Any:
     key = FeatureUpdateKey(feature=feature, max_version_level=level, **options)
-    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=[key]), version)
+    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=[key]), version, 2)
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
@@ -60,6 +65,42 @@ def test_feature_update_refused(
     assert result.response.results == []
     old = update(image, feature, level, version=1, **options)
     assert old.response == result.response
+
+
+def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str, str | None]]:
+    messages = [record.message for record in records if isinstance(record.message, ConfigRecord)]
+    return [(message.resource_name, message.name, message.value) for message in messages]
+
+
+def test_a_new_cluster_has_its_minimum_of_in_sync_replicas_from_the_file(apply: Any) -> None:
+    records = activation_records(EMPTY_IMAGE, 2)
+    assert settings_of(records) == [("", "min.insync.replicas", "2")]
+    image = apply(EMPTY_IMAGE, records)
+    assert image.features["eligible.leader.replicas.version"] == 1
+    assert activation_records(image, 3) == []
+
+
+def test_an_older_cluster_gets_it_too_and_no_promise_becomes_weaker(image: MetadataImage, apply: Any) -> None:
+    older = [("1", "3"), ("2", "2")]
+    image = apply(
+        image,
+        [
+            versioned(
+                ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name=broker, name=MIN_ISR, value=value)
+            )
+            for broker, value in older
+        ],
+    )
+    records = activation_records(image, 1)
+    assert settings_of(records) == [("1", MIN_ISR, None), ("2", MIN_ISR, None), ("", MIN_ISR, "3")]
+    assert activation_records(apply(image, records), 1) == []
+
+
+def test_eligible_leader_replicas_bring_the_minimum_for_the_cluster(image: MetadataImage, apply: Any) -> None:
+    feature = "eligible.leader.replicas.version"
+    off = apply(image, update(image, feature, 0, upgrade_type=2).records)
+    assert activation_records(off, 2) == []
+    assert settings_of(update(off, feature, 1).records) == [("", MIN_ISR, "2")]
 
 
 def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.errors import KafkaError
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.configs import (
     handle_alter_configs,
     handle_describe_configs,
     handle_incremental_alter_configs,
 )
-from ottla.controller.result import ControllerContext
+from ottla.controller.features import activation_records
+from ottla.controller.result import MIN_ISR, ControllerContext
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
@@ -121,6 +122,31 @@ def test_broker_settings_are_layers(with_topic: MetadataImage, context: Controll
     assert config.topic_defaults["retention.ms"] == 20
 
 
+@pytest.mark.parametrize(
+    ("name", "operation", "value", "message"),
+    [
+        ("1", 0, "2", "Broker-level min.insync.replicas cannot be altered while ELR is enabled."),
+        ("", 1, None, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."),
+        ("", 0, "2", None),
+    ],
+)
+def test_the_minimum_of_in_sync_replicas_is_the_clusters(
+    image: MetadataImage,
+    context: ControllerContext,
+    apply: Any,
+    name: str,
+    operation: int,
+    value: str | None,
+    message: str | None,
+) -> None:
+    image = apply(image, activation_records(image, 1))
+    result = incremental(image, context, BROKER, name, (MIN_ISR, operation, value))
+    [answer] = result.response.responses
+    assert answer.error_message == message
+    assert answer.error_code == (ErrorCode.INVALID_CONFIG if message else 0)
+    assert bool(result.records) == (message is None)
+
+
 def test_legacy_alter_replaces_all(with_topic: MetadataImage, context: ControllerContext, apply: Any) -> None:
     changes: list[Change] = [("retention.ms", SET, "5"), ("segment.ms", SET, "6")]
     image = apply(with_topic, incremental(with_topic, context, TOPIC, "t", *changes).records)
@@ -162,7 +188,7 @@ def test_description(with_topic: MetadataImage, context: ControllerContext, appl
         ("log.retention.hours", 5),
     ]
     assert retention.documentation
-    assert len(configs) == 33
+    assert len(configs) == 37
     terse = describe(image, context, TOPIC, "t", keys=["segment.ms", "nonsense"])
     assert [(config.name, config.synonyms, config.documentation) for config in terse.configs] == [
         ("segment.ms", [], None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_incremental_alter_configs
+from ottla.controller.elections import UNCLEAN, handle_elect_leaders
 from ottla.controller.registration import handle_controller_registration
 from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
 from ottla.metadata.records import SUPPORTED_FEATURES
@@ -12,6 +15,7 @@ from ottla.protocol.messages.controller_registration import (
     ControllerListener,
     ControllerRegistrationRequest,
 )
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -54,6 +58,39 @@ class TestRegistration:
         world.silence(1)
         assert world.register(1) > first
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1, epoch=first))
+
+    def test_a_granted_session_ends_when_the_next_incarnation_shows_what_the_last_one_left(self) -> None:
+        """After all were stopped, nobody was there to fence; the new controller has heard of none of them."""
+        world = World()
+        world.join(1)
+        world.heartbeats.reset(world.image, world.now_ms)
+        refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1))
+        first = world.epochs[1]
+        assert world.register(1, clean=True) > first
+
+    def test_a_broker_that_was_heard_of_is_alive_whatever_another_one_shows(self) -> None:
+        """Of a copied directory, say."""
+        world = World()
+        world.join(1)
+        refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
+        world.heartbeats.reset(world.image, world.now_ms)
+        world.heartbeat(1)
+        refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
+
+    @pytest.mark.parametrize("node_id", [-1, -2, -(2**31)])
+    def test_an_id_that_means_none_is_refused(self, node_id: int) -> None:
+        world = World()
+        refused(ErrorCode.INVALID_REGISTRATION, lambda: world.register(node_id))
+        request = ControllerRegistrationRequest(controller_id=node_id, incarnation_id=b"1" * 16)
+        refused(
+            ErrorCode.INVALID_REGISTRATION,
+            lambda: world.run(lambda image, _: handle_controller_registration(image, request)),
+        )
+
+    def test_the_highest_id_is_one_like_any_other(self) -> None:
+        world = World()
+        world.register(2**31 - 1)
+        assert not world.heartbeat(2**31 - 1).is_fenced
 
     def test_a_lost_answer_is_asked_for_again(self) -> None:
         """The same incarnation registers a second time: it keeps its epoch and its state."""
@@ -181,6 +218,16 @@ class TestControlledShutdown:
         assert (back.leader, back.isr, back.leader_recovery_state) == (1, (1,), RECOVERED)
         assert back.leader_epoch == gone.leader_epoch + 1
 
+    def test_who_was_let_go_without_wanting_it_hears_so_and_comes_back_as_a_new_incarnation(self) -> None:
+        world = three()
+        world.create("t", [1, 2, 3])
+        world.shut_down(1)
+        answer = world.heartbeat(1)
+        assert (answer.is_fenced, answer.should_shut_down) == (True, True)
+        assert world.heartbeat(1, want_fence=True).should_shut_down
+        world.register(1, clean=True)
+        assert not world.heartbeat(1).is_fenced
+
     def test_a_fenced_broker_may_go_at_once(self) -> None:
         world = three()
         world.silence(1)
@@ -222,6 +269,26 @@ class TestEligibleLeaderReplicas:
         assert last.last_known_elr == ()
         assert world.alter_partition([3]).error_code == 0, "the leader has recovered"
         assert world.partition().leader_recovery_state == RECOVERED
+
+    def test_the_last_leader_is_no_resort_on_a_disk_that_is_empty(self) -> None:
+        """It led, and the others cut their logs to nothing."""
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        assert (world.partition().leader, world.partition().isr) == (NO_LEADER, ())
+        new = bytes(15) + b"\x77"
+        world.register(3, log_dirs=[new])
+        world.heartbeat(3)
+        world.join(1, 2)
+        assert world.partition().leader == NO_LEADER
+        request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
+        world.run(lambda image, context: handle_elect_leaders(image, request, context))
+        assert world.partition().leader == 1, "somebody who has it, though another replica comes first"
+        assert world.alter_partition([1, 3]).error_code == 0
+        assert world.partition().directories[0] == new, "it has caught up there"
+        world.silence(1)
+        assert world.partition().leader == 3
 
     def test_another_minimum_forgets_who_was_eligible(self) -> None:
         world = three(min_insync_replicas="2")

@@ -143,7 +143,7 @@ class World:
                 for name, levels in SUPPORTED_FEATURES.items()
             ],
             "rack": rack,
-            "log_dirs": [bytes([broker_id]) * 16],
+            "log_dirs": [bytes([broker_id & 0xFF]) * 16],
             "previous_broker_epoch": existing.broker_epoch if clean and existing is not None else -1,
         } | overrides
         request = BrokerRegistrationRequest(**fields)

@@ -7,8 +7,9 @@ import pytest
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.ids import ZERO_UUID
 from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
@@ -40,6 +41,36 @@ def test_layouts_written_out_by_hand():
     assert written(DescribeTopicPartitionsRequest(), 0) == b"\1\0\0\7\xd0\xff\0"
     features = ApiVersionsResponse(supported_features=[SupportedFeatureKey(name="f", min_version=1, max_version=2)])
     assert written(features, 3) == b"\0\0\1\0\0\0\0\1\0\x08\2\2f\0\1\0\2\0"
+
+
+NEWER_THAN_KIO = [
+    (
+        5,
+        "026e023102630000000700",
+        ApiVersionsRequest(client_software_name="n", client_software_version="1", cluster_id="c", node_id=7),
+    ),
+    (5, "026e023100ffffffff00", ApiVersionsRequest(client_software_name="n", client_software_version="1")),
+    (5, "0081010000000300", ApiVersionsResponse(error_code=129, throttle_time_ms=3)),
+    (3, "02026700", DeleteGroupsRequest(groups_names=["g"])),
+    (
+        3,
+        "000000030302670086047768790002680000000000",
+        DeleteGroupsResponse(
+            throttle_time_ms=3,
+            results=[
+                DeletableGroupResult(group_id="g", error_code=134, error_message="why"),
+                DeletableGroupResult(group_id="h"),
+            ],
+        ),
+    ),
+]
+"""What Apache Kafka 4.4.0 writes in versions that kio doesn't know (`test_kio_parity.NEWER`)."""
+
+
+@pytest.mark.parametrize(("version", "data", "value"), NEWER_THAN_KIO)
+def test_layouts_of_apache_kafka_itself(version: int, data: str, value: object) -> None:
+    assert written(value, version).hex() == data
+    assert read(type(value), version, bytes.fromhex(data)) == value
 
 
 def test_a_value_that_the_version_cannot_carry():

@@ -111,11 +111,11 @@ def test_registry_follows_apache_kafka():
         "SyncGroup": (0, 0, 5),
         "DescribeGroups": (0, 0, 6),
         "ListGroups": (0, 0, 5),
-        "DeleteGroups": (0, 0, 2),
+        "DeleteGroups": (0, 0, 3),
         "OffsetDelete": (0, 0, 0),
         "ConsumerGroupHeartbeat": (0, 0, 1),
         "ConsumerGroupDescribe": (0, 0, 1),
-        "ApiVersions": (0, 0, 4),
+        "ApiVersions": (0, 0, 5),
         "CreateTopics": (2, 2, 7),
         "DeleteTopics": (1, 1, 6),
         "DeleteRecords": (0, 0, 2),
@@ -151,6 +151,11 @@ def test_registry_follows_apache_kafka():
         "ElectLeaders": (0, 0, 2),
         "AlterPartitionReassignments": (0, 0, 1),
         "ListPartitionReassignments": (0, 0, 0),
+        "DescribeAcls": (1, 1, 3),
+        "CreateAcls": (1, 1, 3),
+        "DeleteAcls": (1, 1, 3),
+        "AlterReplicaLogDirs": (1, 1, 2),
+        "DescribeProducers": (0, 0, 0),
     }
     assert list(API) == sorted(API)
     assert [key.value for key in ApiKey] == list(API)

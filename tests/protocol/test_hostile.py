@@ -212,6 +212,16 @@ def test_tagged_field_floods():
     bounded(lambda: parse_fetch(12, fetch, 0, len(fetch)), peak_bytes=100_000)
 
 
+def test_one_section_has_as_many_tagged_fields_as_apache_kafka_takes():
+    for count in (10_000, 10_001):
+        body = b"\1\0\0\0" + compact(count) + b"\x63\0" * count
+        if count == 10_000:
+            read_message(MetadataRequest, 9, body, 0, len(body))
+        else:
+            with pytest.raises(ProtocolError, match="tagged fields"):
+                read_message(MetadataRequest, 9, body, 0, len(body))
+
+
 def test_strings_that_are_no_utf8():
     for version, body in ((1, b"\0\0\0\1\0\2\xff\xfe"), (9, b"\2\3\xff\xfe\0\0\0\0\0")):
         with pytest.raises(ProtocolError):

@@ -31,6 +31,8 @@ EMBEDDED = {
     "consumer_protocol_subscription": consumer_protocol.ConsumerProtocolSubscription,
     "consumer_protocol_assignment": consumer_protocol.ConsumerProtocolAssignment,
 }
+NEWER = frozenset({("api_versions", 5), ("delete_groups", 3)})
+"""Versions of Apache Kafka 4.4 that kio doesn't know yet; its own bytes for them are in `test_codec`."""
 
 
 def _kio_class(package: str, version: int, module: str, name: str) -> type:
@@ -45,6 +47,8 @@ def _cases() -> list[object]:
         for cls, module in ((spec.request, "request"), (spec.response, "response")):
             versions = schema_of(cls).versions
             for version in range(versions.low, versions.high + 1):
+                if (package, version) in NEWER:
+                    continue
                 kio_class = _kio_class(package, version, module, cls.__name__)
                 cases.append(pytest.param(cls, version, kio_class, id=f"{cls.__name__}-{version}"))
     for package, cls in (CONTROL_RECORDS | EMBEDDED).items():
@@ -84,3 +88,6 @@ def test_kio_knows_no_version_that_is_missing_here():
         high = schema_of(spec.request).versions.high
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(f"kio.schema.{package}.v{high + 1}.request")
+    for package, version in NEWER:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(f"kio.schema.{package}.v{version}.request")

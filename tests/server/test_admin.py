@@ -16,10 +16,19 @@ from ottla.protocol.messages.alter_configs import (
 from ottla.protocol.messages.alter_configs import (
     AlterConfigsResource as ReplacedResource,
 )
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -48,6 +57,39 @@ def described(client: Connection, kind: int, name: str, version: int = 4) -> dic
     (result,) = client.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), version).results
     assert result.error_code == 0, result.error_message
     return {config.name: (config.value, config.config_source) for config in result.configs}
+
+
+def test_dynamic_settings_take_effect_while_the_broker_runs(server: Server, client: Connection) -> None:
+    client.create_topic("before")
+    seen: list[int] = []
+    server.broker.follow_config(lambda config: seen.append(config.get_int("max.connections")))
+    changes = {
+        "max.connections": "7",
+        "producer.id.expiration.ms": "60000",
+        "group.consumer.assignment.interval.ms": "5",
+    }
+    assert alter(client, BROKER, "", *((name, SET, value) for name, value in changes.items())) == 0
+    client.create_topic("after")
+    assert seen == [2**31 - 1, 7]
+    for topic in ("before", "after"):
+        partition = server.broker.context.replicas.find(topic, 0)
+        assert partition is not None
+        assert partition.log.producer_expiration_ms == 60_000
+    assert server.broker._groups._config.group_consumer_assignment_interval_ms == 5
+    assert alter(client, BROKER, "", *((name, DELETE, None) for name in changes)) == 0
+    assert seen[-1] == 2**31 - 1
+    assert server.broker._groups._config.group_consumer_assignment_interval_ms == 1000
+
+
+def test_what_has_no_effect_is_kept_and_what_nobody_knows_is_a_secret(server: Server, client: Connection) -> None:
+    assert alter(client, BROKER, "", ("num.io.threads", SET, "9"), ("plugin.of.mine", SET, "secret")) == 0
+    server.restart()
+    client = server.connect()
+    assert described(client, BROKER, "")["num.io.threads"] == ("9", 3)
+    for name in ("", "1"):
+        assert described(client, BROKER, name)["plugin.of.mine"] == (None, 3)
+    assert alter(client, BROKER, "", ("plugin.of.mine", DELETE, None)) == 0
+    assert "plugin.of.mine" not in described(client, BROKER, "")
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -207,3 +249,56 @@ def test_a_client_that_leaves_does_not_stop_its_request(server: Server) -> None:
     assert staying.ask(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert leaving.channel.answers == []
     assert fetched(staying.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)].error_code == 0
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_without_an_authorizer_there_are_no_access_control_entries(client: Connection, version: int) -> None:
+    described = client.ask(DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), version)
+    assert (described.error_code, described.error_message) == (
+        ErrorCode.SECURITY_DISABLED,
+        "No Authorizer is configured on the broker",
+    )
+    assert described.resources == []
+    creations = [AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", operation=3)] * 2
+    created = client.ask(CreateAclsRequest(creations=creations), version).results
+    assert [result.error_code for result in created] == [ErrorCode.SECURITY_DISABLED] * 2
+    deleted = client.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(resource_type_filter=2)]), version)
+    assert [result.error_code for result in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_replica_is_already_in_the_one_directory(server: Server, client: Connection, version: int) -> None:
+    client.create_topic("t", partitions=2)
+    here = server.broker.context.config.log_dir
+    named = {"t": [0, 1, 9], "nowhere": [0]}
+    topics = [AlterReplicaLogDirTopic(name=name, partitions=partitions) for name, partitions in named.items()]
+    for path, codes in (
+        (here, [0, 0, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE]),
+        ("/elsewhere", [ErrorCode.LOG_DIR_NOT_FOUND] * 4),
+    ):
+        dirs = [AlterReplicaLogDir(path=path, topics=topics)]
+        results = client.ask(AlterReplicaLogDirsRequest(dirs=dirs), version).results
+        assert [topic.topic_name for topic in results] == ["t", "nowhere"]
+        assert [partition.error_code for topic in results for partition in topic.partitions] == codes
+
+
+def test_the_producers_of_a_partition(client: Connection) -> None:
+    client.create_topic("t", partitions=2)
+    client.produce("t", b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=0)
+    client.produce("t", b"c")
+    named = {"t": [0, 1, 0, 5], "nowhere": [0]}
+    topics = [DescribeProducersTopic(name=name, partition_indexes=indexes) for name, indexes in named.items()]
+    of_t, of_nowhere = client.ask(DescribeProducersRequest(topics=topics), 0).topics
+    first, second, again, missing = of_t.partitions
+    assert [(p.producer_id, p.producer_epoch, p.last_sequence) for p in first.active_producers] == [(7, 3, 1)]
+    (producer,) = first.active_producers
+    assert (producer.last_timestamp, producer.coordinator_epoch) == (1_700_000_000_001, -1)
+    assert producer.current_txn_start_offset == -1
+    assert (second.error_code, second.active_producers) == (0, [])
+    assert again.error_code == ErrorCode.INVALID_REQUEST, "an answer may be large, so it is given once"
+    for unknown in (missing, *of_nowhere.partitions):
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (missing.error_message, of_nowhere.partitions[0].error_message) == (
+        None,
+        "This server does not host this topic-partition.",
+    )

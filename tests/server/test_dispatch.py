@@ -24,7 +24,7 @@ from .harness import Connection, Server, fetch_request, produce_request
 
 
 def test_api_versions_lists_what_is_served(client: Connection) -> None:
-    for version in range(5):
+    for version in range(6):
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         assert response.error_code == 0
         listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -45,13 +45,37 @@ def test_api_versions_refuses_nonsense_as_client_software(client: Connection) ->
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error_code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        (None, 99, ErrorCode.INVALID_REQUEST),
+        ("own", 1, ErrorCode.NONE),
+        ("own", -1, ErrorCode.INVALID_REQUEST),
+        ("own", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_means_another_node_is_told_so(
+    server: Server, client: Connection, cluster_id: str | None, node_id: int, error_code: ErrorCode
+) -> None:
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1", node_id=node_id)
+    request.cluster_id = server.broker.cluster_id if cluster_id == "own" else cluster_id
+    for _ in range(2):
+        response = client.ask(request, 5)
+        assert response.error_code == error_code
+        assert bool(response.api_keys) == (error_code == ErrorCode.NONE)
+    assert client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 5).error_code == 0
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Connection) -> None:
     assert client.send_bytes(struct.pack(">hhih", 18, 99, 7, -1) + b"\0" * 3)
     data = client.channel.answers.pop()
     correlation_id, response = decode_response(18, 0, data[4:])
     assert correlation_id == 7
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 4)]
+    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 5)]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,28 @@ def test_the_first_who_asks_for_a_coordinator_makes_the_topic(client: Connection
     assert configs["segment.bytes"] == str(100 * 1024**2)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_who_was_told_the_coordinator_may_join_at_once(make_server: Callable[..., Server], again: bool) -> None:
+    server = make_server(**FAST)
+    if again:
+        client = server.connect()
+        assert join_after_finding(client) == ErrorCode.NONE
+        server.stop()
+        server = make_server(**FAST)
+    clients = [server.connect() for _ in range(20)]
+    for client in clients:
+        client.send(FindCoordinatorRequest(coordinator_keys=[f"g{clients.index(client)}", "h"]), 6)
+    for number, client in enumerate(clients):
+        assert {each.error_code for each in client.answer().coordinators} == {0}
+        assert join(client, f"g{number}").error_code == ErrorCode.NONE
+
+
+def join_after_finding(client: Connection) -> int:
+    (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 6).coordinators
+    assert found.error_code == ErrorCode.NONE
+    return join(client).error_code
+
+
 def test_the_settings_of_the_topic(make_server: Callable[..., Server]) -> None:
     client = make_server(offsets_topic_num_partitions="3", offsets_topic_segment_bytes=str(2**20)).connect()
     coordinate(client)

@@ -47,6 +47,7 @@ class World:
         self.controller = Controller()
         self.publisher = MetadataPublisher()
         self.events: list[object] = []
+        self.noted: list[int] = []
         identity = BrokerIdentity(
             node_id=1,
             cluster_id="c",
@@ -56,10 +57,13 @@ class World:
             rack="r",
             previous_broker_epoch=7,
         )
+        self.incarnations = iter([b"J" * 16, b"K" * 16, b"L" * 16, b"M" * 16])
         self.lifecycle = BrokerLifecycle(
             identity,
             self.controller,
             self.publisher,
+            new_incarnation_id=lambda: next(self.incarnations),
+            registered_again=self.noted.append,
             clock=self.time,
             scheduler=self.time,
             heartbeat_interval_ms=2000,
@@ -139,9 +143,43 @@ def test_a_broker_that_was_unregistered_registers_again(world: World) -> None:
     world.serve()
     world.time.run(2.1)
     world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
-    world.time.run(0.2)
-    world.registered(50)
+    request = world.registered(50)
+    assert bytes(request.incarnation_id) == b"J" * 16
+    assert request.previous_broker_epoch == EPOCH, "it goes on with what it has: nothing was lost"
     assert world.lifecycle.broker_epoch == 50
+    assert world.noted == [50], "so that the next start can tell which incarnation ran here"
+    assert world.heard(fenced=False).broker_epoch == 50
+
+
+def test_a_broker_that_somebody_else_had_let_go_registers_again(world: World, caplog: Any) -> None:
+    """Whoever knows the epoch, which is public, can ask for a controlled shutdown in the name of the broker."""
+    world.serve()
+    epoch, pauses = EPOCH, []
+    for incarnation in (b"J", b"K", b"L", b"M"):
+        world.time.run(2.1)
+        world.heard(fenced=True, let_go=True)
+        before = world.time.now
+        while not world.controller.asked:
+            world.time.run(0.05)
+        pauses.append(world.time.now - before)
+        epoch += 10
+        request = world.registered(epoch)
+        assert (bytes(request.incarnation_id), request.previous_broker_epoch) == (incarnation * 16, epoch - 10)
+        heartbeat = world.heard(fenced=False)
+        assert (heartbeat.broker_epoch, heartbeat.want_fence, heartbeat.want_shut_down) == (epoch, False, False)
+        assert not world.lifecycle.fenced
+    assert pauses[0] == 0
+    assert pauses == sorted(set(pauses)), "it rests longer each time"
+    assert caplog.text.count("somebody asked") == 1, "and tells once"
+
+
+def test_a_refusal_for_good_does_not_end_a_broker_that_runs(world: World) -> None:
+    world.serve()
+    world.time.run(2.1)
+    world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
+    world.controller.answer(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION, "no"))
+    world.time.run(1)
+    world.registered(50)
     assert world.heard(fenced=False).broker_epoch == 50
 
 
@@ -158,13 +196,27 @@ def test_registration_is_tried_until_the_time_is_over(world: World, error: BaseE
     assert 60 <= world.time.now < 61
 
 
-def test_another_broker_with_this_id(world: World) -> None:
-    for _ in range(3):
-        world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
-        world.time.run(0.1)
-    world.time.run(60)
-    world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
+def test_another_broker_with_this_id(world: World, caplog: Any) -> None:
+    tries = 0
+    while not world.events:
+        assert world.time.now < 70
+        if world.controller.asked:
+            tries += 1
+            world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
+        world.time.run(0.05)
     assert "node.id 1" in str(world.events[0])
+    assert 55 < tries < 70, "after the first few it asks once a second"
+    assert caplog.text.count("is not over") == 1, "and tells once"
+
+
+def test_a_session_that_a_kill_left_is_waited_out_and_told_once(world: World, caplog: Any) -> None:
+    for _ in range(4):
+        world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
+        world.time.run(1.1)
+    world.registered()
+    world.publish(EPOCH)
+    assert world.events == ["caught up"]
+    assert caplog.text.count("is not over") == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ottla.protocol.messages.describe_topic_partitions import (
@@ -16,7 +17,8 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from ottla.server.internal_topics import MAX_ON_DEMAND
 
 from .harness import Connection, Server
 
@@ -82,17 +84,59 @@ def test_by_id(client: Connection) -> None:
         assert (topic.error_code, topic.topic_id) == (code, wanted)
 
 
-def test_topics_are_created_on_demand(client: Connection) -> None:
+def created(client: Connection, name: str) -> MetadataResponseTopic:
+    """The topic as it is described once it is there; asking creates it."""
+    (topic,) = client.ask(by_name(name, create=True), 12).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    context = client.server.broker.context
+    client.server.run_until(lambda: name not in context.topics_on_demand)
+    (topic,) = client.ask(by_name(name), 12).topics
+    assert topic.error_code == 0
+    return topic
+
+
+def test_topics_are_created_on_demand_and_unknown_until_then(client: Connection) -> None:
     (topic,) = client.ask(by_name("fresh", create=True), 12).topics
-    assert (topic.error_code, len(topic.partitions), topic.partitions[0].leader_id) == (0, 1, 1)
+    assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    client.server.run_until(lambda: not client.server.broker.context.topics_on_demand)
+    (topic,) = client.ask(by_name("fresh", create=True), 12).topics
+    assert (len(topic.partitions), topic.partitions[0].leader_id) == (1, 1)
     assert client.produce("fresh", b"a").error_code == 0
     codes = {t.name: t.error_code for t in client.ask(by_name("x y", "fresh", "more", create=True), 12).topics}
-    assert codes == {"x y": ErrorCode.INVALID_TOPIC_EXCEPTION, "fresh": 0, "more": 0}
-    # fre.sh and fre_sh would share metric names, so the second is refused.
-    (collision,) = client.ask(by_name("a.b", create=True), 12).topics
-    assert collision.error_code == 0
-    (collision,) = client.ask(by_name("a_b", create=True), 12).topics
-    assert collision.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert codes == {
+        "x y": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "fresh": 0,
+        "more": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_a_deleted_topic_is_unknown_to_the_first_who_asks(client: Connection) -> None:
+    before = created(client, "t").topic_id
+    response = client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+    assert response.responses[0].error_code == 0
+    assert created(client, "t").topic_id != before
+
+
+def test_a_creation_that_is_refused_is_told_in_the_log_and_tried_again(
+    client: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    created(client, "a.b")
+    for _ in range(2):  # fre.sh and fre_sh would share metric names, so the second is refused
+        caplog.clear()
+        (topic,) = client.ask(by_name("a_b", create=True), 12).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        client.server.run_until(lambda: not client.server.broker.context.topics_on_demand)
+        assert "'a_b' can't be created on demand" in caplog.text
+
+
+def test_creations_on_demand_are_bounded(server: Server, client: Connection) -> None:
+    server.broker.context.topics_on_demand.update(f"other-{number}" for number in range(MAX_ON_DEMAND - 1))
+    client.ask(by_name("first", "second", create=True), 12)
+    assert client.ask(by_name("second"), 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    context = server.broker.context
+    server.run_until(lambda: "first" not in context.topics_on_demand)
+    names = {topic.name for topic in client.ask(MetadataRequest(topics=None), 9).topics}
+    assert names == {"first"}
 
 
 def test_topics_are_not_created_unless_both_sides_want(make_server: Callable[..., Server]) -> None:
@@ -152,12 +196,12 @@ def test_topic_partitions_that_are_not_there(client: Connection) -> None:
 def test_there_is_no_coordinator_of_transactions_yet(client: Connection, version: int) -> None:
     if version < 4:
         response = client.ask(FindCoordinatorRequest(key="t", key_type=1), version)
-        assert (response.error_code, response.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+        assert (response.error_code, response.node_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     else:
         found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t", "u"]), version).coordinators
         assert [(c.key, c.error_code) for c in found] == [
-            ("t", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            ("u", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            ("u", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ]
 
 
@@ -185,7 +229,7 @@ def test_producers_that_wait_for_one_block_all_get_an_id(server: Server) -> None
 
 def test_transactional_producers_are_told_that_nobody_coordinates(client: Connection) -> None:
     response = client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
-    assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert (response.error_code, response.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     empty = client.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 4)
     assert empty.error_code == ErrorCode.INVALID_REQUEST
 

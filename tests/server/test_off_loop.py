@@ -64,6 +64,21 @@ def test_a_compressed_batch_is_searched_off_the_loop(
     assert len(decompressing_threads) == 3, "each batch is opened once"
 
 
+def test_a_lookup_in_a_large_batch_waits_for_a_long_turn(server: Server, client: Connection) -> None:
+    client.create_topic("t", 2)
+    client.produce("t", bytes(40 << 20), b"b", compression="zstd")
+    client.produce("t", b"a", b"b", partition=1, compression="zstd")
+    held = HeldPool()
+    server.broker.context.compute_pool.long = held
+    other = server.connect()
+    assert not client.send(lookup((0, T0 + 1)), 7)
+    server.run_until(lambda: held.held)
+    assert found(other.ask(lookup((1, T0 + 1)), 7)) == [(0, 1)], "behind it, and not kept up by it"
+    assert client.channel.answers == []
+    held.run()
+    assert found(client.answer()) == [(0, 1)]
+
+
 def test_a_plain_batch_is_searched_at_once(client: Connection) -> None:
     client.create_topic("t")
     client.produce("t", b"a", b"b")

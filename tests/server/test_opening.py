@@ -14,7 +14,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from .harness import Connection, Server
 
@@ -110,12 +109,3 @@ def test_settings_that_change_meanwhile_hold_for_all(server: Server, client: Con
     client.answer()
     sizes = {partition.log.config.max_message_bytes for partition in server.broker.context.replicas.partitions()}
     assert sizes == {12345}
-
-
-def test_creation_on_demand_answers_when_all_can_serve(make_server: Callable[..., Server]) -> None:
-    server = make_server(num_partitions=str(MANY))
-    client = server.connect()
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="many")], allow_auto_topic_creation=True)
-    (topic,) = client.ask(request, 12).topics
-    assert (topic.error_code, len(topic.partitions)) == (0, MANY)
-    assert client.produce("many", b"a", partition=MANY - 1).error_code == 0

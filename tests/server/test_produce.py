@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
 import time
@@ -12,8 +13,14 @@ import pytest
 from ottla.app.pool import MAX_THREADS
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION, MAX_TIMESTAMP_POSITION, iter_batches
+from ottla.record.builder import RecordData, build_batch
 from ottla.record.checksum import crc32c
 
 from .harness import Connection, Server, batch_of, fetch_request, fetched, produce_request
@@ -223,11 +230,72 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     assert epochs == [before, partition.leader_epoch]
 
 
-def test_the_record_that_has_no_key_is_named(client: Connection) -> None:
+def produced(client: Connection, topic: str, *records: RecordData, compression: str) -> PartitionProduceResponse:
+    batch = bytes(build_batch(records, compression=compression))
+    return client.ask(produce_request(topic, records=batch), 9).responses[0].partition_responses[0]
+
+
+CODECS = pytest.mark.parametrize("compression", ["none", "gzip"])
+
+
+@CODECS
+def test_every_record_without_a_key_is_named(server: Server, client: Connection, compression: str) -> None:
     client.create_topic("t", cleanup_policy="compact")
-    refused = client.produce("t", b"a")
-    assert refused.error_code == ErrorCode.INVALID_RECORD
-    assert [error.batch_index for error in refused.record_errors] == [0]
+    assert client.produce("t", b"a", b"b", key=b"k").error_code == 0
+    server.broker.context.replicas.find("t", 0).log.maybe_increment_log_start_offset(1)
+    records = [RecordData(5, None if number in (1, 3, 4, 6) else b"k", b"v") for number in range(8)]
+    refused = produced(client, "t", *records, compression=compression)
+    reason = "Compacted topic cannot accept message without key in topic partition t-0"
+    assert [(error.batch_index, error.batch_index_error_message) for error in refused.record_errors] == [
+        (number, reason) for number in (1, 3, 4, 6)
+    ]
+    shown = ", ".join(f"RecordError(batchIndex={number}, message='{reason}')" for number in (1, 3, 4))
+    assert refused.error_message == (
+        "One or more records have been rejected due to 4 record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]"
+    )
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (ErrorCode.INVALID_RECORD, -1, 1)
+
+
+@CODECS
+@pytest.mark.parametrize("narrow", [True, False])
+def test_every_record_with_a_timestamp_out_of_range_is_named(
+    client: Connection, narrow: bool, compression: str
+) -> None:
+    before, after = (3_600_000, 600_000) if narrow else ((1 << 63) - 1, 3_600_000)
+    configs = {"message_timestamp_before_max_ms": str(before), "message_timestamp_after_max_ms": str(after)}
+    client.create_topic("t", **(configs if narrow else {}))
+    now = client.server.broker.context.clock.time_ms()
+    times = [now, now + 7_200_000, now, now + 7_200_001, -1]
+    refused = produced(client, "t", *(RecordData(time, None, b"v") for time in times), compression=compression)
+    assert [error.batch_index for error in refused.record_errors] == [1, 3]
+    for error in refused.record_errors:
+        number = error.batch_index
+        said = re.fullmatch(
+            rf"Timestamp {times[number]} of message with offset {number} is out of range. "
+            r"The timestamp should be within \[(-?\d+), (\d+)\]",
+            error.batch_index_error_message,
+        )
+        assert int(said[2]) - int(said[1]) == before + after
+        assert now + after <= int(said[2]) <= now + after + 600_000
+    assert refused.error_message == "One or more records have been rejected due to invalid timestamp"
+    assert (refused.error_code, refused.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
+    early = produced(
+        client, "t", RecordData(now - before - 1, None, b"v") if narrow else RecordData(0), compression=compression
+    )
+    assert early.error_code == (ErrorCode.INVALID_TIMESTAMP if narrow else 0)
+    assert len(early.record_errors) == narrow
+
+
+@CODECS
+def test_a_bounded_number_of_refused_records_is_named(client: Connection, compression: str) -> None:
+    client.create_topic("t", cleanup_policy="compact")
+    batch = bytes(build_batch([RecordData(5, None, b"v")] * 1200, compression=compression))
+    row = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch) for _ in range(12)])
+    answers = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), 9).responses[0].partition_responses
+    assert [len(answer.record_errors) for answer in answers] == [1000] * 10 + [0] * 2
+    assert {answer.error_code for answer in answers} == {ErrorCode.INVALID_RECORD}
+    assert all("due to 1200 record errors in total" in answer.error_message for answer in answers)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -239,6 +307,30 @@ def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(clien
     assert client.produce("t", b"y", compression="gzip", acks=acks).error_code == ErrorCode.INVALID_RECORD
     assert client.send(produce_request("t", b"z", key=b"k", acks=acks), 9), "nothing to decompress"
     assert client.answer().responses[0].partition_responses[0].base_offset == 1
+
+
+@CODECS
+@pytest.mark.parametrize("level", ["topic", "broker"])
+@pytest.mark.parametrize("topic", [{}, {"cleanup_policy": "compact"}, {"compression_type": "zstd"}])
+def test_large_records_are_refused_behind_compression_alone(
+    make_server: Callable[..., Server], level: str, topic: dict[str, str], compression: str
+) -> None:
+    limit = {"max_decompressed_message_bytes": "1005"}
+    server = make_server(**(limit if level == "broker" else {}))
+    client = server.connect()
+    client.create_topic("t", **topic, **(limit if level == "topic" else {}))
+    compressed = compression != "none"
+    fits, large = b"x" * 997, b"x" * 998
+    assert client.produce("t", fits, fits, key=b"k", compression=compression).error_code == 0, "a record, not the batch"
+    answer = client.produce("t", fits, large, key=b"k", compression=compression)
+    assert answer.error_code == (ErrorCode.INVALID_RECORD if compressed else 0)
+    if compressed:
+        assert answer.error_message == "a record of 1006 bytes decompressed is larger than " + (
+            "max.decompressed.message.bytes, 1005"
+        )
+    before = client.send(produce_request("t", fits, key=b"k", compression=compression), 9)
+    assert bool(before) == (not compressed and "compression_type" not in topic), "opened off the loop"
+    assert client.answer().responses[0].partition_responses[0].error_code == 0
 
 
 def without_max_timestamp(batch: bytes) -> bytes:
@@ -306,6 +398,29 @@ def test_a_large_request_takes_turns_with_others(server: Server, client: Connect
     assert other.answer().responses[0].partition_responses[0].base_offset == 0, "it came second and was done first"
     answers = client.answer().responses[0].partition_responses
     assert [answer.base_offset for answer in answers] == list(range(1, 21))
+
+
+def test_a_producer_of_small_batches_does_not_wait_behind_large_ones(server: Server, client: Connection) -> None:
+    client.create_topic("t", cleanup_policy="compact", max_message_bytes=str(1 << 20))
+    large = bytes(build_batch([RecordData(5, b"k", bytes(100 << 20))], compression="zstd"))
+    others = [server.connect() for _ in range(12)]
+    for other in others:
+        other.send(produce_request("t", records=large), 9)
+    client.send(produce_request("t", b"v", key=b"k", compression="gzip"), 9)
+    assert client.answer().responses[0].partition_responses[0].error_code == 0
+    assert sum(len(other.channel.answers) for other in others) < 4, "it came last, and waited for a turn of each"
+    for other in others:
+        assert other.answer().responses[0].partition_responses[0].error_code == 0
+
+
+def test_the_large_batches_of_a_request_go_one_by_one(server: Server, client: Connection) -> None:
+    client.create_topic("t", cleanup_policy="compact", compression_type="lz4")
+    large = batch_of(bytes(20 << 20), key=b"k", compression="zstd")
+    small = batch_of(b"v", key=b"k", compression="gzip")
+    row = [PartitionProduceData(index=0, records=data) for data in (small, large, large, small, large)]
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=row)])
+    answers = client.ask(request, 9).responses[0].partition_responses
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, offset) for offset in range(5)]
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 17), ("zstd", -5, 19), ("gzip", 1, -1)])

@@ -20,7 +20,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.replication import cleared_elr
-from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count, elr_enabled
 from ottla.metadata.image import ConfigResource, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.topic_names import validate_topic_name
@@ -213,7 +213,7 @@ def _change_records(
     resource: ConfigResource,
     old: Mapping[str, str],
     new: Mapping[str, str],
-    named: Iterable[str],
+    named: Sequence[str],
     context: ControllerContext,
 ) -> list[ApiMessageAndVersion]:
     """Records for the settings of `named` that differ, after the new settings were checked as a whole."""
@@ -225,7 +225,10 @@ def _change_records(
         context.config.validate_group(new)
     else:
         # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
-        validate_dynamic({name: text for name, text in new.items() if old.get(name) != text})
+        changes = {name: text for name, text in new.items() if old.get(name) != text}
+        validate_dynamic(changes, cluster_default=not resource.name)
+        if elr_enabled(image) and MIN_ISR in named:
+            _check_min_isr(resource, new)
     changed = [name for name in dict.fromkeys(named) if old.get(name) != new.get(name)]
     records = [
         versioned(
@@ -237,6 +240,17 @@ def _change_records(
         only_one = resource.type is ConfigResourceType.TOPIC
         records += cleared_elr(image, [image.topics[resource.name]] if only_one else list(image.topics.values()))
     return records
+
+
+def _check_min_isr(resource: ConfigResource, new: Mapping[str, str]) -> None:
+    """Eligible leader replicas are kept by one minimum for the whole cluster; see `features.elr_safety_records`."""
+    if resource.name:
+        text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    elif MIN_ISR not in new:
+        text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 # -- describing --------------------------------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import RESERVED_UUIDS, ZERO_UUID, Uuid, new_uuid
 from ottla.controller.cluster import raise_leader_epochs, register_broker
 from ottla.controller.elections import balance_leaders
-from ottla.controller.features import bootstrap_records
+from ottla.controller.features import activation_records
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, fence_silent
 from ottla.controller.replication import led_by_anyone
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
@@ -150,6 +150,10 @@ class Controller:
         """Whether this node decides."""
         return self._active
 
+    @property
+    def _static_min_isr(self) -> int:
+        return self._static_config.get_int(MIN_ISR)
+
     def start(
         self,
         endpoints: Sequence[Endpoint],
@@ -164,8 +168,8 @@ class Controller:
         it leads has a new leader epoch. Such a broker needs no heartbeats: it lives as long as its controller does.
         Raises OperatorError, and KafkaError when the disk refuses.
         """
-        new = self._quorum.start(endpoints)
-        records = bootstrap_records() if new or not self.image.features else []
+        self._quorum.start(endpoints)
+        records = activation_records(self.image, self._static_min_isr)
         node_id = self._static_config.node_id
         log_epochs = open_logs(self.image)
         self.broker_epoch = self._quorum.next_offset + len(records)
@@ -194,8 +198,9 @@ class Controller:
             return
         self._statistics.new_active_controllers.value += 1
         self._heartbeats.reset(self.image, self._now_ms())
-        if not self.image.features:
-            self.submit(lambda _image, _context: ControllerResult(bootstrap_records(), None), _forgotten)
+        missing = activation_records(self.image, self._static_min_isr)
+        if missing:
+            self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)
         self._arm_fencing()
         self._arm_balance()
         self._schedule_upkeep()

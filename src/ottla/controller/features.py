@@ -6,8 +6,9 @@ of levels that this broker supports decides; see `ottla.metadata.records.SUPPORT
 
 from __future__ import annotations
 
+from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller.result import ControllerResult
+from ottla.controller.result import MIN_ISR, ControllerResult, elr_enabled
 from ottla.metadata.image import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
@@ -22,7 +23,7 @@ from ottla.metadata.records import (
     ApiMessageAndVersion,
     versioned,
 )
-from ottla.protocol.messages.metadata_records import FeatureLevelRecord
+from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -44,8 +45,38 @@ def bootstrap_records() -> list[ApiMessageAndVersion]:
     ]
 
 
+def elr_safety_records(image: MetadataImage, static_min_isr: int) -> list[ApiMessageAndVersion]:
+    """What makes `min.insync.replicas` a setting of the whole cluster, as eligible leader replicas need it (KIP-966).
+
+    They are kept by one number that every controller sees. So brokers lose values of their own, and what the file of
+    this controller says (`static_min_isr`) is written down, unless the cluster has a value already; where a broker
+    asked for more, that, so that no promise becomes weaker. Nothing, where it is so already.
+    """
+    own = {
+        resource.name: settings[MIN_ISR]
+        for resource, settings in sorted(image.configs.items())
+        if resource.type is ConfigResourceType.BROKER and resource.name and MIN_ISR in settings
+    }
+    records = [_min_isr_record(broker, None) for broker in own]
+    if MIN_ISR not in image.default_broker_configs():
+        records.append(_min_isr_record("", str(max([static_min_isr, *map(int, own.values())]))))
+    return records
+
+
+def _min_isr_record(broker: str, value: str | None) -> ApiMessageAndVersion:
+    return versioned(
+        ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name=broker, name=MIN_ISR, value=value)
+    )
+
+
+def activation_records(image: MetadataImage, static_min_isr: int) -> list[ApiMessageAndVersion]:
+    """What an active controller finds missing: all of it in a new cluster, `elr_safety_records` in an older one."""
+    new = [] if image.features else bootstrap_records()
+    return new + (elr_safety_records(image, static_min_isr) if new or elr_enabled(image) else [])
+
+
 def handle_update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, version: int
+    image: MetadataImage, request: UpdateFeaturesRequest, version: int, static_min_isr: int
 ) -> ControllerResult[UpdateFeaturesResponse]:
     """Check all updates; the first that fails is told for the request as a whole, as by Apache Kafka 4.
 
@@ -63,6 +94,8 @@ def handle_update_features(
         if changed:
             record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
             records.append(versioned(record))
+    if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and updates[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version_level > 0:
+        records += elr_safety_records(image, static_min_isr)
     results = [] if version > 1 else [UpdatableFeatureResult(feature=name) for name in updates]
     return ControllerResult([] if request.validate_only else records, UpdateFeaturesResponse(results=results))
 

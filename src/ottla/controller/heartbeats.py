@@ -10,14 +10,15 @@ from ottla.metadata.image import BrokerImage, MetadataImage
 
 
 class _Contact:
-    """The last heartbeat of one incarnation."""
+    """The last heartbeat of one incarnation, or what stands for it until there is one."""
 
-    __slots__ = ("broker_epoch", "metadata_offset", "time_ms")
+    __slots__ = ("broker_epoch", "heard", "metadata_offset", "time_ms")
 
-    def __init__(self, broker_epoch: int, time_ms: int, metadata_offset: int) -> None:
+    def __init__(self, broker_epoch: int, time_ms: int, metadata_offset: int, *, heard: bool = True) -> None:
         self.broker_epoch = broker_epoch
         self.time_ms = time_ms
         self.metadata_offset = metadata_offset
+        self.heard = heard
 
 
 class BrokerHeartbeats:
@@ -34,7 +35,7 @@ class BrokerHeartbeats:
         """Begin anew: brokers that are not fenced get a whole session to be heard of."""
         self._shutdown_offsets.clear()
         self._contacts = {
-            broker.broker_id: _Contact(broker.broker_epoch, now_ms, -1)
+            broker.broker_id: _Contact(broker.broker_epoch, now_ms, -1, heard=False)
             for broker in image.brokers.values()
             if not broker.fenced
         }
@@ -57,6 +58,11 @@ class BrokerHeartbeats:
             and contact.broker_epoch == broker_epoch
             and now_ms < contact.time_ms + self.session_timeout_ms
         )
+
+    def was_heard(self, broker_id: int) -> bool:
+        """Whether its session is by a heartbeat to this controller, and not only granted by `reset`."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and contact.heard
 
     def stale(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
         """Brokers that are not fenced and were silent for too long."""

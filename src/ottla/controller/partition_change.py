@@ -168,17 +168,24 @@ class PartitionChange:
         last_known = self._old.last_known_elr
         if self._elr_enabled and not self._elr and not self._isr and len(last_known) == 1:
             (broker_id,) = last_known
-            if broker_id in self._replicas and self._acceptable(broker_id):
+            if broker_id in self._replicas and self._acceptable(broker_id) and self._has_directory(broker_id):
                 return broker_id, True
         if self.election is Election.UNCLEAN:
-            for broker_id in self._replicas:
+            for broker_id in sorted(self._replicas, key=self._has_directory, reverse=True):
                 if self._acceptable(broker_id):
                     return broker_id, True
         return NO_LEADER, False
 
+    def _has_directory(self, broker_id: int) -> bool:
+        """Whether the broker runs on the directory that had this replica; on another one it has nothing of it."""
+        directories = {self._known_directories().get(broker_id, ZERO_UUID), self._directory_of(broker_id)}
+        return len(directories) == 1 or ZERO_UUID in directories
+
     def _may_lead(self, broker_id: int) -> bool:
         members = self._isr or self._elr
-        return broker_id in members and broker_id in self._replicas and self._acceptable(broker_id)
+        if broker_id not in members or broker_id not in self._replicas or not self._acceptable(broker_id):
+            return False
+        return self._has_directory(broker_id) or broker_id in self._caught_up()
 
     def _last_known_leader(self, leader: int) -> tuple[int, ...]:
         """The leader that a partition with an empty ISR had last: the first choice if nobody is eligible any more."""
@@ -191,13 +198,25 @@ class PartitionChange:
 
     # -- assignment ------------------------------------------------------------------------------------------------
 
+    def _known_directories(self) -> dict[int, Uuid]:
+        """The directory of each replica, as far as it is known."""
+        return dict(zip(self._old.replicas, self._old.directories, strict=False))
+
+    def _caught_up(self) -> set[int]:
+        """Who comes into the ISR now: they have everything, wherever they have it."""
+        return set(self._isr) - set(self._old.isr)
+
     def _add_assignment(self, record: PartitionChangeRecord) -> None:
         old = self._old
+        known = self._known_directories()
+        moved = [broker_id for broker_id in self._caught_up() if not self._has_directory(broker_id)]
         if self._replicas != old.replicas:
             record.replicas = list(self._replicas)
-            known = dict(zip(old.replicas, old.directories, strict=False))
+        if self._replicas != old.replicas or moved:
             record.directories = [
-                known[broker_id] if known.get(broker_id, ZERO_UUID) != ZERO_UUID else self._directory_of(broker_id)
+                self._directory_of(broker_id)
+                if broker_id in moved or known.get(broker_id, ZERO_UUID) == ZERO_UUID
+                else known[broker_id]
                 for broker_id in self._replicas
             ]
         if self._removing != old.removing_replicas:

@@ -6,6 +6,10 @@ A broker registers as a new incarnation, fenced; it is unfenced once it has caug
 wants to serve; it is fenced again when it is silent for the session timeout, when it wants to, and at the end of a
 controlled shutdown, which moves its leaderships first.
 
+A session ends with the fencing. One that this controller only granted, since it was elected after the last heartbeat,
+ends also when the next incarnation shows what the one before left on the disk: a cluster that was stopped as a whole
+has nobody who could fence, and does not wait for its own sessions when it starts again.
+
 Invariants: of one broker id there is one live incarnation; a fenced broker leads nothing and is in no ISR (but where
 eligible leader replicas are off, as the last of one); what an incarnation before this one was trusted with, it is not.
 """
@@ -17,6 +21,7 @@ from enum import Enum
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.ids import MIN_NODE_ID
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
@@ -66,10 +71,10 @@ def handle_broker_registration(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Expected cluster ID {context.cluster_id}, but got cluster ID {request.cluster_id}",
         )
+    _check_node_id(request.broker_id)
     existing = image.brokers.get(request.broker_id)
     same = existing is not None and existing.incarnation_id == bytes(request.incarnation_id)
-    sessions = context.heartbeats
-    if existing and not same and sessions.has_session(existing.broker_id, existing.broker_epoch, context.now_ms):
+    if existing is not None and not same and _is_alive(existing, request, context):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with broker id {request.broker_id}, and its session is valid.",
@@ -97,6 +102,22 @@ def handle_broker_registration(
     # The registration comes first, since its offset is the epoch; all of it takes effect together.
     records = [versioned(register_broker_record(broker)), *retired]
     return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+
+
+def _check_node_id(node_id: int) -> None:
+    """Raises KafkaError INVALID_REGISTRATION for what `node.id` can't be, and other requests use as "none"."""
+    if node_id < MIN_NODE_ID:
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION, f"Node id {node_id} is out of range: the least is {MIN_NODE_ID}"
+        )
+
+
+def _is_alive(existing: BrokerImage, request: BrokerRegistrationRequest, context: ControllerContext) -> bool:
+    """Whether the incarnation that is registered may still be there, beside the one that asks."""
+    sessions = context.heartbeats
+    if not sessions.has_session(existing.broker_id, existing.broker_epoch, context.now_ms):
+        return False
+    return sessions.was_heard(existing.broker_id) or not clean_before(existing, request)
 
 
 def clean_before(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
@@ -145,6 +166,7 @@ def handle_controller_registration(
     image: MetadataImage, request: ControllerRegistrationRequest
 ) -> ControllerResult[ControllerRegistrationResponse]:
     """Write down a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+    _check_node_id(request.controller_id)
     features = _features(image, "controller", request.features)
     controller = ControllerImage(
         controller_id=request.controller_id,
@@ -211,11 +233,10 @@ def _next_state(
     context: ControllerContext,
 ) -> _State:
     if current is _State.FENCED:
-        if request.want_shut_down:
+        # Who was let go comes back as a new incarnation only, and hears so, since somebody else may have asked.
+        if request.want_shut_down or broker.in_controlled_shutdown:
             return _State.SHUTDOWN_NOW
-        caught_up = request.current_metadata_offset >= broker.broker_epoch
-        # Who was let go comes back as a new incarnation only.
-        may_serve = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        may_serve = request.current_metadata_offset >= broker.broker_epoch and not request.want_fence
         return _State.UNFENCED if may_serve else _State.FENCED
     if request.want_fence:
         return _State.SHUTDOWN_NOW if request.want_shut_down else _State.FENCED

@@ -25,6 +25,9 @@ from ottla.record.varint import read_unsigned_varint
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """Takes the bytes and the element budget, returns the message and the bytes consumed."""
 
+MAX_STRUCT_TAGGED_FIELDS = 10_000
+"""In the section of one struct, as in Apache Kafka from 4.4 on; the budget bounds those of the message together."""
+
 
 def _null(name: str) -> ProtocolError:
     return ProtocolError(f"{name} is null, which this version does not allow")
@@ -210,7 +213,7 @@ class _ReaderCompiler:
         self._emit_uvarint(count)
         source.line(f"if {count}:")
         source.indent()
-        source.line(f"if {count} * 2 > end - p:")
+        source.line(f"if {count} * 2 > end - p or {count} > {MAX_STRUCT_TAGGED_FIELDS}:")
         source.line("    raise exceeds('the tagged fields')")
         source.line(f"budget -= {count}")
         source.line("if budget < 0:")

@@ -38,7 +38,7 @@ from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
-from ottla.storage.append_rules import PRODUCER_CODEC
+from ottla.storage.append_rules import inspects
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -372,7 +372,7 @@ class ReplicaManager:
 
     def _note_inspection(self, topic: TopicImage, config: LogConfig) -> None:
         for key in (topic.name, topic.topic_id):
-            if config.compacted or config.compression_type != PRODUCER_CODEC:
+            if inspects(config):
                 self.inspected_topics[key] = None
             else:
                 self.inspected_topics.pop(key, None)

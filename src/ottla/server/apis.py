@@ -7,19 +7,24 @@ from ottla.server.handlers.add_raft_voter import ADD_RAFT_VOTER
 from ottla.server.handlers.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
+from ottla.server.handlers.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
 from ottla.server.handlers.api_versions import API_VERSIONS
 from ottla.server.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from ottla.server.handlers.create_acls import CREATE_ACLS
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
 from ottla.server.handlers.create_topics import CREATE_TOPICS
+from ottla.server.handlers.delete_acls import DELETE_ACLS
 from ottla.server.handlers.delete_groups import DELETE_GROUPS
 from ottla.server.handlers.delete_records import DELETE_RECORDS
 from ottla.server.handlers.delete_topics import DELETE_TOPICS
+from ottla.server.handlers.describe_acls import DESCRIBE_ACLS
 from ottla.server.handlers.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS
+from ottla.server.handlers.describe_producers import DESCRIBE_PRODUCERS
 from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from ottla.server.handlers.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -66,8 +71,12 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     DELETE_RECORDS,
     INIT_PRODUCER_ID,
     OFFSET_FOR_LEADER_EPOCH,
+    DESCRIBE_ACLS,
+    CREATE_ACLS,
+    DELETE_ACLS,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
+    ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
@@ -82,6 +91,7 @@ BROKER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
+    DESCRIBE_PRODUCERS,
     UNREGISTER_BROKER,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,

@@ -33,15 +33,17 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
-from ottla.quorum.raft_types import LeaderAndEpoch, Voter
+from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.apis import BROKER_APIS
 from ottla.server.background import PeriodicSteps
+from ottla.server.compaction_warning import warn_of_compacted_topics
 from ottla.server.context import BrokerContext
 from ottla.server.controller_gauges import register_controller_gauges
+from ottla.server.data_directory import format_or_refuse, refuse_partitions
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
@@ -59,7 +61,6 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.meta_properties import random_id
-from ottla.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
     from ottla.server.controller_lifecycle import ControllerLifecycle
@@ -125,6 +126,7 @@ class Broker:
         self._groups: GroupCoordination | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
+        self._config_followers: list[Callable[[BrokerConfig], None]] = []
         self._dispatcher: RequestDispatcher | None = None
         self._controller_dispatcher: RequestDispatcher | None = None
         self._checkpoint_running = False
@@ -175,11 +177,13 @@ class Broker:
         own = self.advertised_controllers = config.advertise(
             [endpoint for endpoint in listeners if endpoint.listener_name in controllers], self._hostname
         )
-        self._format_or_refuse(config, own)
+        if config.clustered:
+            format_or_refuse(self._disk, self._clock, self._rng, config, own)
         self._logs.open(node_id=config.node_id)
         parts = self._parts = self._make_parts(config)
         if config.clustered:
-            parts.quorum.start(own)
+            if parts.quorum.start(own):
+                refuse_partitions(self._disk, config.log_dir)
             image = parts.quorum.latest
             self._open_logs(image)
             context = self._context = self._make_context(parts, _with_dynamic(config, image))
@@ -189,31 +193,6 @@ class Broker:
             parts.quorum.listen(_Leadership(parts))
             if config.is_controller:
                 self._controller_lifecycle = self._make_controller_lifecycle(parts)
-
-    def _format_or_refuse(self, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
-        """The only controller that is named may make up a cluster; any other node can't know its id."""
-        if not config.clustered or self._disk.exists(f"{config.log_dir}/{META_PROPERTIES}"):
-            return
-        if config.names_other_controllers:
-            raise OperatorError(
-                f"the data directory {config.log_dir} is not formatted; format it with the cluster's id by "
-                "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
-            )
-        from ottla.quorum.format import format_directory  # here, as everything that only a node of a cluster needs
-
-        directory_id = random_id(self._rng)
-        endpoints = tuple((item.listener_name, item.host, item.port) for item in controllers)
-        own = Voter(config.node_id, uuid_from_string(directory_id), endpoints)
-        format_directory(
-            self._disk,
-            self._clock,
-            self._rng,
-            config.log_dir,
-            node_id=config.node_id,
-            cluster_id=random_id(self._rng),
-            directory_id=directory_id,
-            voters=() if config.configured_voters else (own,),
-        )
 
     async def start(self, listeners: Sequence[Endpoint] = ()) -> None:
         """Bring the broker up; after `open`, or with its argument instead.
@@ -255,7 +234,7 @@ class Broker:
         config, controller = self._static_config, parts.controller
         registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            controller.start(self.advertised_listeners, _resolving(registered), self._open_logs)
+            controller.start(self.advertised_listeners, _resolving(registered), self._open_logs_alone)
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
@@ -299,6 +278,12 @@ class Broker:
         return {
             (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
         }
+
+    def _open_logs_alone(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
+        """The same where `image` is all that there is to know of topics."""
+        if not image.features:
+            refuse_partitions(self._disk, self._static_config.log_dir)
+        return self._open_logs(image)
 
     def _make_parts(self, config: BrokerConfig) -> _Parts:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
@@ -360,12 +345,20 @@ class Broker:
             identity,
             parts.channel,
             self._publisher,
+            new_incarnation_id=lambda: uuid_from_string(random_id(self._rng)),
+            registered_again=self._registered_again,
             clock=self._clock,
             scheduler=self._scheduler,
             heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
         )
+
+    def _registered_again(self, broker_epoch: int) -> None:
+        try:
+            self._logs.note_running(broker_epoch)
+        except OperatorError as error:
+            self._end_of_disk(error)
 
     def _metadata_log_failed(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
@@ -435,6 +428,11 @@ class Broker:
             group_coordinator=groups.coordinator,
         )
 
+    def follow_config(self, follow: Callable[[BrokerConfig], None]) -> None:
+        """Call `follow` with the effective settings now and after each change of a dynamic one."""
+        self._config_followers.append(follow)
+        follow(self.context.config)
+
     def _controller_image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """A node without a broker follows its own settings alone."""
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
@@ -447,12 +445,18 @@ class Broker:
             config = _with_dynamic(self._static_config, image)
             context.use_config(config)
             context.replicas.use_topic_properties(config.topic_properties)
+            self._logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
+            if self._groups is not None:
+                self._groups.use_config(config)
+            for follow in self._config_followers:
+                follow(config)
         context.replicas.apply(image, changes)
         groups = self._groups
         if groups is not None:
             # A coordinator reads its log, which may be opened only some turns later; images stay in order.
             context.replicas.when_opened(lambda: groups.follow(image, changes))
         context.topic_arrivals.follow(image)
+        warn_of_compacted_topics(image, changes)
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:
                 context.statistics.forget_topic(topic.name)
@@ -559,7 +563,7 @@ class Broker:
 
         Some logs at once, since concurrent syncs share the journal's commits; not all, since each holds files open.
         """
-        logs = [log for log in self._logs.logs() if not log.failed]
+        logs = [log for log in self._logs.logs() if log.changed and not log.failed]
         for start in range(0, len(logs), CLOSING_FLUSHES):
             waiting = [self._flush_for_close(log) for log in logs[start : start + CLOSING_FLUSHES]]
             await asyncio.gather(*waiting, return_exceptions=True)

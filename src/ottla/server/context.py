@@ -75,6 +75,7 @@ class BrokerContext:
         "sessions",
         "statistics",
         "topic_arrivals",
+        "topics_on_demand",
     )
 
     def __init__(
@@ -112,6 +113,8 @@ class BrokerContext:
         self.controller = controller
         self.controller_channel = controller_channel
         self.topic_arrivals = topic_arrivals
+        self.topics_on_demand: set[str] = set()
+        """Names that are just being created for clients (`server.internal_topics`)."""
         self.replicas = replicas
         self.purgatory = purgatory
         self.sessions = sessions

@@ -17,9 +17,12 @@ from ottla.server.handlers.begin_quorum_epoch import BEGIN_QUORUM_EPOCH
 from ottla.server.handlers.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.broker_registration import BROKER_REGISTRATION
 from ottla.server.handlers.controller_registration import CONTROLLER_REGISTRATION
+from ottla.server.handlers.create_acls import CREATE_ACLS
 from ottla.server.handlers.create_partitions import CREATE_PARTITIONS
 from ottla.server.handlers.create_topics import CREATE_TOPICS
+from ottla.server.handlers.delete_acls import DELETE_ACLS
 from ottla.server.handlers.delete_topics import DELETE_TOPICS
+from ottla.server.handlers.describe_acls import DESCRIBE_ACLS
 from ottla.server.handlers.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.describe_quorum import DESCRIBE_QUORUM
@@ -41,6 +44,9 @@ CONTROLLER_APIS: tuple[HotApi | DeclaredApi, ...] = (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DESCRIBE_ACLS,
+    CREATE_ACLS,
+    DELETE_ACLS,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
     CREATE_PARTITIONS,

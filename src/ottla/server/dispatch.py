@@ -88,14 +88,14 @@ class _Entry:
 class RequestDispatcher:
     """Implements `ottla.common.channel.Dispatcher` for one broker."""
 
-    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_serves_controller", "_stopped")
+    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped", "serves_controller")
 
     def __init__(
         self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi], *, serves_controller: bool = False
     ) -> None:
-        """`serves_controller`: this is a controller's listener, where nothing is forwarded any further."""
         self._context = context
-        self._serves_controller = serves_controller
+        self.serves_controller = serves_controller
+        """This is a controller's listener, where nothing is forwarded any further."""
         self._monotonic = context.clock.monotonic
         self._entries: dict[int, _Entry] = {}
         for api in apis:
@@ -218,7 +218,7 @@ class RequestDispatcher:
         limit = self._context.element_limit()
         message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         request.fail = lambda code, text: api.error_response(message, code, text)
-        if entry.forwarded and not self._serves_controller and not self._context.controller_channel.local:
+        if entry.forwarded and not self.serves_controller and not self._context.controller_channel.local:
             self._forward(request, bytes(buffer[start:end]))
             return None
         parked = False

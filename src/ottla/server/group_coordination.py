@@ -13,6 +13,7 @@ from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.member_memory import MemberMemory
 from ottla.coordinator.group.records import GroupRecordSerde
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorRuntime, CoordinatorTimer
@@ -31,12 +32,15 @@ _MINUTE_MS = 60_000
 
 
 def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
-    """The broker's settings `group.*` and `offsets.*`; none of them changes while it runs."""
+    """The broker's settings `group.*` and `offsets.*`."""
     return GroupCoordinatorConfig(
         group_min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
         group_max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
         group_initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
         group_max_size=config.get_int("group.max.size"),
+        group_member_max_bytes=config.get_int("group.coordinator.member.max.bytes"),
+        group_max_bytes=config.get_int("group.coordinator.group.max.bytes"),
+        groups_max_bytes=config.get_int("group.coordinator.max.bytes"),
         offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * _MINUTE_MS,
         offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
@@ -59,7 +63,7 @@ def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
 class GroupCoordination:
     """Owner of the runtime; request handlers use `coordinator`."""
 
-    __slots__ = ("_clock", "_config", "_node_id", "_publisher", "_rng", "coordinator", "runtime")
+    __slots__ = ("_clock", "_config", "_memory", "_node_id", "_publisher", "_rng", "coordinator", "runtime")
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class GroupCoordination:
         self._node_id = config.node_id
         self._clock = clock
         self._rng = rng
+        self._memory = MemberMemory(lambda: self._config, clock, self._held_bytes)
         self._publisher = publisher
         self.runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             name=GROUP_METADATA_TOPIC,
@@ -106,8 +111,16 @@ class GroupCoordination:
                 rng=self._rng,
                 registry=registry,
                 timer=timer,
+                memory=self._memory,
             )
         )
+
+    def _held_bytes(self) -> int:
+        return sum(shard.context.groups.held_bytes() for _, shard in self.runtime.active_shards())
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings of the broker; shards ask for them at each use."""
+        self._config = group_coordinator_config(config)
 
     def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Load what this broker leads now, give up the rest, tell the shards of topics that came, grew or went."""

@@ -1,4 +1,4 @@
-"""Topics that belong to the broker itself: how they are created when a client first needs them.
+"""Topics that nobody created by name: those that a client asks for on demand, and those of the broker itself.
 
 Settings are those of Apache Kafka. Unless the operator set it, the replication factor is min(3, live brokers); a value
 that is set is enforced, so that nobody gets fewer replicas than asked for (architecture.md 6).
@@ -6,10 +6,12 @@ that is set is enforced, so that nobody gets fewer replicas than asked for (arch
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.logs import RATE_LIMITED
 from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
@@ -21,7 +23,11 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.server.context import BrokerContext
 
+logger = logging.getLogger(__name__)
+
 BROKER_DEFAULT = -1
+MAX_ON_DEMAND = 1000
+"""Topics that clients asked for and the controller has not answered for yet."""
 CREATION_TIMEOUT_S = 5.0
 """Later requests of the client wait behind this one, so it is not long; the client asks again."""
 
@@ -70,6 +76,25 @@ def create_topics(context: BrokerContext, names: Sequence[str], done: Callable[[
         context.topic_arrivals.wait(context.image, there, lambda: done(problems))
 
     context.controller_channel.send_until(CreateTopicsRequest(topics=topics), created, CREATION_TIMEOUT_S)
+
+
+def create_on_demand(context: BrokerContext, names: Sequence[str]) -> None:
+    """Begin to make topics that clients ask for; each is under way once, and at most `MAX_ON_DEMAND` are.
+
+    What is beyond that stays unknown, and the client asks again.
+    """
+    under_way = context.topics_on_demand
+    wanted = [name for name in names if name not in under_way][: MAX_ON_DEMAND - len(under_way)]
+    if not wanted:
+        return
+
+    def created(problems: Problems) -> None:
+        under_way.difference_update(wanted)
+        for name, error in problems.items():
+            logger.warning("topic %r can't be created on demand: %s", name, error, extra=RATE_LIMITED)
+
+    under_way.update(wanted)
+    create_topics(context, wanted, created)
 
 
 def _told(error: BaseException | None) -> KafkaError:

@@ -5,7 +5,8 @@ the broker may open what belongs to it; once it wants to serve, it asks to be un
 session. At the end it asks to be let go, and the controller moves its leaderships first.
 
 Everything is asked again until it is answered: a controller that is not there for a while costs nothing but time. A
-controller that does not know this incarnation any more (somebody unregistered the broker) gets a new registration.
+broker that runs and finds its incarnation gone, since somebody unregistered it or asked in its name that it be let go,
+registers as a new one by itself, which has lost nothing.
 
 Invariant: one request is under way at a time, so answers come in the order of what they answer.
 """
@@ -20,7 +21,6 @@ from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import Uuid
-from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import ControllerRequests
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import SUPPORTED_FEATURES
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
 """After a request that failed, and between heartbeats that wait for another state."""
+LAST_RETRY_S = 1.0
+"""Tries to register that are refused begin with RETRY_S and rest twice as long each time, up to this."""
+STEADY_S = 60.0
+"""A broker that served for so long and has to register again does so at once, and says why."""
 MAX_REQUEST_TIMEOUT_S = 4.5
 SHUTDOWN_SILENCE_S = 5.0
 """A broker that stops and hears from no controller for so long goes without its leave: perhaps all stop together."""
@@ -44,6 +48,8 @@ SHUTDOWN_TIMEOUT_S = 60.0
 
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
 """Refusals of a registration that no wait will change."""
+
+_LET_GO = "somebody asked the controller, in the name of this broker, to let it go"
 
 Done = Callable[[BaseException | None], None]
 
@@ -84,6 +90,11 @@ class BrokerIdentity:
         self.rack = rack
         self.previous_broker_epoch = previous_broker_epoch
 
+    def renew(self, incarnation_id: Uuid, broker_epoch: int) -> None:
+        """From now on register as another incarnation, which has everything that the one of `broker_epoch` had."""
+        self.incarnation_id = incarnation_id
+        self.previous_broker_epoch = broker_epoch
+
     def registration(self) -> BrokerRegistrationRequest:
         """The request that makes this incarnation known."""
         return BrokerRegistrationRequest(
@@ -122,9 +133,15 @@ class BrokerLifecycle:
         "_heard_s",
         "_identity",
         "_interval_s",
+        "_new_incarnation_id",
         "_publisher",
+        "_refusal",
+        "_registered_again",
         "_registration_timeout_s",
+        "_renew_s",
+        "_retry_s",
         "_scheduler",
+        "_serving_since_s",
         "_session_timeout_s",
         "_stage",
         "_timer",
@@ -138,15 +155,20 @@ class BrokerLifecycle:
         controller: ControllerRequests,
         publisher: MetadataPublisher,
         *,
+        new_incarnation_id: Callable[[], Uuid],
+        registered_again: Callable[[int], None],
         clock: Clock,
         scheduler: Scheduler,
         heartbeat_interval_ms: int,
         session_timeout_ms: int,
         registration_timeout_ms: int,
     ) -> None:
+        """`registered_again(broker_epoch)` hears of the incarnations after the first."""
         self._identity = identity
         self._controller = controller
         self._publisher = publisher
+        self._new_incarnation_id = new_incarnation_id
+        self._registered_again = registered_again
         self._clock = clock
         self._scheduler = scheduler
         self._interval_s = heartbeat_interval_ms / 1000
@@ -158,6 +180,10 @@ class BrokerLifecycle:
         self._timer: TimerHandle | None = None
         self._deadline_s = 0.0
         self._heard_s = 0.0
+        self._serving_since_s = 0.0
+        self._retry_s = RETRY_S
+        self._renew_s = 0.0
+        self._refusal: ErrorCode | None = None
         self.broker_epoch = -1
         self.fenced = True
 
@@ -250,9 +276,11 @@ class BrokerLifecycle:
             return
         again = self.broker_epoch >= 0
         self.broker_epoch = response.broker_epoch
+        self._retry_s, self._refusal = RETRY_S, None
         logger.info("registered as broker %d with epoch %d", self._identity.node_id, self.broker_epoch)
         if again:
             self._stage = _Stage.UNFENCING
+            self._registered_again(self.broker_epoch)
         else:
             self._stage = _Stage.CATCHING_UP
             self._image_published()
@@ -261,7 +289,7 @@ class BrokerLifecycle:
     def _registration_failed(self, error: BaseException | None) -> None:
         refusal = error if isinstance(error, KafkaError) else None
         node_id = self._identity.node_id
-        if refusal is not None and refusal.code in _FINAL:
+        if refusal is not None and refusal.code in _FINAL and self.broker_epoch < 0:
             self._stage = _Stage.ENDED
             self._finish(OperatorError(f"the cluster refuses broker {node_id}: {refusal.message or refusal.code.name}"))
             return
@@ -275,9 +303,17 @@ class BrokerLifecycle:
                 )
             self._finish(NotJoinedInTimeError(f"broker {node_id} could not join the cluster: {reason}"))
             return
-        if refusal is not None and refusal.code is not ErrorCode.NOT_CONTROLLER:
-            logger.warning("the controller does not register this broker yet: %s", refusal, extra=RATE_LIMITED)
-        self._act(RETRY_S)
+        if refusal is None or refusal.code is ErrorCode.NOT_CONTROLLER:
+            self._act(RETRY_S)  # which costs little, and the next controller is awaited by many
+            return
+        if refusal.code is not self._refusal:
+            self._refusal = refusal.code
+            reason = refusal.message or refusal.code.name
+            if refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                reason = f"the session of another broker with node.id {node_id}, or of this one before, is not over"
+            logger.warning("this broker is not registered yet, and tries until it is: %s", reason)
+        self._act(self._retry_s)
+        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
 
     def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
         self._busy = False
@@ -294,18 +330,35 @@ class BrokerLifecycle:
             else:
                 self._act(RETRY_S)
         elif self._stage is _Stage.UNFENCING:
-            if response.is_fenced:
+            if response.should_shut_down:
+                self._register_again(_LET_GO)
+            elif response.is_fenced:
                 self._act(RETRY_S)
             else:
                 self._stage = _Stage.RUNNING
+                self._serving_since_s = self._heard_s
                 self._act(self._interval_s)
                 self._finish(None)
+        elif self._stage is _Stage.RUNNING and response.should_shut_down:
+            self._register_again(_LET_GO)
         elif self._stage is _Stage.RUNNING and response.is_fenced:
-            # The controller had not heard of us for a session; this very heartbeat begins the next one.
             logger.warning("this broker was fenced, and asks to be unfenced")
+            self._stage = _Stage.UNFENCING
             self._act(RETRY_S)
         else:
             self._act(self._interval_s)
+
+    def _register_again(self, reason: str) -> None:
+        """As a new incarnation: at once after long service, after a growing pause where that goes on and on."""
+        served_s = self._clock.monotonic() - self._serving_since_s
+        if self._stage is _Stage.RUNNING and served_s >= STEADY_S:
+            self._renew_s = 0.0
+        if self._renew_s == 0.0:
+            logger.warning("%s: it registers again", reason)
+        self._stage = _Stage.REGISTERING
+        self._identity.renew(self._new_incarnation_id(), self.broker_epoch)
+        self._act(self._renew_s)
+        self._renew_s = min(max(2 * self._renew_s, RETRY_S), LAST_RETRY_S)
 
     def _heartbeat_failed(self, error: BaseException | None) -> None:
         if isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH:
@@ -313,8 +366,8 @@ class BrokerLifecycle:
                 self._let_go()
                 return
             if self._stage in (_Stage.UNFENCING, _Stage.RUNNING):
-                logger.warning("the controller does not know this broker any more, which registers again")
-                self._stage = _Stage.REGISTERING
+                self._register_again("the controller does not know this incarnation of the broker any more")
+                return
         now_s = self._clock.monotonic()
         silent = now_s - self._heard_s >= SHUTDOWN_SILENCE_S or now_s >= self._deadline_s
         if self._stage is _Stage.SHUTTING_DOWN and silent:

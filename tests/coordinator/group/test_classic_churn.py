@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.member_memory import MEMBER_BYTES
 
 from .conversation import REBALANCE_MS, SESSION_MS, Answer, Conversation
 
@@ -158,6 +159,8 @@ class Churn(RuleBasedStateMachine):
         if group is None:
             return
         members = group.members.values()  # type: ignore[attr-defined]
+        held = sum(member.held_bytes for member in members) + MEMBER_BYTES * len(group.pending_join_members)  # type: ignore[attr-defined]
+        assert group.held_bytes == held
         assert group.awaiting_join == sum(member.join_reply is not None for member in members)  # type: ignore[attr-defined]
         static = {member.group_instance_id: member.member_id for member in members if member.is_static}
         assert group.static_members == static  # type: ignore[attr-defined]

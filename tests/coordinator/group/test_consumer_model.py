@@ -180,6 +180,7 @@ class GroupLife(RuleBasedStateMachine):
                         assert (each, partition) not in owners
                         owners[each, partition] = member_id
         assert owners == dict(group.owners)
+        assert group.held_bytes == sum(member.held_bytes for member in group.members.values())
         assert group.targets.keys() <= group.members.keys()
         assert dict(group.static_members) == {
             member.instance_id: member_id for member_id, member in group.members.items() if member.instance_id

@@ -7,6 +7,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK
+from ottla.coordinator.runtime.runtime import LOAD_WAIT_S
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.record.builder import RecordData, build_batch
 
@@ -29,6 +30,35 @@ def test_a_restart_finds_the_same_state(led: Setup) -> None:
     led.time.turn()
     assert outcome.response == "written"
     assert led.shard().offsets == list(range(51))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_waits_for_a_load_hears_of_its_end(setup: Setup, fails: bool) -> None:
+    setup.store([Put("a", 1)])
+    if fails:
+        setup.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    seen: list[CoordinatorState | None] = []
+
+    def note() -> None:
+        seen.append(setup.runtime.state(0))
+
+    setup.runtime.after_loading(0, note)
+    assert seen == [None], "nothing is being loaded"
+    setup.log.leader_epoch[0] = 1
+    setup.runtime.become_leader(0, 1)
+    setup.runtime.after_loading(0, note)
+    setup.runtime.after_loading(0, note)
+    assert seen == [None]
+    while setup.runtime.state(0) is CoordinatorState.LOADING:
+        assert len(seen) == 1
+        setup.time.turn()
+    setup.time.turn()
+    end = CoordinatorState.FAILED if fails else CoordinatorState.ACTIVE
+    assert seen == [None, end, end]
+    setup.time.advance(2 * LOAD_WAIT_S)
+    assert len(seen) == 3, "once"
+    setup.runtime.after_loading(0, note)
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -22,6 +22,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolE
 from ottla.coordinator.group.classic_member import ClassicGroupMember, JoinReply, Protocols
 from ottla.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
 from ottla.coordinator.group.group import GroupType, OffsetExpiration
+from ottla.coordinator.group.member_memory import MEMBER_BYTES
 from ottla.coordinator.group.records import GroupRecord
 from ottla.protocol.messages.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from ottla.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -60,6 +61,7 @@ class ClassicGroup:
 
     __slots__ = (
         "_clock",
+        "_held_bytes",
         "_supporters",
         "awaiting_join",
         "current_state_timestamp",
@@ -115,12 +117,17 @@ class ClassicGroup:
         """None where the coordinator does not know."""
         self._supporters: dict[str, int] = {}
         """How many members support each protocol."""
+        self._held_bytes = 0
 
     # -- Group ---------------------------------------------------------------------------------------------------------
 
     @property
     def type(self) -> GroupType:
         return GroupType.CLASSIC
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes + MEMBER_BYTES * len(self.pending_join_members)
 
     def state_name(self, as_of: int | None = None) -> str:
         """The current one: the state of a classic group is soft and has no history."""
@@ -246,6 +253,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._held_bytes += member.held_bytes
         self._count_protocols(member, 1)
         self._wait_for_join(member, reply)
         self.pending_join_members.pop(member.member_id, None)
@@ -260,11 +268,18 @@ class ClassicGroup:
     ) -> None:
         """The member joined again."""
         self._count_protocols(member, -1)
+        self._held_bytes -= member.held_bytes
         member.protocols = protocols
+        self._held_bytes += member.held_bytes
         self._count_protocols(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         self._wait_for_join(member, reply)
+
+    def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
+        """What the member is to do in this generation."""
+        self._held_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def _wait_for_join(self, member: ClassicGroupMember, reply: JoinReply | None) -> None:
         previous, member.join_reply = member.join_reply, reply
@@ -281,6 +296,7 @@ class ClassicGroup:
         """A member, or an id that was only handed out, goes; nothing happens for any other."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._held_bytes -= member.held_bytes
             self._count_protocols(member, -1)
             self.awaiting_join -= member.join_reply is not None
             if member.group_instance_id is not None:

@@ -98,7 +98,7 @@ class ClassicGroups:
         """A follower waits until the leader's assignment is committed; the leader brings it.
 
         Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-        REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+        REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, GROUP_MAX_SIZE_REACHED.
         """
         group = self._find(request.group_id)
         if group.state is EMPTY:
@@ -127,11 +127,15 @@ class ClassicGroups:
             return EMPTY_RESULT
         if group.state is not COMPLETING_REBALANCE:
             raise InvariantError(f"SyncGroup in state {group.state.value}")
-        member.wait_for_sync(reply)
         if not group.is_leader(member.member_id):
+            member.wait_for_sync(reply)
             return EMPTY_RESULT
         brought = {each.member_id: each.assignment for each in request.assignments}
         assignments = {each.member_id: brought.get(each.member_id, b"") for each in group}
+        before = sum(len(each.assignment) for each in group)
+        after = sum(len(assignment) for assignment in assignments.values())
+        self._context.memory.admit(group.held_bytes - before, before, after)
+        member.wait_for_sync(reply)
         generation_id = group.generation_id
         reply.outcome = lambda error: self._assignments_written(group, generation_id, assignments, error)
         return CoordinatorResult([group.metadata_record(assignments)], appended=reply.settle)
@@ -144,7 +148,7 @@ class ClassicGroups:
             return
         if error is None:
             for member in group:
-                member.assignment = assignments.get(member.member_id, b"")
+                group.assign(member, assignments.get(member.member_id, b""))
             self.rebalance.propagate_assignments(group)
         else:
             self.rebalance.reset_assignments(group, error_code(error))

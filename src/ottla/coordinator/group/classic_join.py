@@ -17,6 +17,7 @@ from ottla.coordinator.group.classic_group import (
 from ottla.coordinator.group.classic_member import ClassicGroupMember, JoinReply, request_protocols
 from ottla.coordinator.group.classic_rebalance import Rebalance, Result, heartbeat_timer, join_error
 from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.member_memory import MEMBER_BYTES, protocols_bytes
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.group.responses import error_code
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
@@ -52,6 +53,7 @@ class ClassicJoin:
     def __call__(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
         """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
         COORDINATOR_NOT_AVAILABLE; everything else is said through `reply`, often only when the rebalance is over."""
+        self._admit(request)
         is_unknown_member = request.member_id == UNKNOWN_MEMBER_ID
         group, records = self._find_or_create(request.group_id, is_unknown_member)
         if not self._accepts(group, request.member_id):
@@ -67,6 +69,21 @@ class ClassicJoin:
         # The group must be in the log before somebody is told that it exists.
         reply.outcome = partial(self._creation_written, group, reply)
         return CoordinatorResult([*records, *result.records], appended=reply.settle)
+
+    def _admit(self, request: JoinGroupRequest) -> None:
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED for more bytes than members may keep here."""
+        group = self._context.groups.find(request.group_id)
+        member: ClassicGroupMember | None = None
+        others = before = 0
+        if isinstance(group, ClassicGroup):
+            member = group.members.get(
+                request.member_id or group.static_members.get(request.group_instance_id or "", UNKNOWN_MEMBER_ID)
+            )
+            before = 0 if member is None else member.held_bytes
+            others = group.held_bytes - before
+        assignment = 0 if member is None else len(member.assignment)
+        after = MEMBER_BYTES + protocols_bytes(request_protocols(request)) + assignment
+        self._context.memory.admit(others, before, after)
 
     def _find_or_create(self, group_id: str, may_create: bool) -> tuple[ClassicGroup, list[GroupRecord]]:
         """The group, and the records of its creation. An empty group of another type makes place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.common.errors import ErrorCode, InvariantError
+from ottla.coordinator.group.member_memory import MEMBER_BYTES, protocols_bytes
 from ottla.coordinator.group.reply import Reply
 from ottla.protocol.messages.coordinator_records import MemberMetadata
 from ottla.protocol.messages.describe_groups import DescribedGroupMember
@@ -68,6 +69,11 @@ class ClassicGroupMember:
         """Its first JoinGroup still waits: it can't heartbeat, so a longer timeout of its own bounds it."""
         self.join_reply: JoinReply | None = None
         self.sync_reply: SyncReply | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it keeps in memory (`member_memory`)."""
+        return MEMBER_BYTES + protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
     def is_static(self) -> bool:

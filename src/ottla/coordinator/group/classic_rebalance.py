@@ -202,7 +202,7 @@ class Rebalance:
     def reset_assignments(self, group: ClassicGroup, code: ErrorCode) -> None:
         """No assignments in this generation: members that wait are told why."""
         for member in group:
-            member.assignment = b""
+            group.assign(member, b"")
             if member.answer_sync(code):
                 self.restart_session(group, member)
 

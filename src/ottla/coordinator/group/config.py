@@ -28,6 +28,14 @@ class GroupCoordinatorConfig:
     classic_new_member_join_timeout_ms: int = 300_000
     """How long a member whose first JoinGroup waits for a rebalance is kept without heartbeats; fixed in Kafka."""
 
+    # what members keep in memory (`member_memory`)
+    group_member_max_bytes: int = 1024 * 1024
+    """`group.coordinator.member.max.bytes`: metadata of a JoinGroup or a heartbeat, or an assignment."""
+    group_max_bytes: int = 64 * 1024 * 1024
+    """`group.coordinator.group.max.bytes`: of all members of a group."""
+    groups_max_bytes: int = 256 * 1024 * 1024
+    """`group.coordinator.max.bytes`: of all members of all groups that this broker coordinates."""
+
     # offsets
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000

@@ -108,6 +108,7 @@ class ClassicMembers:
             client_id=request_context.client_id,
             client_host=request_context.client_host,
         )
+        self._heartbeat.admit(change)
         changed = self._heartbeat.note_metadata(change)
         changed = (
             self._regexes.update(group, change.before, change.after, change.records) is not RegexChange.NONE or changed

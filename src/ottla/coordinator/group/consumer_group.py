@@ -63,6 +63,7 @@ class ConsumerGroup:
         "_assignment_timestamp_ms",
         "_group_epoch",
         "_has_partition_metadata",
+        "_held_bytes",
         "_metadata_hash",
         "group_id",
         "members",
@@ -91,8 +92,13 @@ class ConsumerGroup:
         self._assignment_epoch = TimelineValue(registry, NEW_GROUP_EPOCH)
         self._assignment_timestamp_ms = TimelineValue(registry, 0)
         self._has_partition_metadata = TimelineValue(registry, False)
+        self._held_bytes = TimelineValue(registry, 0)
         self.topics_checked_at_epoch: int | None = None
         """The group epoch when the topics were last compared with the metadata; None asks for doing it again."""
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes.value
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
@@ -386,6 +392,10 @@ class ConsumerGroup:
         before = self.members.get(member_id)
         self._count(before, -1)
         self._count(member, 1)
+        if before is None or member is None or not member.sent_the_same(before):
+            self._held_bytes.value += (0 if member is None else member.held_bytes) - (
+                0 if before is None else before.held_bytes
+            )
         _release(self.owners, member_id, before, member)
         if member is None:
             self.members.pop(member_id, None)

@@ -90,6 +90,7 @@ class ConsumerHeartbeat:
         change = MemberChange(group, records)
         self._find_member(change, request)
         self._take_over(change, request_context, request)
+        self.admit(change)
         names_changed = self.note_metadata(change)
         regex = self._regexes.update(group, change.before, change.after, records)
         # A pattern that is not resolved yet will raise the epoch later.
@@ -125,6 +126,17 @@ class ConsumerHeartbeat:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {limit} members.",
             )
+
+    def admit(self, change: MemberChange) -> None:
+        """Raises KafkaError INVALID_REQUEST or GROUP_MAX_SIZE_REACHED for more bytes than a member may keep here."""
+        before, after = change.before, change.after
+        if not change.joins and after.sent_the_same(before):
+            return
+        held, size = 0 if change.joins else before.held_bytes, after.held_bytes
+        limit = self._context.config.group_member_max_bytes
+        if size > limit:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member may bring {limit} bytes, this one has {size}.")
+        self._context.memory.admit(change.group.held_bytes - held, held, size)
 
     # -- the member ----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.assignor import Assignment
+from ottla.coordinator.group.member_memory import MEMBER_BYTES, NAME_BYTES
 from ottla.coordinator.group.records import GroupRecord
 from ottla.protocol.messages.coordinator_records import (
     ClassicMemberMetadata,
@@ -71,6 +72,23 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it keeps in memory besides its partitions (`member_memory`)."""
+        size = MEMBER_BYTES + len(self.subscribed_topic_regex)
+        size += sum(NAME_BYTES + len(name) for name in self.subscribed_topic_names)
+        if self.classic is not None:
+            size += sum(NAME_BYTES + len(each.name) + len(each.metadata) for each in self.classic.supported_protocols)
+        return size
+
+    def sent_the_same(self, other: ConsumerMember) -> bool:
+        """Whether it has the very objects that `other` has of what is counted in `held_bytes`."""
+        return (
+            self.subscribed_topic_names is other.subscribed_topic_names
+            and self.subscribed_topic_regex is other.subscribed_topic_regex
+            and self.classic is other.classic
+        )
 
     @property
     def uses_classic_protocol(self) -> bool:

@@ -236,7 +236,7 @@ def downgrade(
         for member in members:
             downgraded = classic.members[member.member_id]
             version = metadata_version(downgraded.metadata(classic.protocol_name))
-            downgraded.assignment = encoded_assignment(member.assigned, version, image)
+            classic.assign(downgraded, encoded_assignment(member.assigned, version, image))
     except ProtocolError as error:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the consumer group {group.group_id}: {error}."

@@ -9,6 +9,7 @@ from ottla.common.clock import Clock, Rng
 from ottla.common.ids import new_uuid, uuid_to_string
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.group import GroupRegistry
+from ottla.coordinator.group.member_memory import MemberMemory
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.metadata.image import MetadataImage
 from ottla.timeline import SnapshotRegistry
@@ -17,7 +18,7 @@ from ottla.timeline import SnapshotRegistry
 class ShardContext:
     """Made once for each shard; `config` and `image` are read anew at each use since both may change."""
 
-    __slots__ = ("_config", "_image", "clock", "groups", "registry", "rng", "timer")
+    __slots__ = ("_config", "_image", "clock", "groups", "memory", "registry", "rng", "timer")
 
     def __init__(
         self,
@@ -28,7 +29,9 @@ class ShardContext:
         rng: Rng,
         registry: SnapshotRegistry,
         timer: CoordinatorTimer,
+        memory: MemberMemory | None = None,
     ) -> None:
+        """`memory` is what all shards of a broker share; without it this is the only one."""
         self._config = config
         self._image = image
         self.clock = clock
@@ -36,6 +39,7 @@ class ShardContext:
         self.registry = registry
         self.timer = timer
         self.groups = GroupRegistry(registry)
+        self.memory = memory or MemberMemory(config, clock, self.groups.held_bytes)
 
     @property
     def config(self) -> GroupCoordinatorConfig:

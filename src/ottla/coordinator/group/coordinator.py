@@ -15,11 +15,13 @@ from typing import TypeVar
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.coordinator.group import offset_requests, responses
+from ottla.coordinator.group.classic_member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.member_memory import protocols_bytes
 from ottla.coordinator.group.reply import Gathering, Reply
 from ottla.coordinator.group.shard import GroupCoordinatorShard
-from ottla.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.runtime import CoordinatorRuntime, CoordinatorState
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -110,6 +112,8 @@ class GroupCoordinator:
         # A dynamic member's id starts with the client id, a static one's with the instance id, a UUID follows.
         if any(len(text.encode()) > MAX_STORED_STRING_BYTES - 64 for text in stored):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if protocols_bytes(request_protocols(request)) > config.group_member_max_bytes:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def sync_group(
         self, context: RequestContext, request: SyncGroupRequest, done: Callable[[SyncGroupResponse], None]
@@ -126,6 +130,8 @@ class GroupCoordinator:
             named = request.protocol_type is not None and request.protocol_name is not None
             if context.api_version >= FIRST_SYNC_WITH_PROTOCOL and not named:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # KIP-559
+            if any(len(each.assignment) > self._config().group_member_max_bytes for each in request.assignments):
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as for one that the log of the group refuses
             partition = self._partition(request.group_id)
         except KafkaError as error:
             finished(None, error)
@@ -349,6 +355,29 @@ class GroupCoordinator:
             finished(None, error)
             return
         self._runtime.schedule_write(partition, lambda shard: shard.offsets.delete(known), finished)
+
+    # -- loading -------------------------------------------------------------------------------------------------------
+
+    def is_loading(self, group_id: str) -> bool:
+        """Whether requests for the group would be answered COORDINATOR_LOAD_IN_PROGRESS."""
+        runtime = self._runtime
+        return runtime.is_started and runtime.state(runtime.partition_for(group_id)) is CoordinatorState.LOADING
+
+    def after_loading(self, group_ids: Iterable[str], then: Callable[[], None]) -> None:
+        """Call `then()` when none of the groups is being loaded, or after a while."""
+        loading = {self._runtime.partition_for(group_id) for group_id in group_ids if self.is_loading(group_id)}
+        left = len(loading)
+        if not left:
+            then()
+
+        def one_ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for partition in loading:
+            self._runtime.after_loading(partition, one_ended)
 
     # -- changes of the metadata ---------------------------------------------------------------------------------------
 

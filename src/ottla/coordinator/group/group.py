@@ -49,6 +49,11 @@ class Group(Protocol):
     @property
     def protocol_type(self) -> str | None: ...
 
+    @property
+    def held_bytes(self) -> int:
+        """About what its members keep in memory (`member_memory`)."""
+        ...
+
     def state_name(self, as_of: int | None = LATEST) -> str:
         """As ListGroups and the describe APIs print it, e.g. `Stable`."""
         ...
@@ -136,6 +141,10 @@ class GroupRegistry:
         if as_of is None:
             return list(self._groups.values())
         return list(self._groups.values_at(as_of))
+
+    def held_bytes(self) -> int:
+        """What the members of all groups keep in memory."""
+        return sum(group.held_bytes for group in self._groups.values())
 
     def release(self) -> Iterator[None]:
         """Let go of the groups one by one, when nobody will read or revert them any more."""

@@ -62,6 +62,7 @@ class GroupCoordinatorShard:
 
     def loaded(self) -> None:
         """Everything was replayed: members that were known get a full session to come back."""
+        self.context.memory.loaded(self.context.groups.held_bytes())
         self.classic.loaded()
         self.consumer.loaded()
         self._schedule_expiration(self.context.config.offsets_retention_check_interval_ms)

@@ -71,6 +71,7 @@ class CoordinatorContext(Generic[S]):
     """A partition that this broker coordinates, from one leader epoch to its end."""
 
     __slots__ = (
+        "_after_loading",
         "_appending",
         "_batch",
         "_high_watermark",
@@ -107,6 +108,7 @@ class CoordinatorContext(Generic[S]):
         self._waiting: deque[tuple[Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
         self._running = False
         self._appending = False
+        self._after_loading: list[Callable[[], None]] = []
         self.registry = SnapshotRegistry()
         self.timer = self._new_timer()
 
@@ -124,6 +126,10 @@ class CoordinatorContext(Generic[S]):
     def pending_records(self) -> int:
         """Records of the open batch."""
         return 0 if self._batch is None else len(self._batch.records)
+
+    def after_loading(self, then: Callable[[], None]) -> None:
+        """Call `then()` once the load that is under way has ended, one way or the other."""
+        self._after_loading.append(then)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -174,6 +180,10 @@ class CoordinatorContext(Generic[S]):
         if state not in TRANSITIONS[self.state]:
             raise InvariantError(f"{self}: no way to {state.value}")
         self.state = state
+        if self._after_loading and state is not CoordinatorState.LOADING:
+            waiting, self._after_loading = self._after_loading, []
+            for then in waiting:
+                self._parts.scheduler.call_soon(self._call, then)
 
     def _new_timer(self) -> CoordinatorTimer:
         return CoordinatorTimer(self._parts.clock, self._parts.scheduler, self._submit_timer)

@@ -35,6 +35,9 @@ DEFAULT_WRITE_TIMEOUT_MS = 5_000
 
 NOT_STARTED = 0
 
+LOAD_WAIT_S = 1.0
+"""How long somebody may be kept waiting for the end of a load; most take milliseconds."""
+
 
 class CoordinatorRuntime(Generic[S]):
     """The coordinator of one internal topic."""
@@ -119,6 +122,11 @@ class CoordinatorRuntime(Generic[S]):
         del self._contexts[partition]
         self._loader.forget(context)
         context.close()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the internal topic exists."""
+        return self.partition_count != NOT_STARTED
 
     def high_watermark_updated(self, partition: int, offset: int) -> None:
         """The high watermark of a partition has risen; whoever implements CoordinatorLog calls this."""
@@ -212,6 +220,25 @@ class CoordinatorRuntime(Generic[S]):
 
         for partition in partitions:
             self.schedule_write(partition, operation, partial(one_done, partition))
+
+    def after_loading(self, partition: int, then: Callable[[], None]) -> None:
+        """Call `then()` when the shard of `partition` is not being loaded: now, or when that ends, or later by
+        `LOAD_WAIT_S`."""
+        context = self._contexts.get(partition)
+        if context is None or context.state is not CoordinatorState.LOADING:
+            then()
+            return
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                timer.cancel()
+                then()
+
+        timer = self._parts.scheduler.call_later(LOAD_WAIT_S, end)
+        context.after_loading(end)
 
     def _unknown(self) -> KafkaError:
         started = self.partition_count != NOT_STARTED

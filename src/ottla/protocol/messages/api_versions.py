@@ -1,8 +1,9 @@
 """ApiVersions (key 18): which APIs and versions the broker serves, and its features.
 
 Versions 0 to 2 are the same but for the throttle time. 3 is flexible and names the client's software and the features
-(KIP-584); its response leaves out features whose minimum is 0, which 4 lists (KAFKA-17011). The response header has no
-tag section in any version, because the client doesn't know yet what the broker speaks (KIP-511).
+(KIP-584); its response leaves out features whose minimum is 0, which 4 lists (KAFKA-17011). 5 tells which node of which
+cluster the client means to reach (KIP-1242). The response header has no tag section in any version, because the client
+doesn't know yet what the broker speaks (KIP-511).
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, array, f, message, struct
 
 
-@message("0-4", flexible="3+")
+@message("0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = f(STRING, "3+", ignorable=True)
     client_software_version: str = f(STRING, "3+", ignorable=True)
+    cluster_id: str | None = f(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = f(INT32, "5+", default=-1, ignorable=True)
 
 
 @struct
@@ -37,7 +40,7 @@ class FinalizedFeatureKey:
     min_version_level: int = f(INT16, "0+")
 
 
-@message("0-4", flexible="3+")
+@message("0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: int = f(INT16, "0+")
     api_keys: list[ApiVersion] = f(array(ApiVersion), "0+")

@@ -49,4 +49,4 @@ class BeginQuorumEpochTopicResponse:
 class BeginQuorumEpochResponse:
     error_code: int = f(INT16, "0+")
     topics: list[BeginQuorumEpochTopicResponse] = f(array(BeginQuorumEpochTopicResponse), "0+")
-    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0)
+    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)

@@ -37,5 +37,5 @@ class ReplicaElectionResult:
 @message("0-2", flexible="2+")
 class ElectLeadersResponse:
     throttle_time_ms: int = f(INT32, "0+")
-    error_code: int = f(INT16, "1+")
+    error_code: int = f(INT16, "1+", ignorable=True)
     replica_election_results: list[ReplicaElectionResult] = f(array(ReplicaElectionResult), "0+")

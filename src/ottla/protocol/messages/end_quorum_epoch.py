@@ -55,4 +55,4 @@ class EndQuorumEpochTopicResponse:
 class EndQuorumEpochResponse:
     error_code: int = f(INT16, "0+")
     topics: list[EndQuorumEpochTopicResponse] = f(array(EndQuorumEpochTopicResponse), "0+")
-    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0)
+    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)

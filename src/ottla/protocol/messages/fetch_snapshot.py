@@ -62,4 +62,4 @@ class FetchSnapshotResponse:
     throttle_time_ms: int = f(INT32, "0+", ignorable=True)
     error_code: int = f(INT16, "0+")
     topics: list[FetchSnapshotTopicResponse] = f(array(FetchSnapshotTopicResponse), "0+")
-    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0)
+    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)

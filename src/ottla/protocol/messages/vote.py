@@ -53,4 +53,4 @@ class VoteTopicResponse:
 class VoteResponse:
     error_code: int = f(INT16, "0+")
     topics: list[VoteTopicResponse] = f(array(VoteTopicResponse), "0+")
-    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0)
+    node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)

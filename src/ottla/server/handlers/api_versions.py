@@ -1,7 +1,9 @@
-"""ApiVersions (18): versions 0 to 4. What is served, and from version 3 on the features of the cluster (KIP-584).
+"""ApiVersions (18): versions 0 to 5. What is served, and from version 3 on the features of the cluster (KIP-584).
 
 Traps (protocol.md): the response header is version 0 in every version; an unknown version is answered by the
-dispatcher; version 3 must leave out supported features whose minimum is 0; Produce is advertised from version 0.
+dispatcher; version 3 must leave out supported features whose minimum is 0; Produce is advertised from version 0. A
+client that names a cluster (version 5) means this node of it, or has been misrouted; a controller's listener, which
+clients find by a broker, does not ask.
 """
 
 from __future__ import annotations
@@ -22,18 +24,27 @@ from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
+NO_NODE = -1
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What KIP-511 allows as name and version of the client's software."""
 
 
 def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List APIs and features; a nonsensical client software name is INVALID_REQUEST (KIP-511)."""
+    """List APIs and features; nonsense as client software, or half of whom it means, is INVALID_REQUEST (KIP-511).
+
+    Another cluster or node than the client means is REBOOTSTRAP_REQUIRED (KIP-1242).
+    """
     if request.api_version >= 3 and not (
         _CLIENT_SOFTWARE.fullmatch(message.client_software_name)
         and _CLIENT_SOFTWARE.fullmatch(message.client_software_version)
+        and (message.cluster_id is None) == (message.node_id == NO_NODE)
     ):
         request.count_error(ErrorCode.INVALID_REQUEST)
         return error_response(message, ErrorCode.INVALID_REQUEST, "")
+    meant, own = (message.cluster_id, message.node_id), (context.cluster_id, context.node_id)
+    if message.cluster_id is not None and meant != own and not request.dispatcher.serves_controller:
+        request.count_error(ErrorCode.REBOOTSTRAP_REQUIRED)
+        return error_response(message, ErrorCode.REBOOTSTRAP_REQUIRED, "")
     image = context.image
     return ApiVersionsResponse(
         api_keys=[

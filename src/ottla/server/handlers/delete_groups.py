@@ -1,4 +1,4 @@
-"""DeleteGroups (42): versions 0 to 2. All rules are the group coordinator's."""
+"""DeleteGroups (42): versions 0 to 3. All rules are the group coordinator's; no error of it has a message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
 A group is coordinated by the leader of its partition of `__consumer_offsets`. While that topic doesn't exist it is
-created first, and the channel parks until then. There are no coordinators of transactions and share groups yet, which
-is said as COORDINATOR_NOT_AVAILABLE: clients retry it and report it; nobody is sent to a broker that would not serve.
+created first, and the channel parks until then, and for a moment while the partition is being loaded here: some
+clients give up on COORDINATOR_LOAD_IN_PROGRESS. A load that takes longer is said as COORDINATOR_NOT_AVAILABLE, which
+all of them ask again.
+
+There are no coordinators of transactions and share groups yet. A transactional producer hears so at once and for good
+by the one error that every client takes as final: librdkafka goes on asking after any other but those of authorization.
+Clients of share groups give up for want of ShareGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -24,9 +29,12 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 
-_MESSAGES = {
-    TRANSACTION: "Transactions are not served by this broker yet.",
-    SHARE: "Share groups are not served by this broker yet.",
+_NOT_SERVED = {
+    TRANSACTION: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactions are not served by this broker yet.",
+    ),
+    SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
 }
 
 _FIRST_BATCHED_VERSION = 4
@@ -39,15 +47,26 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
     keys = message.coordinator_keys if batched else [message.key]
     if message.key_type != GROUP:
         return _answer(request, batched, [_unavailable(request, message.key_type, key) for key in keys])
-    if context.image.topic(GROUP_METADATA_TOPIC) is not None:
+
+    def answer() -> FindCoordinatorResponse:
         return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
+
+    def answer_loaded() -> None:
+        context.group_coordinator.after_loading(keys, lambda: request.answer(answer))
+
+    if context.image.topic(GROUP_METADATA_TOPIC) is not None:
+        if not any(map(context.group_coordinator.is_loading, keys)):
+            return answer()
+        answer_loaded()
+        return None
 
     def created(problems: Problems) -> None:
         error = problems.get(GROUP_METADATA_TOPIC)
+        if error is None:
+            answer_loaded()
+            return
 
         def build() -> FindCoordinatorResponse:
-            if error is None:
-                return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
             context.failures.complain(f"creation of {GROUP_METADATA_TOPIC}", error.message)
             return _answer(
                 request, batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
@@ -63,13 +82,15 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
 def _unavailable(request: Request, key_type: int, key: str) -> Coordinator:
     known = key_type == TRANSACTION or (key_type == SHARE and request.api_version >= _FIRST_VERSION_WITH_SHARE)
     if known:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _MESSAGES[key_type])
+        return _nobody(key, *_NOT_SERVED[key_type])
     return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
 def _group_coordinator(context: BrokerContext, request: Request, group_id: str) -> Coordinator:
     topic = context.image.topic(GROUP_METADATA_TOPIC)
     partition = None if topic is None else topic.partitions.get(partition_for(group_id, len(topic.partitions)))
+    if context.group_coordinator.is_loading(group_id):
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
     if partition is not None and partition.leader != NO_LEADER:
         for broker in context.brokers_on(request.channel.listener_name):
             if broker.node_id == partition.leader:

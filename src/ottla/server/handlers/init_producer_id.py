@@ -1,8 +1,8 @@
 """InitProducerId (22): versions 0 to 5. Ids for idempotent producers; a new one each time, epoch 0.
 
-A request with a transactional id is answered COORDINATOR_NOT_AVAILABLE, since no broker coordinates transactions yet:
-the same as FindCoordinator tells. From version 3 on an idempotent producer may name the id it had; it gets a fresh
-one, as from Apache Kafka.
+A request with a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since no broker coordinates
+transactions yet: the same as FindCoordinator tells. From version 3 on an idempotent producer may name the id it had; it
+gets a fresh one, as from Apache Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def handle(context: BrokerContext, request: Request, message: InitProducerIdRequ
     if message.transactional_id is not None:
         if not message.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served by this broker yet")
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this broker yet"
+        )
 
     def received(producer_id: int | None, error: BaseException | None) -> None:
         request.answer(lambda: _response(producer_id, error))

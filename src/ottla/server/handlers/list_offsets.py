@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -85,8 +86,7 @@ class Listing:
                 answer = _find(self._context, self._request, self._message, key[0], asked, self._known)
             except OffLoop as needed:
                 self._context.in_flight.begin()
-                pool = self._context.compute_pool if needed.computes else self._context.pool
-                run_off_loop([needed], self._known, pool, self._resume)
+                run_off_loop([needed], self._known, self._pool_for(needed), self._resume)
                 return None
             except KafkaError as error:
                 self._request.count_error(error.code)
@@ -95,6 +95,11 @@ class Listing:
             self._waiting.pop()
             self._topics.setdefault(key[0], ListOffsetsTopicResponse(name=key[0])).partitions.append(answer)
         return ListOffsetsResponse(topics=list(self._topics.values()))
+
+    def _pool_for(self, needed: OffLoop) -> BlockingPool:
+        if not needed.computes:
+            return self._context.pool
+        return self._context.compute_pool.long if needed.long else self._context.compute_pool
 
     def _resume(self) -> None:
         """Back from the pool; what changed meanwhile is seen, since the partition is looked up again."""

@@ -1,8 +1,9 @@
 """Metadata (3): versions 0 to 13. Brokers, topics, partitions and their leaders; creates topics on demand.
 
 Version notes: 0 asks for all topics by an empty list, from 1 on by a null one; 4 says whether topics may be created;
-10 and later carry topic ids, 12 can ask by id. A topic that may be created is created before the answer, so that the
-client needs no second round; the channel parks until then, and until its partitions are open.
+10 and later carry topic ids, 12 can ask by id. A topic that may be created is answered as unknown, as by Apache Kafka,
+while the controller makes it; the client asks again. So a consumer with a stale subscription hears that its topic is
+gone.
 """
 
 from __future__ import annotations
@@ -23,35 +24,23 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
-from ottla.server.internal_topics import Problems, create_topics
+from ottla.server.internal_topics import create_on_demand
 from ottla.server.request import Request
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
 FIRST_VERSION_WITH_AUTO_CREATION_FLAG = 4
 
-MAX_CREATED_AT_ONCE = 1000
-"""Topics that one request may create; what is beyond is answered as unknown, and the client asks again."""
-
 _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Internal topics come with their coordinators, with settings of their own; an ordinary topic would be in their way."""
 
 
-def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse | None:
+def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
     """Describe what is asked for; see the module."""
     missing = _creatable(context, request, message)
-    if not missing:
-        return _describe(context, request, message, {})
-
-    def created(problems: Problems) -> None:
-        # Without a controller the topic is what it was, unknown, on which clients ask again.
-        codes: dict[str, ErrorCode] = {
-            name: error.code for name, error in problems.items() if error.code is not ErrorCode.REQUEST_TIMED_OUT
-        }
-        request.answer(lambda: _describe(context, request, message, codes))
-
-    create_topics(context, missing, created)
-    return None
+    if missing:
+        create_on_demand(context, missing)
+    return _describe(context, request, message)
 
 
 def _creatable(context: BrokerContext, request: Request, message: MetadataRequest) -> list[str]:
@@ -62,8 +51,7 @@ def _creatable(context: BrokerContext, request: Request, message: MetadataReques
         return []
     topics = context.image.topics
     names = dict.fromkeys(topic.name for topic in message.topics if topic.name and topic.topic_id == ZERO_UUID)
-    creatable = [name for name in names if name not in topics and name not in _NOT_ON_DEMAND and _is_valid(name)]
-    return creatable[:MAX_CREATED_AT_ONCE]
+    return [name for name in names if name not in topics and name not in _NOT_ON_DEMAND and _is_valid(name)]
 
 
 def _is_valid(name: str) -> bool:
@@ -74,9 +62,7 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _describe(
-    context: BrokerContext, request: Request, message: MetadataRequest, problems: dict[str, ErrorCode]
-) -> MetadataResponse:
+def _describe(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
     image = context.image
     alive = context.alive_brokers()
     listener = request.channel.listener_name
@@ -103,9 +89,8 @@ def _describe(
         answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
         if isinstance(found, ErrorCode):
-            code = problems.get(asked.name or "", found)
-            request.count_error(code)
-            response.topics.append(_unknown(asked, code, request.api_version, operations))
+            request.count_error(found)
+            response.topics.append(_unknown(asked, found, request.api_version, operations))
         else:
             response.topics.append(_topic(found, operations, alive))
     return response

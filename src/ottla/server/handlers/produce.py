@@ -4,8 +4,8 @@ The life of a produce (architecture.md): this handler walks the partitions of th
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
 only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
-batches are decompressed in the pool: those for a compacted or recompressing topic, and those without a largest
-timestamp.
+batches are decompressed in the pool: those for a topic that is compacted, recompresses or bounds the size of a record,
+and those without a largest timestamp.
 
 Left out: transactions. A transactional batch is refused with INVALID_TXN_STATE, since no transaction can be open.
 """
@@ -27,16 +27,23 @@ from ottla.protocol.produce import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.record.batch import ATTRIBUTES_POSITION, COMPRESSION_MASK, HEADER_SIZE, TRANSACTIONAL_MASK
-from ottla.record.compression import ZSTD
-from ottla.record.errors import InvalidRecord
+from ottla.record.compression import DEFAULT_MAX_BYTES, ZSTD
+from ottla.record.errors import RecordsRefused
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
-from ottla.storage.append_rules import DecompressionBudget, lacks_max_timestamp, needs_decompression, prepare_batch
+from ottla.storage.append_rules import (
+    MAX_NAMED_RECORDS,
+    DecompressionBudget,
+    has_doubtful_timestamps,
+    needs_decompression,
+    prepare_batch,
+)
 from ottla.storage.log import AppendResult
 from ottla.storage.log_config import LogConfig
+from ottla.storage.off_loop import BYTES_PER_TURN, TurnTooShort
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
@@ -51,6 +58,20 @@ _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 
 BYTES_PER_JOB = 1024 * 1024
 """A request gives its thread of the pool to others after about as many decompressed bytes."""
+
+MAX_NAMED_RECORDS_PER_REQUEST = 10 * MAX_NAMED_RECORDS
+"""Refused records that the answer to one request names; batches over it are refused as a whole."""
+
+_TELL_LOG_START = frozenset(
+    {
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""What only a partition's leader finds out: the answer has the start of its log, as in Apache Kafka."""
 
 Results = list[tuple[Topic, list[ProducePartitionResult]]]
 
@@ -73,7 +94,7 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     produce = parse_produce(request.api_version, buffer, body_start, end)
     context.check_partition_count(produce.partition_count)
     inspected = context.replicas.inspected_topics
-    if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _lacks_max_timestamp(buffer, produce):
+    if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _is_doubtful(context, buffer, produce):
         preparation = Preparation(context, request, produce, buffer)
         if preparation.jobs:
             preparation.begin()
@@ -81,11 +102,11 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     return append_all(context, request, produce, buffer, {})
 
 
-def _lacks_max_timestamp(buffer: bytearray, produce: ParsedProduceRequest) -> bool:
-    """Whether there is a batch that must be decompressed for the sake of its header."""
+def _is_doubtful(context: BrokerContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
+    """Whether there is a batch that may have to be decompressed for the sake of its header."""
     for _, partitions in produce.topics:
         for _, start, stop in partitions:
-            if stop - start >= HEADER_SIZE and lacks_max_timestamp(buffer, start):
+            if stop - start >= HEADER_SIZE and has_doubtful_timestamps(buffer, start, context.clock):
                 return True
     return False
 
@@ -102,6 +123,7 @@ def append_all(
     waiting: list[_Append] = []
     results: Results = []
     failure = ErrorCode.NONE
+    nameable = MAX_NAMED_RECORDS_PER_REQUEST
     for row, (topic, partitions) in enumerate(produce.topics):
         answers: list[ProducePartitionResult] = []
         results.append((topic, answers))
@@ -120,7 +142,8 @@ def append_all(
                 else:
                     result = partition.append_records(ready, 0, len(ready), acks_all, True)
             except Exception as error:
-                answer = _failed(context, request, topic, index, stop - start, error)
+                answer = _failed(context, request, topic, index, stop - start, error, nameable)
+                nameable -= len(answer.record_errors)
                 failure = ErrorCode(answer.error_code)
                 answers.append(answer)
                 continue
@@ -185,17 +208,17 @@ def _count(context: BrokerContext, topic: str, result: AppendResult, size: int) 
 
 
 def _failed(
-    context: BrokerContext, request: Request, topic: Topic, index: int, size: int, error: Exception
+    context: BrokerContext, request: Request, topic: Topic, index: int, size: int, error: Exception, nameable: int
 ) -> ProducePartitionResult:
-    """The answer for a partition that could not be appended; a defect is reported and answered, never raised."""
+    """The answer for a partition that could not be appended, with at most `nameable` of its records; a defect is
+    reported and answered, never raised."""
     message: str | None = None
     record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, KafkaError):
         code = error.code
         message = error.message or None
-        if isinstance(error, InvalidRecord) and error.record_index is not None:
-            # The Java producer then blames this record only (KIP-467).
-            record_errors = (RecordError(error.record_index, message),)
+        if isinstance(error, RecordsRefused) and len(error.records) <= nameable:
+            record_errors = tuple(RecordError(*record) for record in error.records)
     elif isinstance(error, InvariantError):
         raise error
     elif isinstance(error, OSError):
@@ -215,8 +238,16 @@ def _failed(
         if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             statistics.bytes_rejected.value += size
     leader = context.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+    log_start_offset = -1
+    if code in _TELL_LOG_START and size >= HEADER_SIZE:
+        log_start_offset = context.replicas.find(topic, index).log.log_start_offset
     return ProducePartitionResult(
-        index, code, record_errors=record_errors, error_message=message, current_leader=leader
+        index,
+        code,
+        log_start_offset=log_start_offset,
+        record_errors=record_errors,
+        error_message=message,
+        current_leader=leader,
     )
 
 
@@ -271,10 +302,22 @@ class Preparation:
 
     The request stays parked meanwhile, so the order of its connection is kept. Settings are those of the arrival.
     Bounded: one piece of work at a time in the computing share of the pool, one budget of decompressed bytes for all
-    batches, and nothing kept of a batch that was refused but the refusal.
+    batches, and nothing kept of a batch that was refused but the refusal. A batch that is large is found out by a short
+    turn, and waits for a long one.
     """
 
-    __slots__ = ("_budget", "_buffer", "_context", "_next", "_prepared", "_produce", "_request", "jobs")
+    __slots__ = (
+        "_budget",
+        "_buffer",
+        "_context",
+        "_nameable",
+        "_next",
+        "_now_ms",
+        "_prepared",
+        "_produce",
+        "_request",
+        "jobs",
+    )
 
     def __init__(
         self, context: BrokerContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
@@ -284,16 +327,20 @@ class Preparation:
         self._produce = produce
         self._buffer = buffer
         self._budget = DecompressionBudget()
+        self._budget.turn_bytes = BYTES_PER_TURN
+        self._nameable = MAX_NAMED_RECORDS_PER_REQUEST
         self._next = 0
+        self._now_ms = context.clock.time_ms()
         self._prepared: dict[tuple[int, int], bytearray | KafkaError] = {}
-        self.jobs: list[tuple[tuple[int, int], int, int, LogConfig]] = []
+        self.jobs: list[tuple[tuple[int, int], int, int, LogConfig, str]] = []
         for row, (topic, partitions) in enumerate(produce.topics):
             for position, (index, start, stop) in enumerate(partitions):
                 config = context.replicas.log_config(topic, index)
                 if config is None or stop - start < HEADER_SIZE:
                     continue
-                if needs_decompression(buffer, start, config):
-                    self.jobs.append(((row, position), start, stop, config))
+                if needs_decompression(buffer, start, self._now_ms, config):
+                    name = f"{_name(context, topic)}-{index}"
+                    self.jobs.append(((row, position), start, stop, config, name))
         if self.jobs:
             # The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end.
             self._buffer = buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
@@ -301,25 +348,42 @@ class Preparation:
     def begin(self) -> None:
         """On the loop: start; `append_all` follows once all is prepared."""
         self._context.in_flight.begin()
-        self._context.compute_pool.submit(self._run, self._ran)
+        self._submit()
+
+    def _submit(self) -> None:
+        pool = self._context.compute_pool
+        (pool.long if self._budget.turn_bytes > BYTES_PER_TURN else pool).submit(self._run, self._ran)
 
     def _run(self) -> None:
-        """In the pool: prepare batches until the job is large enough; a refusal is kept for the answer."""
+        """In the pool: prepare batches until the turn is over; a refusal is kept for the answer.
+
+        That is after the one batch of a long turn, and before a batch that needs one.
+        """
         floor = self._budget.left - BYTES_PER_JOB
         while self._next < len(self.jobs) and self._budget.left > floor:
-            key, start, stop, config = self.jobs[self._next]
-            self._next += 1
+            key, start, stop, config, name = self.jobs[self._next]
             try:
-                self._prepared[key] = prepare_batch(self._buffer, start, stop, config, self._budget)
+                self._prepared[key] = prepare_batch(self._buffer, start, stop, self._now_ms, config, name, self._budget)
             except KafkaError as error:
                 # Its frames hold all that the batch became.
                 error.__traceback__ = error.__context__ = error.__cause__ = None
+                if isinstance(error, RecordsRefused):
+                    if len(error.records) > self._nameable:
+                        error.records = ()
+                    self._nameable -= len(error.records)
                 self._prepared[key] = error
+            except TurnTooShort:
+                self._budget.turn_bytes = DEFAULT_MAX_BYTES
+                return
+            self._next += 1
+            if self._budget.turn_bytes > BYTES_PER_TURN:
+                self._budget.turn_bytes = BYTES_PER_TURN
+                return
 
     def _ran(self, _: None, error: BaseException | None) -> None:
         """On the loop: go on preparing, or append and answer, unless that has to wait for more."""
         if error is None and self._next < len(self.jobs):
-            self._context.compute_pool.submit(self._run, self._ran)
+            self._submit()
             return
         try:
             self._append(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
 from ottla.controller.features import handle_update_features
+from ottla.controller.result import MIN_ISR
 from ottla.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -17,7 +18,13 @@ from ottla.server.request import Request
 
 def handle(context: BrokerContext, request: Request, message: UpdateFeaturesRequest) -> None:
     """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(context, request, lambda image, controller: handle_update_features(image, message, request.api_version))
+    submit(
+        context,
+        request,
+        lambda image, controller: handle_update_features(
+            image, message, request.api_version, controller.config.get_int(MIN_ISR)
+        ),
+    )
 
 
 def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -> UpdateFeaturesResponse:

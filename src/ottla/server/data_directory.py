@@ -1,0 +1,84 @@
+"""Whether a node may begin, or go on, in the data directory that it was given.
+
+A directory that is not mounted, was copied in part or belongs to somebody else looks like a new one. Invariant: a start
+that would hide data, or take part in a quorum as if it had forgotten nothing, is refused and leaves all as it was.
+
+Left out: whether `meta.properties` fits (`storage.meta_properties`), the directories of a cluster on one machine
+(`app.local_cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock, Rng
+from ottla.common.disk import Disk
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_from_string
+from ottla.quorum.raft_types import Voter
+from ottla.storage.directories import partition_directories, shown
+from ottla.storage.meta_properties import random_id
+from ottla.storage.names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, META_PROPERTIES, METADATA_DIR
+
+
+def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
+    """For a node of a cluster: the only controller that is named may make up one; any other can't know its id.
+
+    `controllers` are this node's listeners of the controller, as advertised. Raises OperatorError, also where a
+    formatted directory lost its metadata log, and OSError.
+    """
+    directory = config.log_dir
+    if disk.exists(f"{directory}/{META_PROPERTIES}"):
+        _refuse_lost_metadata(disk, directory)
+        return
+    if config.names_other_controllers:
+        raise OperatorError(
+            f"the data directory {directory} is not formatted; mount its disk, format it with the cluster's id by "
+            "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
+        )
+    from ottla.quorum.format import format_directory  # here, as everything that only a node of a cluster needs
+
+    directory_id = random_id(rng)
+    endpoints = tuple((item.listener_name, item.host, item.port) for item in controllers)
+    own = Voter(config.node_id, uuid_from_string(directory_id), endpoints)
+    format_directory(
+        disk,
+        clock,
+        rng,
+        directory,
+        node_id=config.node_id,
+        cluster_id=random_id(rng),
+        directory_id=directory_id,
+        voters=() if config.configured_voters else (own,),
+    )
+
+
+def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
+    """A voter that forgot its votes and its log could elect a leader without what is committed.
+
+    Formatting makes the directory of the metadata log, and a clean stop leaves a segment in it.
+    """
+    metadata = f"{directory}/{METADATA_DIR}"
+    if disk.exists(metadata):
+        began = any(name.endswith(LOG_SUFFIX) for name in disk.listdir(metadata))
+        if began or not disk.exists(f"{directory}/{CLEAN_SHUTDOWN_FILE}"):
+            return
+    raise OperatorError(
+        f"the metadata log {metadata} is gone, though the data directory is formatted: restore it from a copy, or set "
+        "log.dirs (--data-dir) to an empty directory and format that with `ottla format --no-initial-controllers`"
+    )
+
+
+def refuse_partitions(disk: Disk, directory: str) -> None:
+    """Raise OperatorError for partitions beside a metadata log that knows nothing, which would take them for strays.
+
+    Raises OSError.
+    """
+    found = partition_directories(disk, directory)
+    if found:
+        raise OperatorError(
+            f"the data directory {directory} holds partitions ({shown(found)}), and its metadata log {METADATA_DIR} "
+            "knows of nothing: restore that from a copy, or set log.dirs (--data-dir) to another directory"
+        )

@@ -1,0 +1,67 @@
+"""AlterReplicaLogDirs (34): versions 1 and 2. There is one directory, so a replica is in it already (KIP-113)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+
+def handle(
+    context: BrokerContext, request: Request, message: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Answer each partition by itself; where one is named for two directories the last of them counts."""
+    wanted: dict[str, dict[int, str]] = {}
+    for directory in message.dirs:
+        for topic in directory.topics:
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    context.check_partition_count(sum(len(paths) for paths in wanted.values()))
+    response = AlterReplicaLogDirsResponse()
+    for name, paths in wanted.items():
+        results = [
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=_outcome(context, name, index, path))
+            for index, path in paths.items()
+        ]
+        for result in results:
+            if result.error_code:
+                request.count_error(result.error_code)
+        response.results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=results))
+    return response
+
+
+def _outcome(context: BrokerContext, name: str, index: int, path: str) -> ErrorCode:
+    if path != context.config.log_dir:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    try:
+        context.replicas.find(name, index)
+    except KafkaError as error:
+        return error.code if error.code is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:
+    """The same error for every partition."""
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index in topic.partitions
+                ],
+            )
+            for directory in message.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+ALTER_REPLICA_LOG_DIRS = DeclaredApi(ApiKey.ALTER_REPLICA_LOG_DIRS, handle, error_response)

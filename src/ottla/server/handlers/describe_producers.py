@@ -1,0 +1,92 @@
+"""DescribeProducers (61): version 0. The producers whose last batches a partition remembers (KIP-664)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.topic_names import validate_topic_name
+from ottla.protocol.messages.describe_producers import (
+    ActiveProducer,
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.context import BrokerContext
+from ottla.server.dispatch import DeclaredApi
+from ottla.server.request import Request
+
+
+def handle(context: BrokerContext, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+    """Answer each partition by itself; one that is named again is refused, since its answer may be large."""
+    context.check_partition_count(sum(len(topic.partition_indexes) for topic in message.topics))
+    response = DescribeProducersResponse()
+    described: set[tuple[str, int]] = set()
+    for topic in message.topics:
+        answers = []
+        unknown = _unknown_topic(context, topic.name)
+        for index in topic.partition_indexes:
+            try:
+                if unknown is not None:
+                    raise unknown
+                if (topic.name, index) in described:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                described.add((topic.name, index))
+                answers.append(_describe(context, topic.name, index))
+            except KafkaError as error:
+                request.count_error(error.code)
+                text = None if unknown is None else unknown.message
+                answers.append(
+                    DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
+                )
+        response.topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _unknown_topic(context: BrokerContext, name: str) -> KafkaError | None:
+    """Why no partition of the topic can be described; Apache Kafka gives words for that and for nothing else."""
+    if context.image.topic(name) is not None:
+        return None
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+
+
+def _describe(context: BrokerContext, name: str, index: int) -> DescribeProducersPartition:
+    partition = context.replicas.find(name, index)
+    partition.check_leader()
+    return DescribeProducersPartition(
+        partition_index=index,
+        active_producers=[
+            ActiveProducer(
+                producer_id=producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for producer_id, entry in partition.log.producers.entries().items()
+        ],
+    )
+
+
+def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str) -> DescribeProducersResponse:
+    """The same error for every partition."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResponse(
+                name=topic.name,
+                partitions=[
+                    DescribeProducersPartition(partition_index=index, error_code=code, error_message=text)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+DESCRIBE_PRODUCERS = DeclaredApi(ApiKey.DESCRIBE_PRODUCERS, handle, error_response)
