@@ -231,6 +231,36 @@ def test_damaged_snapshot_is_refused_by_name(setup: Any, position: int) -> None:
         setup.started()
 
 
+def test_a_log_that_lost_its_end_begins_at_the_newest_snapshot_alone(setup: Any) -> None:
+    """An older snapshot ends before the new log: a follower at its end was told to take a snapshot for ever."""
+    driver = setup.started()
+    for index in range(2):
+        submit(driver, topic_records(f"t{index}"))
+        run_snapshot(setup, driver)
+    newest = driver.log.snapshots()[-1]
+    driver.close()
+    (setup.directory / "00000000000000000000.log").write_bytes(b"")
+    driver = setup.started()
+    assert driver.log.snapshots() == [newest]
+    assert snapshot_names(setup) == [newest.file_name]
+    assert list(driver.latest.topics) == ["t0", "t1"]
+
+
+def test_a_damaged_snapshot_takes_no_log_with_it(setup: Any) -> None:
+    driver = setup.started()
+    submit(driver, topic_records("t"))
+    run_snapshot(setup, driver)
+    newest = driver.log.snapshots()[-1]
+    driver.close()
+    path = setup.directory / "00000000000000000000.log"
+    data = path.read_bytes()
+    damaged = newest._replace(end_offset=newest.end_offset + 1000)
+    (setup.directory / damaged.file_name).write_bytes(b"damaged")
+    with pytest.raises(OperatorError, match="checkpoint"):
+        setup.started()
+    assert path.read_bytes() == data
+
+
 def test_missing_snapshot_is_refused(setup: Any) -> None:
     setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0)
     driver = setup.started()
@@ -266,6 +296,14 @@ def test_damaged_quorum_state_is_refused(setup: Any, data: bytes) -> None:
     setup.started().close()
     (setup.directory / "quorum-state").write_bytes(data)
     with pytest.raises(OperatorError, match="quorum-state"):
+        setup.started()
+
+
+def test_the_end_of_the_epochs_is_refused_with_the_way_out(setup: Any) -> None:
+    setup.started().close()
+    state = json.loads((setup.directory / "quorum-state").read_bytes()) | {"leaderEpoch": 2**31 - 1}
+    (setup.directory / "quorum-state").write_text(json.dumps(state))
+    with pytest.raises(OperatorError, match=r"no leader epoch left .*quorum-state.* ottla cluster repair-epoch"):
         setup.started()
 
 
@@ -326,6 +364,27 @@ def test_full_disk_fails_the_request_and_nothing_else(setup: Any) -> None:
     assert submit(driver, topic_records("t")) == [None]
     assert not setup.failures
     assert list(setup.started().latest.topics) == ["t"]
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_log_that_is_removed_under_it_ends_the_driver(setup: Any, how: str) -> None:
+    """The file that is open takes everything, and a start finds nothing of it."""
+    driver = setup.started()
+    assert submit(driver, topic_records("kept")) == [None]
+    (segment,) = setup.directory.glob("*.log")
+    content = segment.read_bytes()
+    if how == "moved":
+        setup.directory.rename(setup.directory.with_name("elsewhere"))
+    else:
+        segment.unlink()
+    if how == "replaced":
+        segment.write_bytes(content)
+    (error,) = submit(driver, topic_records("lost"))
+    assert isinstance(error, KafkaError)
+    assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "removed, moved or replaced" in error.message
+    assert list(setup.publisher.image.topics) == ["kept"]
+    assert len(setup.failures) == 1
 
 
 def test_failed_sync_ends_the_driver(setup: Any) -> None:

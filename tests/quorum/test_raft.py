@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.ids import ZERO_UUID
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
-from ottla.quorum.raft_leader import LeaderState
+from ottla.quorum.raft_leader import MAX_OBSERVERS, LeaderState
 from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
     NO_NODE,
@@ -40,7 +40,8 @@ def voter(node_id: int) -> Voter:
 def replica(node_id: int = 1, voters: int = 3, stored: ElectionState | None = None, epochs: str = "") -> Raft:
     """Node `node_id` of that many voters, with a log of one entry for each digit of `epochs`, started at time 0."""
     sets = VoterSets()
-    sets.add(BOOTSTRAP_OFFSET, tuple(voter(index + 1) for index in range(voters)))
+    if voters:
+        sets.add(BOOTSTRAP_OFFSET, tuple(voter(index + 1) for index in range(voters)))
     log = MemoryLog()
     log.entries = [Entry(int(epoch), index) for index, epoch in enumerate(epochs)]
     raft = Raft(voter(node_id).key, log, SimRng(1), Timeouts(), sets, 0)
@@ -264,6 +265,146 @@ def test_followers_of_a_living_leader_give_no_pre_vote() -> None:
     assert raft.vote(0.0, *asked, pre_vote=True)[1], "the leader said good-bye"
     assert not raft.vote(0.0, *asked, pre_vote=False)[1], "epoch 1 has a leader"
     assert raft.epoch == 1, "pre-votes change nothing"
+
+
+STRANGER = ReplicaKey(99, b"somebody's else!")
+AHEAD = OffsetAndEpoch(2**63 - 1, 2**31 - 1)
+
+
+@pytest.mark.parametrize("candidate", [STRANGER, voter(1).key])
+def test_one_vote_does_not_use_up_the_epochs(candidate: ReplicaKey) -> None:
+    """Of anyone who can read who votes here, in whatever state this replica is."""
+    raft = replica(3)
+    for asked in (ReplicaKey(NO_NODE), voter(3).key):
+        for pre_vote in (True, False):
+            answer = raft.vote(0.0, asked, candidate, MAX_LEADER_EPOCH, AHEAD, pre_vote=pre_vote)
+            assert answer == (ErrorCode.NONE, False)
+    for leader_id in (1, 2, 99):
+        leader = LeaderAndEpoch(leader_id, MAX_LEADER_EPOCH)
+        assert raft.begin_quorum_epoch(0.0, voter(3).key, leader, None) is ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert raft.end_quorum_epoch(0.0, leader, ()) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert effects(raft) == []
+    assert raft.election == ElectionState(0)
+
+
+def test_a_pre_vote_changes_nothing() -> None:
+    raft = replica(3)
+    before = raft.role
+    assert raft.vote(0.0, voter(3).key, voter(2).key, 1, OffsetAndEpoch(0, 0), pre_vote=True)[1]
+    assert raft.vote(0.0, voter(3).key, STRANGER, 1, OffsetAndEpoch(0, 0), pre_vote=True)[1]
+    assert raft.role is before
+    assert effects(raft) == []
+
+
+@pytest.mark.parametrize("candidate", [STRANGER, voter(2).key])
+def test_no_vote_counts_while_a_leader_is_heard(candidate: ReplicaKey) -> None:
+    raft = replica(3)
+    raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), None)
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
+    state = raft.election
+    assert raft.vote(0.0, voter(3).key, candidate, 2, AHEAD, pre_vote=False) == (ErrorCode.NONE, False)
+    assert raft.election == state
+    leader = replica(1)
+    now = elected(leader)
+    assert leader.vote(now, voter(1).key, candidate, 2, AHEAD, pre_vote=False) == (ErrorCode.NONE, False)
+    assert leader.leading is not None
+
+
+def test_a_stranger_moves_the_epoch_only_by_the_vote_that_it_gets() -> None:
+    raft = replica(3, epochs="12")
+    behind, level = OffsetAndEpoch(1, 1), OffsetAndEpoch(2, 2)
+    assert raft.vote(0.0, voter(3).key, STRANGER, 5, behind, pre_vote=False) == (ErrorCode.NONE, False)
+    for asked in (ReplicaKey(NO_NODE), ReplicaKey(3), ReplicaKey(NO_NODE, voter(3).directory_id)):
+        assert raft.vote(0.0, asked, STRANGER, 5, level, pre_vote=False) == (ErrorCode.NONE, False)
+    assert raft.epoch == 2
+    assert raft.vote(0.0, voter(3).key, STRANGER, 5, level, pre_vote=False) == (ErrorCode.NONE, True)
+    assert effects(raft) == [Persist(ElectionState(5, NO_NODE, *STRANGER))]
+
+
+def test_a_voter_that_lags_elects_one_that_was_just_added() -> None:
+    """Voters 1 and 3 were all when 3 wrote last; 1 added 2 with the vote of 2 alone, and died (KIP-853)."""
+    raft = replica(3, voters=0, epochs="1")
+    raft.voters_appended(0.0, 0, (voter(1), voter(3)))
+    assert raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), None) is ErrorCode.NONE
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
+    asked = (voter(3).key, voter(2).key, 2, OffsetAndEpoch(2, 1))
+    assert not raft.vote(0.1, *asked, pre_vote=True)[1], "voter 1 is heard"
+    deadline = raft.deadline
+    assert deadline is not None
+    assert raft.vote(deadline, *asked, pre_vote=True)[1]
+    assert raft.vote(deadline, *asked, pre_vote=False)[1]
+    assert raft.begin_quorum_epoch(deadline, voter(3).key, LeaderAndEpoch(2, 2), ("host", 2)) is ErrorCode.NONE
+    assert raft.leader == LeaderAndEpoch(2, 2)
+
+
+def test_an_observer_that_heard_its_leader_long_ago_votes() -> None:
+    """It never stands, so its time as a follower never ends by itself; it may be a voter all the same."""
+    raft = replica(4, voters=3)
+    raft.begin_quorum_epoch(0.0, voter(4).key, LeaderAndEpoch(1, 1), None)
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
+    assert raft.deadline is None
+    asked = (voter(4).key, voter(2).key, 2, OffsetAndEpoch(9, 1))
+    assert not raft.vote(0.1, *asked, pre_vote=False)[1]
+    assert raft.vote(10.0, *asked, pre_vote=False)[1]
+
+
+def test_the_answer_of_a_voter_may_tell_of_any_epoch() -> None:
+    raft = replica(3)
+    raft.answered(0.0, Peer(LeaderAndEpoch(1, 1_000_000)))
+    assert raft.leader == LeaderAndEpoch(1, 1_000_000)
+
+
+def test_who_stood_in_an_epoch_that_nobody_heard_of_is_asked_for_it() -> None:
+    raft = replica(1)
+    now = elected(raft)
+    effects(raft)
+    raft.voters_appended(now, 0, (voter(1), voter(2)))
+    ahead = (voter(3).key, 7, OffsetAndEpoch(0, 0))
+    assert raft.fetch(now + 1.0, 0, *ahead).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert raft.fetch(now + 1.0, 0, *ahead).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert effects(raft) == [SendBegin(voter(3), 1)], "it was a voter once, and is asked once in a while"
+    assert raft.fetch(now + 9.0, 0, STRANGER, 7, OffsetAndEpoch(0, 0)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert effects(raft) == []
+    assert raft.leading is not None, "a request alone moves nobody"
+
+
+def test_a_leader_that_answers_is_not_moved_by_a_stranger() -> None:
+    raft = replica(3)
+    raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), ("host", 1))
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
+    assert raft.begin_quorum_epoch(0.1, voter(3).key, LeaderAndEpoch(1, 1), ("elsewhere", 1)) is ErrorCode.NONE
+    assert raft.fetch_from(0.1) == ("host", 1)
+    assert raft.begin_quorum_epoch(0.1, voter(3).key, LeaderAndEpoch(99, 2), None) is ErrorCode.INVALID_REQUEST
+    assert raft.end_quorum_epoch(0.1, LeaderAndEpoch(99, 2), ()) is ErrorCode.INVALID_REQUEST
+    assert raft.leader == LeaderAndEpoch(1, 1)
+
+
+def test_a_leader_that_was_said_to_have_resigned_is_followed_again() -> None:
+    """Nobody elects another while it leads, so its epoch goes on, and whoever left it must find back."""
+    raft = replica(3)
+    raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), ("host", 1))
+    peer = Peer(LeaderAndEpoch(1, 1), ("host", 1))
+    assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, peer)
+    assert raft.end_quorum_epoch(0.1, LeaderAndEpoch(1, 1), (voter(3).key,)) is ErrorCode.NONE
+    now = to_prospective(raft)
+    asked = [effect for effect in effects(raft) if isinstance(effect, SendVote)]
+    for effect in asked:
+        raft.vote_answered(now, effect.to.key, effect, ErrorCode.NONE, peer, granted=False)
+    assert isinstance(raft.role, Unattached)
+    assert not raft.fetch_answered(now, 1, ErrorCode.NOT_LEADER_OR_FOLLOWER, peer), "hearsay"
+    assert raft.fetch_answered(now, 1, ErrorCode.NONE, peer)
+    assert isinstance(raft.role, Follower)
+    assert raft.leader == LeaderAndEpoch(1, 1)
+
+
+def test_observers_are_kept_in_bounds() -> None:
+    leader = leader_of(3, 0, 0)
+    for number in range(2 * MAX_OBSERVERS):
+        leader.fetched(ReplicaKey(1000 + number), 1, 1, 0.0, 0)
+        leader.fetched(voter(4).key, 1, 1, 0.0, 0)
+    known = [key for key, _ in leader.observers(0.0)]
+    assert len(known) == MAX_OBSERVERS
+    assert voter(4).key in known, "one that fetches is not forgotten"
 
 
 def test_whoever_was_leader_does_not_lead_that_epoch_again() -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
 from ottla.common.disk import Disk
@@ -33,6 +33,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, encode_record
+from ottla.net.peer_messages import MessageDone
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.fetcher import Fetcher
@@ -44,6 +45,7 @@ from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
+    MAX_LEADER_EPOCH,
     NO_NODE,
     Address,
     ElectionState,
@@ -55,6 +57,7 @@ from ottla.quorum.raft_types import (
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
 from ottla.quorum.replay import Replay, SubmitDone
+from ottla.quorum.rpc import begin_request
 from ottla.quorum.sender import EffectSender, address_of
 from ottla.quorum.service import QuorumService
 from ottla.quorum.snapshots import SnapshotTaker
@@ -115,6 +118,7 @@ class QuorumDriver:
         "_on_failure",
         "_opened",
         "_parts",
+        "_peers",
         "_pool",
         "_publisher",
         "_quorum",
@@ -160,6 +164,7 @@ class QuorumDriver:
         self._on_failure = on_failure
         self._quorum = quorum or QuorumConfig()
         # A Fetch may wait for half a second, and no vote may wait behind it.
+        self._peers = peers
         self._networks = None if peers is None else (QuorumNetwork(peers), QuorumNetwork(peers))
         self._opened: MetadataLog | None = None
         self._parts: _Parts | None = None
@@ -266,6 +271,21 @@ class QuorumDriver:
     def in_pool(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         self._pool.submit(work, done)
 
+    def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
+        """Tell `voter` who leads, on a connection of its own: it may be nobody, and then nothing of it stays."""
+        if self._peers is None:
+            done(None, ConnectionError("this node has no connections to others"))
+            return
+        network = QuorumNetwork(self._peers)
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            network.close()
+            done(response, error)
+
+        _, host, port = voter.endpoints[0]
+        message = begin_request(self.cluster_id, self.raft.leader, voter, self._own_voter())
+        network.send((host, port), message, answered, self._quorum.times.request_s)
+
     # -- start -----------------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
@@ -282,7 +302,13 @@ class QuorumDriver:
             log = self._opened = open_metadata_log(self._disk, self._clock, self._rng, self._data_dir, self._config)
             new = log.end_offset == 0
             raft = self._read(log)
-            raft.start(self._clock.monotonic(), log.read_election_state())
+            stored = log.read_election_state()
+            if stored is not None and stored.leader_epoch >= MAX_LEADER_EPOCH:
+                raise OperatorError(
+                    f"there is no leader epoch left after {stored.leader_epoch}, which {log.directory}/quorum-state "
+                    "names: stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
+                )
+            raft.start(self._clock.monotonic(), stored)
             self.act()
         except OSError as error:
             raise disk_refusal(error, self._data_dir) from error

@@ -18,7 +18,7 @@ from ottla.common.ids import uuid_from_string, uuid_to_string
 from ottla.quorum.metadata_log import DIRECTORY
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
-from ottla.storage.directories import make_durably
+from ottla.storage.directories import make_durably, require_unused
 from ottla.storage.meta_properties import MetaProperties, random_id, write_meta_properties
 from ottla.storage.names import META_PROPERTIES
 
@@ -59,8 +59,8 @@ def format_directory(
 ) -> MetaProperties:
     """Format `data_dir`; blocks. `directory_id` is made up when it is not given, or taken from this node's voter.
 
-    Raises OperatorError when it is formatted already, when a voter of this id has another directory, and for a disk
-    that refuses.
+    Raises OperatorError when it is formatted already or holds what a node left, when a voter of this id has another
+    directory, and for a disk that refuses.
     """
     own = next((uuid_to_string(voter.directory_id) for voter in voters if voter.voter_id == node_id), None)
     if own is not None and directory_id not in (None, own):
@@ -69,6 +69,7 @@ def format_directory(
     try:
         if disk.exists(f"{data_dir}/{META_PROPERTIES}"):
             raise OperatorError(f"the data directory {data_dir} is formatted already; a directory is formatted once")
+        require_unused(disk, data_dir)
         make_durably(disk, f"{data_dir}/{DIRECTORY}")
         if voters:
             now = clock.time_ms()

@@ -4,12 +4,15 @@ Purpose: bytes in and out, on top of `ottla.storage.log`; what they mean is the 
 snapshot is checked at a start, since nothing before it is read.
 
 Invariants:
-- The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record.
+- The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record; where
+  the snapshot holds more than the log, it has replaced it.
+- What is answered is in the file that a start will find: the one that is appended to is compared with the directory.
 - One record of the metadata log is one metadata record; one submission is one batch, so it is whole or not there.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,9 +38,9 @@ from ottla.storage.flush import FlushDone
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.names import METADATA_DIR, METADATA_TOPIC
 
-DIRECTORY = f"{METADATA_TOPIC}-0"
+DIRECTORY = METADATA_DIR
 QUORUM_STATE = "quorum-state"
 
 _LOGGER = logging.getLogger(__name__)
@@ -160,7 +163,19 @@ class MetadataLog:
         self._log.truncate_to(offset)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync."""
+        """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync.
+
+        `done` may be called before this returns, with FileNotFoundError when the file is not in the directory any more:
+        a sync of it would succeed, and what was answered would be gone at the next start.
+        """
+        try:
+            removed = [file.path for file in self._log.active_segment.data_to_sync() if not file.in_place]
+        except OSError as error:
+            done(error)
+            return
+        if removed:
+            done(FileNotFoundError(errno.ENOENT, "it was removed, moved or replaced while it was in use", removed[0]))
+            return
         self._log.request_flush(pool, done)
 
     def flush(self) -> None:
@@ -234,10 +249,11 @@ class MetadataLog:
             self._snapshots = sorted([*self._snapshots, snapshot])
 
     def start_from(self, snapshot: SnapshotId) -> None:
-        """A snapshot of the leader, whose file is there, replaces the whole log. Raises OSError, KafkaError."""
+        """A snapshot, whose file is there, replaces the log and older snapshots. Raises OSError, KafkaError."""
         self._log.truncate_fully_and_start_at(snapshot.end_offset)
         for old in self._snapshots:
-            self._disk.unlink(self.snapshot_path(old))
+            if old != snapshot:
+                self._disk.unlink(self.snapshot_path(old))
         self._snapshots = [snapshot]
 
     def roll(self, min_bytes: int) -> None:
@@ -320,11 +336,24 @@ def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config:
         raise OperatorError(f"the metadata log in {directory} can't be opened: {error}") from error
     if log.topic_id != METADATA_TOPIC_ID:
         raise OperatorError(f"{directory}/partition.metadata holds another topic's id; this is no metadata log")
+    metadata_log = MetadataLog(disk, clock, directory, log, snapshots)
+    if snapshots and _ends_before(log, snapshots[-1]):
+        metadata_log.read_snapshot(snapshots[-1])  # the log goes only for one that can be read
+        metadata_log.start_from(snapshots[-1])
     if log.log_start_offset > end_of_snapshot:
         raise OperatorError(
             f"the metadata log in {directory} starts at offset {log.log_start_offset} and no snapshot covers what was "
             "before; restore the missing .checkpoint file from a copy of the data directory"
         )
-    if log.log_end_offset < end_of_snapshot:
-        log.truncate_fully_and_start_at(end_of_snapshot)
-    return MetadataLog(disk, clock, directory, log, snapshots)
+    return metadata_log
+
+
+def _ends_before(log: Log, snapshot: SnapshotId) -> bool:
+    """Whether a snapshot, which only holds what is committed, has more than the log.
+
+    A log whose epochs all are older may be longer and hold none of it: a leader sent the snapshot in place of a tail
+    that was never committed, and the process ended before the tail was gone.
+    """
+    if log.log_end_offset < snapshot.end_offset:
+        return True
+    return log.log_start_offset < log.log_end_offset and log.leader_epoch < snapshot.epoch

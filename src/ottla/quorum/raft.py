@@ -7,10 +7,17 @@ A replica is unattached (knows no leader), follower, prospective (asks whether i
 nothing), candidate, leader, or resigned. A replica that is no voter is an observer: it follows, and is never a
 candidate; but it gives its vote when it is asked, since its own set of voters may be old.
 
+What a request says is the word of a stranger, what comes back from a voter that was asked is not: a request raises the
+epoch by `MAX_EPOCH_STEP` at most, an answer as far as it likes. A replica that is further behind is told by the next
+voter that it asks itself, so nobody waits for a request that was refused.
+
 Invariants:
 - A leader epoch has one leader: an epoch never goes back, a vote is durable before it is given, is given once in an
   epoch, and only to a log that is not behind; a directory that is not the one that was asked gives none.
 - A replica that was leader or candidate in an epoch never becomes either in that epoch again after a restart.
+- A pre-vote changes nothing, and no Vote changes anything where a leader is heard. Whoever is no voter here, since the
+  own set is old or since it lies, is heard only by a replica that it knows by its directory, and moves its epoch only
+  by the vote that it gets.
 - The high watermark is the leader's word (`raft_leader`), bounded by the own log.
 
 Voters of the configuration (kraft.version 0) have no directory ids: every key that comes from outside goes through
@@ -44,6 +51,9 @@ from ottla.quorum.raft_types import (
 )
 from ottla.quorum.raft_voters import VoterSets
 
+MAX_EPOCH_STEP = 10
+"""How far above the own epoch one that a request names may be: more than elections in a row fail, and so little that
+whoever wants to use up all epochs would have to ask for weeks."""
 _RANDOM_STEPS = 1000
 _IMPATIENCE = 0.1
 """By how much of the fetch timeout one follower may doubt sooner than another: all lose the leader at one time, and
@@ -402,23 +412,44 @@ class Raft:
         """A Vote request of `candidate`, whose log ends at `last`; (error, whether the vote is given)."""
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY, False
+        if candidate.node_id < 0 or candidate == self.local:
+            return ErrorCode.INVALID_REQUEST, False
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, False
-        if epoch > self.epoch:
-            self._become_unattached(now, epoch)
-        own = (self._log.last_epoch, self._log.end_offset)
-        if (last.epoch, last.end_offset) < own:
+        known = self._is_known(candidate)
+        if self._hears_leader(now) or self._is_far(epoch) or not (known or self._may_know_less(asked)):
             return ErrorCode.NONE, False
+        granted = (last.epoch, last.end_offset) >= (self._log.last_epoch, self._log.end_offset)
         if pre_vote:
-            role = self.role
-            return ErrorCode.NONE, not (
-                isinstance(role, LeaderState) or (isinstance(role, Follower) and role.has_fetched)
-            )
-        granted = self._may_vote_for(candidate)
+            return ErrorCode.NONE, granted
+        granted = granted and (epoch > self.epoch or self._may_vote_for(candidate))
         if granted:
-            election = ElectionState(self.epoch, NO_NODE, candidate.node_id, candidate.directory_id)
+            election = ElectionState(epoch, NO_NODE, candidate.node_id, candidate.directory_id)
             self._enter(Unattached(now + self._random_election_s()), election)
+        elif known and epoch > self.epoch:
+            self._become_unattached(now, epoch)
         return ErrorCode.NONE, granted
+
+    def _hears_leader(self, now: float) -> bool:
+        """Whether this replica leads, or had an answer of its leader lately."""
+        role = self.role
+        return isinstance(role, LeaderState) or (
+            isinstance(role, Follower) and role.has_fetched and now < role.deadline
+        )
+
+    def _is_far(self, epoch: int) -> bool:
+        """Whether a request names an epoch that only the answer of a voter is believed."""
+        return epoch > self.epoch + MAX_EPOCH_STEP
+
+    def _is_known(self, replica: ReplicaKey) -> bool:
+        return any(voter.key == replica for voter in self.voters)
+
+    def _is_voter_id(self, node_id: int) -> bool:
+        return any(voter.voter_id == node_id for voter in self.voters)
+
+    def _may_know_less(self, asked: ReplicaKey) -> bool:
+        """Whether the sender, unknown here, may be a voter by a newer record: then it knows this replica (KIP-853)."""
+        return asked == self.local and not self.voter_sets.are_configured
 
     def _may_vote_for(self, candidate: ReplicaKey) -> bool:
         election = self.election
@@ -434,17 +465,24 @@ class Raft:
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY
         error = self._check_leader(leader)
-        if error is ErrorCode.NONE and not self._learn(now, leader, address):
+        if error is not ErrorCode.NONE:
+            return error
+        heard = self._hears_leader(now)
+        if not self._is_voter_id(leader.leader_id) and (heard or not self._may_know_less(asked)):
+            return ErrorCode.NONE if leader == self.leader else ErrorCode.INVALID_REQUEST
+        if not self._learn(now, leader, address) and not heard:
             role = self.role
             if isinstance(role, Follower) and address is not None:
-                role.address = address
-        return error
+                role.address = address  # a leader that answers is where it is
+        return ErrorCode.NONE
 
     def end_quorum_epoch(self, now: float, leader: LeaderAndEpoch, preferred: tuple[ReplicaKey, ...]) -> ErrorCode:
         """The leader resigns; whoever stands first in `preferred` tries at once, the others a while later."""
         error = self._check_leader(leader)
         if error is not ErrorCode.NONE:
             return error
+        if leader != self.leader and not self._is_voter_id(leader.leader_id):
+            return ErrorCode.INVALID_REQUEST
         self._learn(now, leader, None)
         role = self.role
         if isinstance(role, Follower):
@@ -458,8 +496,10 @@ class Raft:
     def _check_leader(self, leader: LeaderAndEpoch) -> ErrorCode:
         if leader.epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        if self._is_far(leader.epoch):
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
         known = self.election.leader_id
-        if leader.leader_id in (NO_NODE, self.local.node_id):
+        if leader.leader_id < 0 or leader.leader_id == self.local.node_id:
             return ErrorCode.INVALID_REQUEST
         if leader.epoch == self.epoch and known not in (NO_NODE, leader.leader_id):
             return ErrorCode.INVALID_REQUEST
@@ -477,18 +517,27 @@ class Raft:
         """A Fetch of `replica`, whose log ends at `place` and is on disk."""
         error = self.check_fetch_epoch(epoch)
         leader = self.leading
+        if leader is not None and error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+            self._ask_who_is_ahead(now, leader, replica)
         if error is not ErrorCode.NONE or leader is None:
             return FetchVerdict(error)
         if place.end_offset < 0 or place.epoch < 0:
             return FetchVerdict(ErrorCode.INVALID_REQUEST)
         verdict = self._place(place)
-        if replica.node_id == NO_NODE:
+        if replica.node_id < 0:
             return verdict
         if verdict.diverging or verdict.snapshot:
             leader.heard_of(replica, now)
         elif leader.fetched(replica, place.end_offset, self._log.end_offset, now, now_ms):
             self._advanced(now, leader)
         return verdict
+
+    def _ask_who_is_ahead(self, now: float, leader: LeaderState, replica: ReplicaKey) -> None:
+        """A voter, or one of before, that stood in an epoch that nobody else heard of can follow nobody until another
+        epoch begins: its answer will tell of it."""
+        voter = self.voter_sets.find(replica)
+        if voter is not None and voter.key != self.local and leader.asks_again(now, self._timeouts.fetch_s / 2):
+            self.effects.append(SendBegin(voter, self.epoch))
 
     def _place(self, place: OffsetAndEpoch) -> FetchVerdict:
         """Where a follower's log stands to the own one."""
@@ -540,10 +589,16 @@ class Raft:
         """An answer to Fetch or FetchSnapshot; whether it comes from the leader that this replica follows."""
         if self._learn(now, *peer):
             return False
-        role = self.role
-        if error is not ErrorCode.NONE or asked_epoch != self.epoch or not isinstance(role, Follower):
+        if error is not ErrorCode.NONE or asked_epoch != self.epoch:
             return False
         if peer.leader.leader_id not in (NO_NODE, self.election.leader_id):
+            return False
+        known = (self.election.leader_id, self.epoch)
+        if isinstance(self.role, Unattached) and peer.leader == known and known[0] != NO_NODE:
+            # It leads this epoch still, whoever said that it resigned: nobody else will, and no epoch may follow.
+            self._become_follower(now, peer.leader, peer.address)
+        role = self.role
+        if not isinstance(role, Follower):
             return False
         role.has_fetched = True
         role.deadline = now + self._random_fetch_s()

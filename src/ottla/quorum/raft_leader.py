@@ -14,6 +14,8 @@ from ottla.quorum.raft_types import ReplicaKey, Voter
 
 UNKNOWN_OFFSET = -1
 OBSERVER_EXPIRY_S = 300.0
+MAX_OBSERVERS = 1000
+"""Whoever fetches is kept in mind, under whatever name: beyond so many the one that was silent longest is forgotten."""
 CHECK_QUORUM_FACTOR = 1.5
 """A leader that no majority fetched from for so many fetch timeouts resigns."""
 
@@ -48,7 +50,7 @@ class Progress:
 class LeaderState:
     """One epoch of a leader."""
 
-    __slots__ = ("_local", "_observers", "_voters", "epoch", "epoch_start_offset", "high_watermark")
+    __slots__ = ("_asked_s", "_local", "_observers", "_voters", "epoch", "epoch_start_offset", "high_watermark")
 
     def __init__(
         self,
@@ -65,6 +67,14 @@ class LeaderState:
         self.high_watermark = high_watermark
         self._voters = {voter.key: Progress(now_s) for voter in voters}
         self._observers: dict[ReplicaKey, Progress] = {}
+        self._asked_s = now_s
+
+    def asks_again(self, now_s: float, interval_s: float) -> bool:
+        """Whether it is time to ask a replica that claims a newer epoch for it."""
+        if now_s < self._asked_s + interval_s:
+            return False
+        self._asked_s = now_s
+        return True
 
     def set_voters(self, voters: Sequence[Voter], now_s: float) -> bool:
         """The newest record names other voters; whether the high watermark moved."""
@@ -87,9 +97,10 @@ class LeaderState:
         progress = self._voters.get(key)
         voter = progress is not None
         if progress is None:
-            progress = self._observers.get(key)
-        if progress is None:
-            progress = self._observers[key] = Progress(now_s)
+            progress = self._observers.pop(key, None) or Progress(now_s)
+            if len(self._observers) >= MAX_OBSERVERS:
+                del self._observers[next(iter(self._observers))]
+            self._observers[key] = progress  # the last to be forgotten
         progress.note_fetch(offset, leader_end_offset, now_s, now_ms)
         return voter and self._update()
 

@@ -43,6 +43,11 @@ class VoterSets:
         """What `replica` is known by among the voters: without its directory where they have none."""
         return ReplicaKey(replica.node_id) if self.are_configured else replica
 
+    def find(self, replica: ReplicaKey) -> Voter | None:
+        """The replica as the newest set that names it does; None when none does."""
+        sets = [*(voters for _, voters in reversed(self._sets)), self._configured]
+        return next((voter for voters in sets for voter in voters if voter.key == replica), None)
+
     @property
     def latest_offset(self) -> int:
         return self._sets[-1][0] if self._sets else BOOTSTRAP_OFFSET

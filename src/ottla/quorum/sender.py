@@ -49,7 +49,7 @@ class EffectSender:
         "_raft",
         "_scheduler",
         "_times",
-        "_updated_epoch",
+        "_updating",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class EffectSender:
         self._cluster_id = cluster_id
         self._times = times
         self._endpoints = endpoints
-        self._updated_epoch = -1
+        self._updating = False
 
     def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
         """Send it; one that is not answered is the rules' or a retry's to mend."""
@@ -137,15 +137,15 @@ class EffectSender:
     # -- the own address in the set of voters ------------------------------------------------------------------------
 
     def update_own_voter(self) -> None:
-        """A voter that is found elsewhere than the voters record says tells the leader, once an epoch."""
+        """A voter that is found elsewhere than the voters record says tells the leader, until the record is right."""
         raft = self._raft
-        if not isinstance(raft.role, Follower) or raft.epoch == self._updated_epoch:
+        if self._updating or not isinstance(raft.role, Follower):
             return
         known = next((voter for voter in raft.voter_sets.recorded if voter.key == raft.local), None)
         address = raft.leader_address
         if known is None or known.endpoints == self._endpoints or not self._endpoints or address is None:
             return
-        self._updated_epoch = raft.epoch
+        self._updating = True
         message = UpdateRaftVoterRequest(
             cluster_id=self._cluster_id,
             current_leader_epoch=raft.epoch,
@@ -159,10 +159,10 @@ class EffectSender:
             code = error_code(response.error_code) if error is None else None
             if code is not ErrorCode.NONE:
                 _LOGGER.debug("the leader does not take the new address: %s", error or code)
-                self._scheduler.call_later(_RETRY_UPDATE_S, self._retry_update)
+            self._scheduler.call_later(_RETRY_UPDATE_S, self._update_again)
 
         self._network.send(address, message, answered, self._times.request_s)
 
-    def _retry_update(self) -> None:
-        self._updated_epoch = -1
+    def _update_again(self) -> None:
+        self._updating = False
         self._act()

@@ -1,16 +1,23 @@
 """What a controller answers to others about the metadata log: elections, Fetch, snapshots, the quorum and its voters.
 
 Requests and responses are Kafka's messages; whoever serves a connection hands them in and sends back what `respond`
-gets. Invariant: what a request changed in the rules is durable before its answer is made.
+gets.
+
+Invariants:
+- What a request changed in the rules is durable before its answer is made.
+- Other replicas name the cluster, so that no request made for another one, or for any, moves this quorum; only
+  administrators may leave it out, as those of Apache Kafka do.
+- A voter is added, or found elsewhere, only where a node with its id and directory answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.clock import TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import ZERO_UUID
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.protocol.messages.describe_quorum import (
@@ -43,6 +50,7 @@ from ottla.quorum.rpc import (
     only_fetch_partition,
     only_partition,
     raft_endpoints,
+    read_epoch_response,
     snapshot_response,
     vote_response,
 )
@@ -53,6 +61,10 @@ if TYPE_CHECKING:
     from ottla.quorum.driver import QuorumDriver
 
 MAX_WAIT_MS = 30_000
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Of the log or a snapshot, in one answer: what Apache Kafka's followers ask for."""
+MAX_ENDPOINTS = 16
+MAX_HOST_LENGTH = 255
 _CAUGHT_UP_MS = 3_600_000
 """An observer that fetched the newest record within this time may become a voter."""
 
@@ -78,10 +90,11 @@ class _Waiting:
 class QuorumService:
     """Serves the requests of other replicas and of administrators. All methods raise KafkaError when it has ended."""
 
-    __slots__ = ("_driver", "_waiting")
+    __slots__ = ("_driver", "_probing", "_waiting")
 
     def __init__(self, driver: QuorumDriver) -> None:
         self._driver = driver
+        self._probing = False
         self._waiting: list[_Waiting] = []
 
     def _open(self, cluster_id: str | None) -> Raft:
@@ -92,6 +105,15 @@ class QuorumService:
         if cluster_id is not None and cluster_id != driver.cluster_id:
             raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this cluster is {driver.cluster_id}")
         return driver.raft
+
+    def _open_to_replica(self, cluster_id: str | None) -> Raft:
+        """The same for a request that only replicas send, and always with the cluster that they belong to."""
+        if cluster_id is None and self._driver.cluster_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"the request names no cluster; this one is {self._driver.cluster_id}",
+            )
+        return self._open(cluster_id)
 
     def _settle(self) -> None:
         """Make durable what was decided, then go on."""
@@ -105,7 +127,7 @@ class QuorumService:
 
     def vote(self, request: VoteRequest) -> VoteResponse:
         """Whether this replica votes, or would vote, for the sender."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "topic_name", "partition_index")
         error, granted = raft.vote(
             self._driver.now(),
@@ -120,7 +142,7 @@ class QuorumService:
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
         """There is a new leader."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
         told = only_partition(request.topics, "topic_name", "partition_index")
         endpoints = request.leader_endpoints
         error = raft.begin_quorum_epoch(
@@ -134,7 +156,7 @@ class QuorumService:
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
         """The leader resigned."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
         told = only_partition(request.topics, "topic_name", "partition_index")
         error = raft.end_quorum_epoch(
             self._driver.now(),
@@ -148,7 +170,7 @@ class QuorumService:
 
     def fetch(self, request: FetchRequest, respond: FetchRespond) -> None:
         """Records from the asked offset on, or where the logs differ; `respond` is called once, perhaps later."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
         asked = only_fetch_partition(request)
         replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
         verdict = raft.fetch(
@@ -166,7 +188,7 @@ class QuorumService:
             asked.current_leader_epoch,
             asked.fetch_offset,
             asked.high_watermark,
-            min(request.max_bytes, asked.partition_max_bytes),
+            min(request.max_bytes, asked.partition_max_bytes, MAX_ANSWER_BYTES),
             respond,
         )
         if self._is_due(raft, waiting) or request.max_wait_ms <= 0:
@@ -241,7 +263,7 @@ class QuorumService:
 
     def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
         """A piece of a snapshot, read in the pool."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "name", "partition")
         snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
         place = OffsetAndEpoch(*snapshot)
@@ -272,7 +294,7 @@ class QuorumService:
                     )
                 )
 
-        length = max(request.max_bytes, 1)
+        length = min(max(request.max_bytes, 1), MAX_ANSWER_BYTES)
         self._driver.in_pool(lambda: log.read_snapshot_piece(snapshot, asked.position, length), read)
 
     # -- what administrators ask for ---------------------------------------------------------------------------------
@@ -313,15 +335,21 @@ class QuorumService:
         if leading is None:
             return
         progress = leading.progress_of(voter.key)
-        if not endpoints:
-            ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} is given no endpoint")
+        if voter.voter_id < 0 or voter.directory_id == ZERO_UUID:
+            ended(ErrorCode.INVALID_REQUEST, "a voter has a node id that is not negative, and a directory id")
+        elif not _are_usable(endpoints):
+            ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} is given no endpoint, or none that can be used")
         elif any(known.voter_id == voter.voter_id for known in raft.voters):
             ended(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
         elif progress is None or progress.caught_up_ms < self._driver.now_ms() - _CAUGHT_UP_MS:
             ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} has not caught up with the metadata log")
         else:
             timeout_s = request.timeout_ms / 1000 if request.ack_when_committed else 0.0
-            self._change((*raft.voters, voter), ended, timeout_s, wait=request.ack_when_committed)
+            self._change_once_found(
+                voter,
+                ended,
+                lambda: self._change((*raft.voters, voter), ended, timeout_s, wait=request.ack_when_committed),
+            )
 
     def remove_voter(self, request: RemoveRaftVoterRequest, respond: Callable[[RemoveRaftVoterResponse], None]) -> None:
         """Take a voter out of the quorum, be it this node: then it resigns once that is committed."""
@@ -343,7 +371,7 @@ class QuorumService:
 
     def update_voter(self, request: UpdateRaftVoterRequest, respond: Callable[[UpdateRaftVoterResponse], None]) -> None:
         """A voter is reached elsewhere now."""
-        raft = self._open(request.cluster_id)
+        raft = self._open_to_replica(request.cluster_id)
 
         def ended(error: ErrorCode, text: str) -> None:
             leader, address = raft.leader, raft.leader_address or ("", 0)
@@ -361,13 +389,14 @@ class QuorumService:
         known = next((voter for voter in raft.voters if voter.key == key), None)
         if known is None:
             ended(ErrorCode.VOTER_NOT_FOUND, "")
-        elif not endpoints:
-            ended(ErrorCode.INVALID_REQUEST, "")
         elif known.endpoints == endpoints:
             ended(ErrorCode.NONE, "")
+        elif key == raft.local or not _are_usable(endpoints):
+            ended(ErrorCode.INVALID_REQUEST, "")  # nobody tells the leader where it is itself
         elif self._changeable(raft, ended) is not None:
-            voters = tuple(known._replace(endpoints=endpoints) if voter is known else voter for voter in raft.voters)
-            self._change(voters, ended, 0.0, wait=True)
+            moved = known._replace(endpoints=endpoints)
+            voters = tuple(moved if voter is known else voter for voter in raft.voters)
+            self._change_once_found(moved, ended, lambda: self._change(voters, ended, 0.0, wait=True))
 
     def _changeable(self, raft: Raft, ended: Outcome) -> LeaderState | None:
         """The leader's state when the voters may be changed now; otherwise `ended` is called."""
@@ -381,6 +410,33 @@ class QuorumService:
         else:
             ended(error, "another change of voters is under way")
         return None
+
+    def _change_once_found(self, voter: Voter, ended: Outcome, change: Callable[[], None]) -> None:
+        """Call `change` when the voter answers where it is said to be: voters that nobody reaches elect nobody."""
+        raft, driver = self._driver.raft, self._driver
+        if self._probing:
+            ended(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
+            return
+        self._probing = True
+        before, epoch = raft.voters, raft.epoch
+        _, host, port = voter.endpoints[0]
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            self._probing = False
+            found = None if error is not None else read_epoch_response(response).error
+            if found is None:
+                ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} does not answer at {host}:{port}: {error}")
+            elif found is not ErrorCode.NONE:
+                ended(ErrorCode.INVALID_REQUEST, f"{host}:{port} is not node {voter.voter_id} with that directory")
+            elif driver.failure is not None or raft.epoch != epoch or raft.voters != before:
+                ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the quorum changed meanwhile")
+            elif self._changeable(raft, ended) is not None:
+                try:
+                    change()
+                except KafkaError as refused:
+                    ended(refused.code, refused.message)
+
+        driver.introduce_leader(voter, answered)
 
     def _change(self, voters: tuple[Voter, ...], ended: Outcome, timeout_s: float, *, wait: bool) -> None:
         answered = False
@@ -410,6 +466,13 @@ class QuorumService:
             timer = self._driver.call_later(
                 timeout_s, lambda: answer(ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet")
             )
+
+
+def _are_usable(endpoints: tuple[tuple[str, str, int], ...]) -> bool:
+    """Whether a record may hold them: every replica keeps them, and the first is where the voter is asked."""
+    return 0 < len(endpoints) <= MAX_ENDPOINTS and all(
+        0 < len(host) <= MAX_HOST_LENGTH and len(name) <= MAX_HOST_LENGTH and port > 0 for name, host, port in endpoints
+    )
 
 
 def _told(leading: LeaderState) -> int:

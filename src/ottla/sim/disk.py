@@ -181,6 +181,11 @@ class SimFile:
         self._mount.check_alive()
         return len(self._live().data)
 
+    def is_at(self, path: str) -> bool:
+        """See `File`."""
+        self._mount.check_alive()
+        return self._mount.disk.names.get(path) is self._live()
+
     def truncate(self, size: int) -> None:
         """See `File`."""
         self._mount.operation()
