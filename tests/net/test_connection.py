@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from ottla.net import connection as connection_module
+from ottla.net.connection import MAX_REQUESTS_PER_TURN
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 
 
@@ -125,6 +126,35 @@ def test_a_connection_that_always_has_more_to_read_gives_others_their_turn(netwo
         before = net.dispatcher.requests.index(b"Eother")
         assert held > 4 * RECEIVE_BYTES
         assert before <= max(2 * RECEIVE_BYTES // size, 1)
+
+    network.run(body)
+
+
+def test_many_small_requests_in_one_read_give_others_their_turn(network, make_frame):
+    async def body(net):
+        flooding, other = await net.connect(), await net.connect()
+        await net.until(lambda: len(net.connections.connections) == 2)
+        frame = make_frame(b"Eflood")
+        count = RECEIVE_BYTES // (2 * len(frame))
+        flood = frame * count + make_frame(b"Elast")
+        assert fill(flooding, flood) == len(flood)
+        other.send(make_frame(b"Eother"))
+        await net.until(lambda: b"Eother" in net.dispatcher.requests)
+        assert net.dispatcher.requests.index(b"Eother") <= 2 * MAX_REQUESTS_PER_TURN < count
+        assert [await net.response(flooding) for _ in range(count + 1)] == [b"flood"] * count + [b"last"]
+
+    network.run(body)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_half_closed_peer_gets_the_answers_of_several_turns(network, make_frame, extra):
+    async def body(net):
+        client = await net.connect()
+        frames = [make_frame(b"E%d" % number) for number in range(4 * MAX_REQUESTS_PER_TURN + extra)]
+        await net.send(client, b"".join(frames))
+        client.shutdown(socket.SHUT_WR)
+        assert [await net.response(client) for _ in frames] == [b"%d" % number for number in range(len(frames))]
+        assert await net.at_end(client)
 
     network.run(body)
 

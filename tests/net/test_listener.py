@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 
 import pytest
 
 from ottla.net import listener as listener_module
-from ottla.net.connection_set import ConnectionLimits
+from ottla.net.connection_set import NEWCOMER_S, ConnectionLimits
 
 
 def test_at_max_connections_new_clients_wait(network, make_frame):
@@ -24,6 +25,69 @@ def test_at_max_connections_new_clients_wait(network, make_frame):
         assert await net.response(third) == b"hello"
 
     network.run(body, ConnectionLimits(max_connections=2))
+
+
+def test_a_raised_limit_lets_in_who_waits(network, make_frame):
+    async def body(net):
+        first, second = await net.connect(), await net.connect()
+        for client in (first, second):
+            await net.send(client, make_frame(b"Ehello"))
+        assert await net.response(first) == b"hello"
+        net.connections.use_limits(ConnectionLimits(max_connections=2))
+        assert await net.response(second) == b"hello"
+        assert len(net.connections.connections) == 2
+
+    network.run(body, ConnectionLimits(max_connections=1))
+
+
+def test_whoever_asks_for_nothing_makes_room(network, make_frame, caplog):
+    """Thirty silent connections, two places: somebody who asks gets one soon, and keeps it."""
+
+    async def body(net):
+        silent = [await net.connect() for _ in range(30)]
+        honest = await net.connect()
+        await net.send(honest, make_frame(b"E1"))
+        assert await net.response(honest) == b"1"
+        assert await net.at_end(silent[0]), "the oldest went first"
+        assert net.connections.metrics.closed_silent.value >= 29
+        await net.until(lambda: net.connections.metrics.closed_silent.value == 29)
+        # A second crowd does not take the place of who has asked.
+        silent += [await net.connect() for _ in range(10)]
+        await net.until(lambda: net.connections.metrics.closed_silent.value == 39)
+        await net.send(honest, make_frame(b"E2"))
+        assert await net.response(honest) == b"2"
+
+    network.run(body, ConnectionLimits(max_connections=2))
+    assert "asked for nothing" in caplog.text
+
+
+def test_half_a_request_holds_no_place(network, make_frame):
+    async def body(net):
+        half = await net.connect()
+        await net.send(half, make_frame(b"Ehello")[:-1])
+        honest = await net.connect()
+        await net.send(honest, make_frame(b"E1"))
+        assert await net.response(honest) == b"1"
+        assert await net.at_end(half)
+
+    network.run(body, ConnectionLimits(max_connections=1))
+
+
+def test_who_waits_for_an_answer_keeps_its_place(network, make_frame):
+    async def body(net):
+        parked = await net.connect()
+        await net.send(parked, make_frame(b"Plater"))
+        await net.until(lambda: net.dispatcher.parked)
+        waiting = await net.connect()
+        await net.send(waiting, make_frame(b"E1"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(net.response(waiting), 3 * NEWCOMER_S)
+        channel, payload = net.dispatcher.parked.pop()
+        channel.respond([make_frame(payload)])
+        assert await net.response(parked) == b"later"
+        assert net.connections.metrics.closed_silent.value == 0
+
+    network.run(body, ConnectionLimits(max_connections=1))
 
 
 def test_address_above_its_limit_is_refused(network, make_frame):

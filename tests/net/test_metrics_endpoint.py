@@ -129,11 +129,28 @@ def test_connections_are_bounded(serve, monkeypatch):
     monkeypatch.setattr(endpoint_module, "MAX_CONNECTIONS", 2)
 
     async def body(server):
-        waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b""
-        for reader, writer in waiting:
-            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await silent[0][0].read() == b"", "the oldest that asked for nothing made room"
+        reader, writer = silent[1]
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 "), "the other is still served"
+        for _, writer in silent:
+            writer.close()
+
+
+def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
+    monkeypatch.setattr(endpoint_module, "MAX_CONNECTIONS", 2)
+
+    async def body(server):
+        for number in range(20_000):
+            server.registry.counter(f"c{number}", "x" * 1000)
+        reading = [await asyncio.open_connection("127.0.0.1", server.port, limit=1) for _ in range(2)]
+        for reader, writer in reading:
+            writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert (await reader.readexactly(8)) == b"HTTP/1.1"
+        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b"", "those in work keep their place"
+        for _, writer in reading:
             writer.close()
 
     serve(body)

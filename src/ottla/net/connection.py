@@ -42,6 +42,8 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 """A larger own buffer is given back as soon as it is empty."""
 COALESCED_BYTES = 256 * 1024
 """Responses of one read are sent together up to this size."""
+MAX_REQUESTS_PER_TURN = 32
+"""Then others get their turn: 64 KiB hold two thousand requests whose answers are large."""
 HALF_CLOSED_GRACE_S = 30.0
 """How long a parked request of a peer that has shut down its sending side may take."""
 CLOSING_GRACE_S = 30.0
@@ -58,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_early_response",
         "_eof",
+        "_has_asked",
         "_own",
         "_own_end",
         "_own_start",
@@ -72,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         "_socket",
         "_state",
         "_transport",
+        "_turn_over",
         "client_host",
         "closed",
         "id",
@@ -103,8 +107,11 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that the read under way may bring."""
         self._paused = False
         self._eof = False
+        self._has_asked = False
         self._quiesced = False
         self._resume_scheduled = False
+        self._turn_over = False
+        """Whether frames may be left since others shall get their turn."""
 
     @property
     def made(self) -> bool:
@@ -197,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._can_serve():
             if self._own_end > self._own_start:
                 self._pause()
-        elif served and nbytes == self._room:
+        elif self._turn_over or (served and nbytes == self._room):
             self._pause()
             self._schedule_resume()
 
@@ -297,12 +304,19 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _serve(self, buffer: bytearray, start: int, end: int) -> int:
-        """Serve the complete frames in `buffer[start:end]`; returns where the first unserved byte is."""
+        """Serve the complete frames in `buffer[start:end]`, so many as one turn has.
+
+        Returns where the first unserved byte is.
+        """
         outbound = cast(Outbound, self.outbound)
         limit = self._owner.limits.socket_request_max_bytes
+        first = start
         responses: list[Part] = []
         waiting_bytes = 0
-        while end - start >= 4:
+        self._turn_over = False
+        for _ in range(MAX_REQUESTS_PER_TURN):
+            if end - start < 4:
+                break
             try:
                 size = frame_length(buffer, start, limit)
             except ProtocolError as error:
@@ -328,6 +342,11 @@ class Connection(asyncio.BufferedProtocol):
                 waiting_bytes = 0
                 if outbound.busy or self.closed:
                     break
+        else:
+            self._turn_over = True
+        if not self._has_asked and start > first:
+            self._has_asked = True
+            self._owner.asked(self)
         if responses:
             outbound.send(responses)
         if self.closed:
@@ -424,7 +443,9 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_own()
         if not self._can_serve():
             return
-        if self._eof:
+        if self._turn_over and self._own_end > self._own_start:
+            self._schedule_resume()
+        elif self._eof:
             self.close("end of input")
         elif self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = False

@@ -1,5 +1,8 @@
 """What the connections of one event loop share: limits, buffers, counters, and the list of who is connected.
 
+At a limit new clients wait. Then a connection of which no request was served yet only holds its place: the oldest such
+one is closed, after a moment in which it could have asked, so that connecting alone keeps nobody out.
+
 Invariants: a connection is in the set from `connection_made` to `connection_lost`; it counts against the limits from
 `admit`, right after the accept, to its end; the sweep is the only timer, so that idle connections cost nothing between
 sweeps.
@@ -30,6 +33,9 @@ RECEIVE_BYTES = 64 * 1024
 SWEEPS_PER_IDLE_TIME = 8
 MIN_SWEEP_INTERVAL_S = 0.02
 MAX_SWEEP_INTERVAL_S = 30.0
+NEWCOMER_S = 0.05
+"""How long a connection has for its first request while others wait for its place: what a client sends with its first
+packet is there already, and a crowd that connects again and again gets one place in so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,16 @@ class ConnectionLimits:
 class NetworkMetrics:
     """Counters of the network layer."""
 
-    __slots__ = ("accept_failures", "accepted", "bytes_in", "bytes_out", "closed_idle", "protocol_errors", "rejected")
+    __slots__ = (
+        "accept_failures",
+        "accepted",
+        "bytes_in",
+        "bytes_out",
+        "closed_idle",
+        "closed_silent",
+        "protocol_errors",
+        "rejected",
+    )
 
     def __init__(self, registry: MetricsRegistry) -> None:
         prefix = "kafka_server_socket_server_metrics_"
@@ -54,6 +69,10 @@ class NetworkMetrics:
         self.bytes_out = registry.counter(prefix + "outgoing_byte_total", "Bytes sent to clients")
         self.accepted = registry.counter(prefix + "connection_creation_total", "Connections accepted")
         self.closed_idle = registry.counter(prefix + "expired_connections_killed_count", "Idle connections closed")
+        self.closed_silent = registry.counter(
+            "ottla_network_silent_connections_closed_total",
+            "Connections without a request, closed for others at a limit",
+        )
         self.rejected = registry.counter(
             "ottla_network_connections_rejected_total", "Connections closed by max.connections.per.ip"
         )
@@ -70,7 +89,9 @@ class ConnectionSet:
 
     __slots__ = (
         "_admitted",
+        "_eviction",
         "_ids",
+        "_newcomers",
         "_on_fatal",
         "_on_room",
         "_per_host",
@@ -110,6 +131,9 @@ class ConnectionSet:
         self._ids = itertools.count(1)
         self._on_fatal = on_fatal
         self._on_room: list[Callable[[], None]] = []
+        self._newcomers: dict[Connection, float] = {}
+        """Those of which no request was served yet, the oldest first, and when each was made."""
+        self._eviction: TimerHandle | None = None
         self._sweep_handle: TimerHandle | None = None
         self._quiet: asyncio.Future[None] | None = None
         registry.gauge(
@@ -123,9 +147,14 @@ class ConnectionSet:
         return next(self._ids)
 
     @property
-    def is_full(self) -> bool:
-        """Whether `max.connections` is reached."""
-        return self._admitted >= self.limits.max_connections
+    def room(self) -> int:
+        """How many more `max.connections` allows."""
+        return self.limits.max_connections - self._admitted
+
+    def use_limits(self, limits: ConnectionLimits) -> None:
+        """Hold connections to other limits from now on; those that are there stay."""
+        self.limits = limits
+        self._tell_room()
 
     def admit(self, host: str) -> bool:
         """Count one more connection of this address; False when `max.connections.per.ip` is reached.
@@ -147,18 +176,46 @@ class ConnectionSet:
             self._per_host[host] = left
         else:
             del self._per_host[host]
+        self._tell_room()
+
+    def _tell_room(self) -> None:
         if self._on_room:
             waiting, self._on_room = self._on_room, []
             for callback in waiting:
                 callback()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when a connection has ended."""
-        self._on_room.append(callback)
+        """Call `callback` once when a connection has ended; one that holds its place without a request is closed."""
+        if callback not in self._on_room:
+            self._on_room.append(callback)
+        self._evict()
+
+    def asked(self, connection: Connection) -> None:
+        """Its first request is served: from now on it keeps its place."""
+        self._newcomers.pop(connection, None)
+
+    def _evict(self) -> None:
+        """Close the oldest newcomer for somebody who waits, as soon as it had its moment."""
+        if self._eviction is not None or not self._on_room or not self._newcomers:
+            return
+        connection, made_s = next(iter(self._newcomers.items()))
+        left_s = made_s + NEWCOMER_S - self.loop.time()
+        if left_s > 0:
+            self._eviction = self.loop.call_later(left_s, self._evict_now)
+            return
+        del self._newcomers[connection]
+        self.metrics.closed_silent.value += 1
+        connection.abort("others wait for its place, and it has asked for nothing")
+
+    def _evict_now(self) -> None:
+        self._eviction = None
+        self._evict()
 
     def add(self, connection: Connection) -> None:
         """A connection was made."""
         self.connections[connection.id] = connection
+        self._newcomers[connection] = self.loop.time()
+        self._evict()
         self.metrics.accepted.value += 1
         if self._sweep_handle is None:
             self._schedule_sweep()
@@ -167,6 +224,7 @@ class ConnectionSet:
         """A connection ended; idempotent."""
         if self.connections.pop(connection.id, None) is None:
             return
+        self._newcomers.pop(connection, None)
         self.dismiss(connection.client_host)
         if not self.connections and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
@@ -182,8 +240,9 @@ class ConnectionSet:
 
     async def close(self, timeout_s: float) -> None:
         """Close all connections once their output has left; after `timeout_s` without waiting for that."""
-        if self._sweep_handle is not None:
-            self._sweep_handle.cancel()
+        for timer in (self._sweep_handle, self._eviction):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self.connections.values()):
             connection.close("the broker stops")
         if self.connections:

@@ -1,9 +1,9 @@
 """Listening sockets: bind, accept within the limits, hand each connection to the loop.
 
 Accepting is done here rather than by the loop's own server, since what happens at the limits is ours to decide:
-at `max.connections` nobody is accepted until a connection ends, as in Apache Kafka; an address above
-`max.connections.per.ip` is closed at once; without free descriptors (EMFILE) accepting rests for a moment while open
-connections go on.
+at `max.connections` nobody is accepted until a connection ends, as in Apache Kafka, and one that asked for nothing is
+ended for that; an address above `max.connections.per.ip` is closed at once; without free descriptors (EMFILE) accepting
+rests likewise, for a moment at least, while open connections go on.
 
 Invariants: an accepted socket is either in the `ConnectionSet` soon or closed; a failed accept never ends the listener.
 """
@@ -119,17 +119,18 @@ class Listener:
 
     def _accept(self) -> None:
         connections = self._connections
-        for _ in range(MAX_ACCEPTS_PER_TURN):
-            if connections.is_full:
-                self._rest()
-                connections.when_room(self.start_accepting)
-                logger.warning(
-                    "%d connections are open: new clients wait; raise max.connections or the limit on open files "
-                    "(ulimit -n), whichever is lower",
-                    connections.limits.max_connections,
-                    extra=RATE_LIMITED,
-                )
-                return
+        room = connections.room
+        if room <= 0:
+            self._rest()
+            connections.when_room(self.start_accepting)
+            logger.warning(
+                "%d connections are open: new clients wait, and those that asked for nothing are closed for them; "
+                "raise max.connections or the limit on open files (ulimit -n), whichever is lower",
+                connections.limits.max_connections,
+                extra=RATE_LIMITED,
+            )
+            return
+        for _ in range(min(room, MAX_ACCEPTS_PER_TURN)):  # should anybody else wait, the loop says so
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
@@ -144,6 +145,7 @@ class Listener:
                         extra=RATE_LIMITED,
                     )
                     self._rest()
+                    connections.when_room(self.start_accepting)
                     self._retry = connections.loop.call_later(ACCEPT_RETRY_S, self.start_accepting)
                     return
                 continue  # that one client is gone already (ECONNABORTED and the like)

@@ -3,7 +3,7 @@
 The text is rendered slice by slice, the loop serving clients in between, and waits for a scraper that reads slowly.
 
 Invariants: a request is at most `MAX_REQUEST_BYTES`, a connection serves one request and lives at most `MAX_LIFE_S`,
-and at most `MAX_CONNECTIONS` exist.
+and at most `MAX_CONNECTIONS` exist: then the oldest that has not asked makes room, or else nobody new is served.
 
 Left out: keep-alive, TLS, compression. The endpoint is meant for a private network.
 """
@@ -35,7 +35,8 @@ class MetricsEndpoint:
         self.registry = registry
         self.is_healthy = is_healthy
         self._server: asyncio.Server | None = None
-        self._connections: set[_ScrapeConnection] = set()
+        self._connections: dict[_ScrapeConnection, None] = {}
+        """The oldest first."""
 
     async def start(self, listening: socket.socket) -> None:
         """Take over a listening socket and serve on it."""
@@ -49,15 +50,19 @@ class MetricsEndpoint:
             connection.abort()
 
     def admit(self, connection: _ScrapeConnection) -> bool:
-        """Whether there is room for one more connection; remembers it if so."""
+        """Whether there is room for one more connection, or is made; remembers it if so."""
         if len(self._connections) >= MAX_CONNECTIONS:
-            return False
-        self._connections.add(connection)
+            silent = next((other for other in self._connections if not other.has_asked), None)
+            if silent is None:
+                return False
+            silent.abort()
+            self.forget(silent)
+        self._connections[connection] = None
         return True
 
     def forget(self, connection: _ScrapeConnection) -> None:
         """The connection ended."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
 
 class _ScrapeConnection(asyncio.Protocol):
@@ -71,6 +76,11 @@ class _ScrapeConnection(asyncio.Protocol):
         self._paused = False
         self._chunked = False
         self._life: asyncio.TimerHandle | None = None
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether its request is here."""
+        return self._slices is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
