@@ -1,4 +1,4 @@
-"""The plan of `--brokers N`: made once, found again, and refused where it does not fit."""
+"""The plan of `--brokers N`: made once, found again, carried out to its end, and refused where it does not fit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,86 @@ from pathlib import Path
 
 import pytest
 
-from ottla.app.clock import SystemRng
+from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
-from ottla.app.local_cluster import LocalCluster, check_base_settings, plan_cluster
+from ottla.app.format import format_cluster
+from ottla.app.local_cluster import LocalCluster, check_base_settings, plan_cluster, write_plan
 from ottla.common.errors import OperatorError
 
 
 def plan(directory: Path, count: int, port: int | None = None) -> LocalCluster:
     return plan_cluster(RealDisk(), SystemRng(), str(directory), count, port)
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+class KilledAtWrite(RealDisk):
+    """A disk under a process that is killed before its write number `number`, counted from 0."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left = number
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+        super().write_atomic(path, data)
+
+
+def first_start(disk: RealDisk, directory: Path) -> LocalCluster:
+    """Everything that `ottla start --brokers 3` does before the brokers."""
+    planned = plan_cluster(disk, SystemRng(), str(directory), 3, None)
+    made = format_cluster(disk, SystemClock(), SystemRng(), planned)
+    if not planned.formatted:
+        write_plan(disk, made)
+    return made
+
+
+def files(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_first_start_that_was_killed_anywhere_is_resumed(tmp_path: Path) -> None:
+    disk = KilledAtWrite(100)
+    first_start(disk, tmp_path / "whole")
+    writes = 100 - disk.left
+    assert writes == 1 + 3 * 2 + 1  # the plan, a snapshot and meta.properties for each broker, the mark
+    for number in range(writes):
+        directory = tmp_path / str(number)
+        with pytest.raises(Killed):
+            first_start(KilledAtWrite(number), directory)
+        before = files(directory)
+        made = first_start(RealDisk(), directory)
+        after = files(directory)
+        assert all(after[path] == data for path, data in before.items() if path.name == "meta.properties")
+        assert first_start(RealDisk(), directory) == made
+        assert files(directory) == after
+        assert json.loads((directory / "cluster.json").read_text())["formatted"] is True
+        for broker in made.brokers:
+            lines = (directory / f"broker-{broker.node_id}" / "meta.properties").read_text().splitlines()
+            assert f"directory.id={broker.directory_id}" in lines
+            assert f"cluster.id={made.cluster_id}" in lines
+
+
+def test_a_node_that_ran_before_the_first_start_was_whole_is_not_joined_by_new_ones(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        first_start(KilledAtWrite(3), tmp_path)
+    (tmp_path / "broker-1" / "__cluster_metadata-0" / "quorum-state").write_text("{}")
+    with pytest.raises(OperatorError, match="brokers 2 and 3"):
+        first_start(RealDisk(), tmp_path)
+
+
+def test_a_plan_from_before_there_was_the_mark_counts_as_carried_out(tmp_path: Path) -> None:
+    plan(tmp_path, 3)
+    path = tmp_path / "cluster.json"
+    content = json.loads(path.read_text())
+    del content["version"], content["formatted"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(OperatorError, match="brokers 1, 2 and 3"):
+        first_start(RealDisk(), tmp_path)
 
 
 def test_ports_lie_in_a_row_and_the_first_three_vote(tmp_path: Path) -> None:
@@ -51,7 +123,22 @@ def test_the_directory_of_a_single_broker_is_refused(tmp_path: Path) -> None:
         plan(tmp_path, 3)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"cluster_id": "x", "brokers": []}', '{"brokers": 1}'])
+BROKER = '{"node_id": 1, "port": 1, "controller_port": 2, "directory_id": "AAAAAAAAAAAAAAAAAAAAAw"}'
+OTHER = BROKER.replace("AAAw", "AAAg")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"cluster_id": "x", "brokers": []}',
+        '{"brokers": 1}',
+        f'{{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAQ", "brokers": [{BROKER}, {OTHER}]}}',
+        f'{{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAQ", "brokers": [{BROKER}, {BROKER.replace(": 1,", ": 5,", 1)}]}}',
+    ],
+)
 def test_a_damaged_plan_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(OperatorError, match=r"cluster\.json is damaged"):

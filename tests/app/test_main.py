@@ -51,6 +51,13 @@ def test_mounted_commands_load_and_explain_themselves(name):
     assert "Usage: " in result.output
 
 
+def test_a_misspelled_command_is_answered_with_what_was_meant():
+    result = CliRunner().invoke(cli, ["topc", "list"])
+    assert result.exit_code == 2
+    assert "No such command 'topc'; did you mean topic?" in result.output
+    assert "No such command 'xyz'." in CliRunner().invoke(cli, ["xyz"]).output
+
+
 def test_tools_load_no_broker():
     for name in ("topic", "produce"):
         assert not any(module.startswith("ottla.server") for module in modules_after(name, "--help"))

@@ -1,45 +1,208 @@
-"""`ottla start --brokers N`: a broker that can't come back for a while doesn't end the cluster."""
+"""`ottla start --brokers N`: brokers that end are started again, and directories that are missing are missed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 from ottla.app.ports import HOST
+from ottla.app.supervisor import FIRST_PAUSE_S
+from ottla.client.cluster import Cluster
+from ottla.client.model import LATEST_TIMESTAMP
 
 from .nodes import eventually
 
 TIMEOUT_S = 60.0
 
 
-def test_a_broker_that_fails_to_come_back_is_tried_again_until_it_does(tmp_path: Path) -> None:
-    ready, log = tmp_path / "ready.json", tmp_path / "log"
-    command = [sys.executable, "-m", "ottla", "start", "--brokers", "1", "--port", "0"]
-    command += ["--data-dir", str(tmp_path / "data"), "--ready-file", str(ready)]
-    with log.open("wb") as output:
-        supervisor = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+class Supervised:
+    """A supervisor, and what it says."""
+
+    def __init__(self, folder: Path, *arguments: str, brokers: int = 1) -> None:
+        self._folder, self._log = folder, folder / "log"
+        self.data_dir = folder / "data"
+        ready = folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "ottla", "start", "--brokers", str(brokers), "--port", "0", *arguments]
+        command += ["--data-dir", str(self.data_dir), "--ready-file", str(ready)]
+        environment = os.environ | {"TMPDIR": str(folder)}
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, start_new_session=True, env=environment
+            )
+        try:
+            eventually(lambda: ready.exists() or self.process.poll() is not None, "all are ready", TIMEOUT_S)
+        except BaseException:
+            self.process.kill()
+            raise
+        assert self.process.poll() is None, self.log()
+        content = json.loads(ready.read_text())
+        self.bootstrap_servers = content["bootstrap_servers"]
+        self.port = int(content["brokers"][0]["bootstrap_servers"].rpartition(":")[2])
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def ready_pid(self) -> int | None:
+        """The process of the first broker's present life, once it serves."""
+        for path in self._folder.glob("ottla-cluster-*/1.json"):
+            with contextlib.suppress(OSError, ValueError):
+                return int(json.loads(path.read_text())["pid"])
+        return None
+
+    def kill_and_wait(self) -> None:
+        """kill -9 of the broker; until its next life serves."""
+        pid = self.ready_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: self.ready_pid() not in (None, pid), "it is back", TIMEOUT_S)
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        try:
+            if self.process.poll() is None:
+                self.process.terminate()
+                assert self.process.wait(TIMEOUT_S) == 0, self.log()
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def pauses(self) -> list[float]:
+        """In seconds, before each life but the first."""
+        return [float(pause) for pause in re.findall(r"is started again in ([0-9.]+) s", self.log())]
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    started = Supervised(tmp_path)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
+    """Starts supervisors on one directory, one after the other."""
+    made: list[Supervised] = []
+
+    def begin(*arguments: str, brokers: int) -> Supervised:
+        made.append(Supervised(tmp_path, *arguments, brokers=brokers))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.stop()
+
+
+def ottla(*arguments: str, code: int = 0) -> str:
+    """The output of a command that ends with `code`."""
+    command = [sys.executable, "-m", "ottla", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def produce(servers: str, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def stored(servers: str, topic: str) -> list[str]:
+    with Cluster(servers) as cluster:
+        end = cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False})
     try:
-        eventually(ready.exists, "the broker is ready", TIMEOUT_S)
-        [broker] = json.loads(ready.read_text())["brokers"]
-        port = int(broker["bootstrap_servers"].rpartition(":")[2])
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            supervisor.send_signal(signal.SIGSTOP)  # until the port is taken
-            os.kill(broker["pid"], signal.SIGKILL)
-            eventually(lambda: takes(taken, port), "the port is free")
-            supervisor.send_signal(signal.SIGCONT)
-            eventually(lambda: log.read_text().count("exit code 2") > 1, "it failed twice to come back", TIMEOUT_S)
-        eventually(lambda: serves(port), "it is back", TIMEOUT_S)
-        supervisor.terminate()
-        assert supervisor.wait(TIMEOUT_S) == 0, log.read_text()
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        records = consumer.consume(end, TIMEOUT_S)
+        return [(record.value() or b"").decode() for record in records]
     finally:
-        supervisor.kill()
-        supervisor.wait()
+        consumer.close()
+
+
+def in_sync(servers: str, topic: str) -> int:
+    with Cluster(servers) as cluster:
+        return min(len(partition.isr) for partition in cluster.topic(topic).partitions)
+
+
+def test_one_that_served_is_back_after_the_same_short_pause_each_time(supervised: Supervised) -> None:
+    for _ in range(4):
+        supervised.kill_and_wait()
+    assert supervised.pauses() == [FIRST_PAUSE_S] * 4
+
+
+def test_the_pause_grows_while_it_fails_to_start_and_begins_anew_once_it_served(supervised: Supervised) -> None:
+    pid = supervised.ready_pid()
+    assert pid is not None
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        supervised.process.send_signal(signal.SIGSTOP)  # until the port is taken
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: takes(taken, supervised.port), "the port is free")
+        supervised.process.send_signal(signal.SIGCONT)
+        eventually(lambda: supervised.log().count("exit code 2") > 1, "it failed twice to come back", TIMEOUT_S)
+    eventually(lambda: supervised.ready_pid() not in (None, pid), "it is back", TIMEOUT_S)
+    growing = supervised.pauses()
+    assert growing == [FIRST_PAUSE_S * 2**number for number in range(len(growing))]
+    supervised.kill_and_wait()
+    assert supervised.pauses() == [*growing, FIRST_PAUSE_S]
+
+
+def test_what_a_start_of_one_broker_renamed_comes_back(supervise: Callable[..., Supervised]) -> None:
+    first = supervise(brokers=3)
+    ottla("topic", "create", "t", "-b", first.bootstrap_servers, "--replication-factor", "3")
+    produce(first.bootstrap_servers, "t", "a", "b")
+    first.stop()
+    data = first.data_dir
+    assert "--brokers 3" in ottla("start", "--port", "0", "--data-dir", str(data), code=2)
+    for number in (1, 2, 3):  # as an earlier release did, which took them for partitions of a topic
+        (data / f"broker-{number}").rename(data / f"broker-{number}.{'a' * 32}-stray")
+    assert f"ottla log restore {data}" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
+    ottla("log", "restore", str(data), "--execute")
+    again = supervise(brokers=3)
+    assert again.bootstrap_servers == first.bootstrap_servers
+    assert stored(again.bootstrap_servers, "t") == ["a", "b"]
+
+
+def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callable[..., Supervised]) -> None:
+    first = supervise(brokers=3)
+    data = first.data_dir
+    survives_a_loss = ("--config", "min.insync.replicas=2")
+    ottla("topic", "create", "t", "-b", first.bootstrap_servers, "--replication-factor", "3", *survives_a_loss)
+    produce(first.bootstrap_servers, "t", "a", "b")
+    with Cluster(first.bootstrap_servers) as cluster:
+        lost = next(number for number in (1, 2, 3) if number != cluster.topic("t").partitions[0].leader)
+    first.stop()
+    (data / f"broker-{lost}").rename(data.parent / "lost")
+    assert f"--replace-node {lost}" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
+    second = supervise("--replace-node", str(lost), brokers=3)
+    servers = second.bootstrap_servers
+    copy = data / f"broker-{lost}" / "t-0" / "00000000000000000000.log"
+    eventually(lambda: copy.exists() and copy.stat().st_size > 0, "the lost one has the records again", TIMEOUT_S)
+    eventually(lambda: in_sync(servers, "t") == 3, "the lost one is in sync", TIMEOUT_S)
+    assert stored(servers, "t") == ["a", "b"]
+    with Cluster(servers) as cluster:
+        quorum = cluster.quorum()
+    assert lost in {observer.node_id for observer in quorum.observers}
+    second.stop()
+    # It goes on like that, and the disk that is found again is not taken for its own.
+    third = supervise(brokers=3)
+    produce(third.bootstrap_servers, "t", "c")
+    third.stop()
+    (data / f"broker-{lost}").rename(data.parent / "new")
+    (data.parent / "lost").rename(data / f"broker-{lost}")
+    assert "directory.id" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
 
 
 def takes(listening: socket.socket, port: int) -> bool:
@@ -48,12 +211,4 @@ def takes(listening: socket.socket, port: int) -> bool:
     except OSError:
         return False
     listening.listen()
-    return True
-
-
-def serves(port: int) -> bool:
-    try:
-        socket.create_connection((HOST, port), 1.0).close()
-    except OSError:
-        return False
     return True

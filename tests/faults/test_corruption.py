@@ -270,6 +270,28 @@ def test_one_nonsensical_companion_of_a_segment(name):
         check_that_nothing_is_lost(broker)
 
 
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_companions_of_a_segment_under_a_running_broker(content):
+    """Reads, appends and new partitions go on, and the next start finds nothing wrong."""
+    with Broker() as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
+            produce_batches(broker, BATCHES)
+            broker.restart()
+            spoil(broker.data_dir / f"{TOPIC}-0", COMPANIONS, content)
+            assert read_all(broker) == produced(BATCHES)
+            assert cluster.list_offsets({(TOPIC, 0): 1_700_000_000_000})[TOPIC, 0].offset == 0
+            for position in range(0, BATCHES * RECORDS_EACH, 7):
+                first = next(iter_batches(cluster.fetch(TOPIC, 0, position).records))
+                assert first.base_offset == position // RECORDS_EACH * RECORDS_EACH
+            cluster.create_topic("another", 3)
+        assert produce_batches(broker, 2)[0] == BATCHES * RECORDS_EACH
+        for crash in (False, True):
+            broker.restart(crash=crash)
+            assert read_all(broker) == produced(BATCHES) + produced(2)
+        assert "Traceback" not in broker.logs()
+
+
 @pytest.mark.parametrize(
     ("names", "content"),
     [(DIRECTORY_FILES, content) for content in CONTENTS.values()] + [((name,), NONSENSE) for name in DIRECTORY_FILES],

@@ -5,6 +5,7 @@ Root reads everything, so the tests of permissions run the broker without root's
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,8 @@ import pytest
 from ottla.client.cluster import Cluster
 from ottla.testing import Broker
 
-START_S = 30
+from .refusals import START_S, contents, refusal, start
+
 NOBODY = 65534
 WITHOUT_RIGHTS = (
     "setpriv",
@@ -30,23 +32,6 @@ needs_setpriv = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
     reason="taking rights away needs root, which has them, and setpriv",
 )
-
-
-def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run `ottla start` to its end, which is to come by itself."""
-    command = [*prefix, sys.executable, "-m", "ottla", "start", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
-
-
-def refusal(*arguments: str, prefix: tuple[str, ...] = ()) -> str:
-    """The one sentence of a start that was refused."""
-    result = start(*arguments, prefix=prefix)
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("ottla: "), result.stderr
-    return lines[0]
 
 
 @pytest.fixture
@@ -61,6 +46,16 @@ def config(tmp_path: Path):
         return refusal("--config", str(path))
 
     return refused
+
+
+def test_a_refusal_is_json_where_the_log_is():
+    for arguments in (("--set", "num.partitions=0"), ("--brokers", "3", "--metrics-port", "9404")):
+        result = start("--log-format", "json", *arguments)
+        assert result.returncode == 2
+        (line,) = result.stderr.splitlines()
+        entry = json.loads(line)
+        assert (entry["level"], entry["logger"]) == ("error", "ottla")
+        assert any(name in entry["message"] for name in ("num.partitions", "--metrics-port"))
 
 
 # The config file.
@@ -188,10 +183,6 @@ def test_an_address_that_is_not_ours(tmp_path):
     )  # TEST-NET-1
     assert "192.0.2.1" in sentence
     assert "listeners" in sentence
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_second_broker_on_the_same_data_directory():

@@ -9,8 +9,10 @@ import socket
 import time
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.client.cluster import Cluster
+from ottla.client.model import EARLIEST_TIMESTAMP, ResourceType
 from ottla.testing import Broker, BrokerFailure
 
 
@@ -20,6 +22,34 @@ def test_the_fixture_is_a_broker_that_answers(ottla_broker):
     assert info.cluster_id == ottla_broker.ready["cluster_id"]
     assert [(broker.host, broker.port) for broker in info.brokers] == [("127.0.0.1", ottla_broker.port)]
     assert ottla_broker.data_dir.is_dir()
+
+
+def test_the_first_join_of_a_group_does_not_wait_for_further_members(ottla_broker, ottla_broker_factory):
+    name = "group.initial.rebalance.delay.ms"
+    values = []
+    for broker in (ottla_broker, ottla_broker_factory(configs={name: 70})):
+        with Cluster(broker.bootstrap_servers) as cluster:
+            (entry,) = cluster.describe_configs(ResourceType.BROKER, "1", [name])
+        values.append(entry.value)
+    assert values == ["0", "70"]
+
+
+@pytest.mark.parametrize(("configs", "old_starts_at"), [({}, 0), ({"log.retention.ms": 1000}, 1)])
+def test_records_of_long_ago_stay(ottla_broker_factory, configs, old_starts_at):
+    """Retention would take their segment half a minute after the start, in the midst of whatever test runs then."""
+    broker = ottla_broker_factory(configs={"log.initial.task.delay.ms": 100, **configs})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    with Cluster(broker.bootstrap_servers) as cluster:
+        for name in ("old", "brief"):
+            cluster.create_topic(name, 1, configs={"retention.ms": "1000"} if name == "brief" else {})
+            producer.produce(name, b"v", timestamp=1_000_000_000_000)
+        assert producer.flush(20) == 0
+        broker.restart()  # so that retention begins with both in place
+        positions = dict.fromkeys([("old", 0), ("brief", 0)], EARLIEST_TIMESTAMP)
+        until = time.monotonic() + 60
+        while cluster.list_offsets(positions)["brief", 0].offset == 0:
+            assert time.monotonic() < until, "retention has run"
+        assert cluster.list_offsets(positions)["old", 0].offset == old_starts_at
 
 
 def test_factory_brokers_are_apart(ottla_broker_factory):

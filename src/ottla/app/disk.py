@@ -149,6 +149,13 @@ class RealFile:
         """Bytes, without what `preallocate` reserved."""
         return os.fstat(self._fd).st_size
 
+    def is_at(self, path: str) -> bool:
+        """See `File`."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def truncate(self, size: int) -> None:
         """Cut or extend to `size` bytes; to the present size it gives reserved blocks back."""
         os.ftruncate(self._fd, size)

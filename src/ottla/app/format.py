@@ -1,26 +1,39 @@
 """`ottla format`: make the data directory of a node of a cluster, as `kafka-storage format` does.
 
 Also those of a cluster on one machine. Invariant: a directory that was lost never comes back under its old id, since
-a voter that forgot its votes and its log could elect a leader without what is committed.
+a voter that forgot its votes and its log could elect a leader without what is committed, and the old one may be found
+again; and only when the operator says that it is lost (`--replace-node`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
-from ottla.app.local_cluster import LocalCluster
+from ottla.app.local_cluster import (
+    PLAN_FILE,
+    LocalBroker,
+    LocalCluster,
+    refuse_directory_of_plan,
+    write_plan,
+)
 from ottla.app.start import StartOptions, read_settings
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock, Rng
+from ottla.common.disk import Disk
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
 from ottla.quorum.format import format_directory, parse_initial_controllers
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
 from ottla.quorum.raft_types import Voter
-from ottla.storage.meta_properties import MetaProperties, random_id
-from ottla.storage.names import META_PROPERTIES
+from ottla.storage.directories import require_unused, shown
+from ottla.storage.meta_properties import MetaProperties, random_id, read_meta_properties
+from ottla.storage.names import META_PROPERTIES, STRAY_DIR_SUFFIX, parse_stray_dir
+
+_ID_NAMES = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
 
 
 class FormatOptions(NamedTuple):
@@ -50,7 +63,8 @@ def run_format(options: FormatOptions) -> MetaProperties:
         )
     )
     config, _ = BrokerConfig.parse(settings)
-    rng = SystemRng()
+    disk, rng = RealDisk(), SystemRng()
+    refuse_directory_of_plan(disk, config.log_dir)
     _check_first_voters(options, config)
     cluster_id = _cluster_id(options, rng)
     directory_id = random_id(rng)
@@ -61,7 +75,7 @@ def run_format(options: FormatOptions) -> MetaProperties:
         names = config.controller_listener_names or ("CONTROLLER",)
         voters = parse_initial_controllers(options.initial_controllers, names[0])
     return format_directory(
-        RealDisk(),
+        disk,
         SystemClock(),
         rng,
         config.log_dir,
@@ -110,25 +124,110 @@ def _standalone(config: BrokerConfig, directory_id: str) -> Voter:
     return Voter(config.node_id, uuid_from_string(directory_id), endpoints)
 
 
-def format_cluster(plan: LocalCluster) -> None:
-    """Format the directories of a cluster on this machine that are not yet; a voter's that was lost as an observer's.
+def format_cluster(
+    disk: Disk, clock: Clock, rng: Rng, plan: LocalCluster, replaced: Collection[int] = ()
+) -> LocalCluster:
+    """Format the directories of a cluster on this machine at its first start, and check them at each; the plan then.
 
-    Raises OperatorError and OSError.
+    Those of the node ids in `replaced` are lost: their nodes get new directory ids and come back as observers. Raises
+    OperatorError where a directory that was formatted is not there, or is another one, and OSError.
     """
-    disk, rng = RealDisk(), SystemRng()
-    directories = {broker: plan.directory(broker) for broker in plan.brokers}
-    missing = [broker for broker, path in directories.items() if not disk.exists(f"{path}/{META_PROPERTIES}")]
-    # Once a node has taken part in an election, there is a cluster whose voters must not be made a second time.
-    begun = any(disk.exists(f"{path}/{DIRECTORY}/{QUORUM_STATE}") for path in directories.values())
-    first_voters = () if begun else parse_initial_controllers(plan.initial_controllers(), "CONTROLLER")
+    missing = [broker for broker in plan.brokers if not _is_formatted(disk, plan, broker)]
+    # A node that took part in an election was started by somebody: its cluster's voters are not made a second time.
+    begun = any(disk.exists(f"{plan.directory(broker)}/{DIRECTORY}/{QUORUM_STATE}") for broker in plan.brokers)
+    plan = plan._replace(formatted=plan.formatted or begun)
+    if replaced:
+        plan = _replace(disk, rng, plan, missing, replaced)
+        missing = [broker for broker in plan.brokers if broker in missing or broker.node_id in replaced]
+    lost = [broker for broker in missing if plan.formatted and broker.node_id not in replaced]
+    if lost:
+        raise _lost(disk, plan, lost)
+    voters = () if plan.formatted else parse_initial_controllers(plan.initial_controllers(), "CONTROLLER")
     for broker in missing:
         format_directory(
             disk,
-            SystemClock(),
+            clock,
             rng,
-            directories[broker],
+            plan.directory(broker),
             node_id=broker.node_id,
             cluster_id=plan.cluster_id,
-            directory_id=None if begun else broker.directory_id,
-            voters=first_voters if broker in plan.voters else (),
+            directory_id=broker.directory_id,
+            voters=voters if broker in plan.voters else (),
         )
+    return plan._replace(formatted=True)
+
+
+def _lost(disk: Disk, plan: LocalCluster, lost: Sequence[LocalBroker]) -> OperatorError:
+    """The sentence about brokers whose directories are not there."""
+    paths = [plan.directory(broker) for broker in lost]
+    what = f"the data of {_names(lost)} of the cluster in {plan.data_dir} is not there ({shown(paths)})"
+    strays = {parse_stray_dir(name) for name in disk.listdir(plan.data_dir)}
+    if strays & {os.path.basename(path) for path in paths}:
+        return OperatorError(
+            f"{what}, but stands beside it under names that end with {STRAY_DIR_SUFFIX}: bring it back with "
+            f"`ottla log restore {plan.data_dir} --execute`"
+        )
+    options = " ".join(f"--replace-node {broker.node_id}" for broker in lost)
+    return OperatorError(
+        f"{what}: mount or restore it, or, if the disk is lost, add {options} to begin anew with what the others have"
+    )
+
+
+def _is_formatted(disk: Disk, plan: LocalCluster, broker: LocalBroker) -> bool:
+    """Whether the directory of the plan is there; raises OperatorError where it is that of another node."""
+    directory = plan.directory(broker)
+    meta = read_meta_properties(disk, directory)
+    if meta is None:
+        return False
+    planned = MetaProperties(plan.cluster_id, broker.node_id, broker.directory_id)
+    if meta != planned:
+        name = next(field for field in _ID_NAMES if getattr(meta, field) != getattr(planned, field))
+        raise OperatorError(
+            f"{directory}/{META_PROPERTIES} has {_ID_NAMES[name]} {getattr(meta, name)}, and {PLAN_FILE} says "
+            f"{getattr(planned, name)}: put the directory back that belongs there, or restore {PLAN_FILE} from a copy"
+        )
+    return True
+
+
+def _replace(
+    disk: Disk, rng: Rng, plan: LocalCluster, missing: Collection[LocalBroker], replaced: Collection[int]
+) -> LocalCluster:
+    """The plan with new directory ids for the nodes in `replaced`, on disk before any directory has one."""
+    known = {broker.node_id for broker in plan.brokers}
+    for node_id in replaced:
+        if node_id not in known:
+            raise OperatorError(
+                f"--replace-node {node_id} is no broker of the cluster in {plan.data_dir}: it has "
+                f"{', '.join(map(str, sorted(known)))}"
+            )
+    there = [broker for broker in plan.brokers if broker.node_id in replaced and broker not in missing]
+    if there:
+        raise OperatorError(
+            f"{_names(there)} of --replace-node has its data in {shown([plan.directory(broker) for broker in there])}: "
+            "leave that option away, or move the directory elsewhere first"
+        )
+    if not plan.formatted:
+        raise OperatorError(
+            f"--replace-node is for a cluster that ran, and the one in {plan.data_dir} did not: leave it away"
+        )
+    left = [voter for voter in plan.voters if voter not in missing]
+    if 2 * len(left) <= len(plan.voters):
+        raise OperatorError(
+            f"--replace-node needs most of the voters of the cluster in {plan.data_dir}, which know what it holds, and "
+            f"{len(left)} of {len(plan.voters)} are there: mount or restore the directories of the others"
+        )
+    for broker in missing:
+        require_unused(disk, plan.directory(broker))
+    renewed = tuple(
+        broker._replace(directory_id=random_id(rng)) if broker.node_id in replaced else broker
+        for broker in plan.brokers
+    )
+    plan = plan._replace(brokers=renewed)
+    write_plan(disk, plan)
+    return plan
+
+
+def _names(brokers: Sequence[LocalBroker]) -> str:
+    """`broker 1`, `brokers 1 and 2` and so on."""
+    ids = [str(broker.node_id) for broker in brokers]
+    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(ids[:-1])} and {ids[-1]}"

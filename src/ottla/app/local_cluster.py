@@ -5,7 +5,12 @@ node id, ports and directory id; beside it one folder and one `server.properties
 started alone. The plan is made once: a later start with the same directory takes it from the file, since voters know
 each other by directory id and port.
 
-Left out: starting anything (`app.supervisor`), several machines (there each host has a config of its own).
+Invariants: the file says that the directories are formatted only once all of them are, so that a first start that was
+cut short goes on, and one that is missing later is missed. Nobody else starts in the directory of the plan, nor makes
+up one of a broker of the plan that is missing.
+
+Left out: formatting (`app.format`), starting anything (`app.supervisor`), several machines (there each host has a
+config of its own).
 """
 
 from __future__ import annotations
@@ -20,11 +25,16 @@ from ottla.app.ports import HOST, free_ports
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
 from ottla.common.errors import OperatorError
-from ottla.common.ids import new_uuid, uuid_from_string, uuid_to_string
+from ottla.common.ids import uuid_from_string
+from ottla.storage.directories import partition_directories, require_unused, shown
+from ottla.storage.meta_properties import random_id
+from ottla.storage.names import META_PROPERTIES
 
 PLAN_FILE = "cluster.json"
+PLAN_VERSION = 1
 MAX_BROKERS = 64
 MAX_VOTERS = 3
+DIRECTORY_PREFIX = "broker-"
 CONTROLLER_PORT_DISTANCE = 1000
 """The controller listener of a broker on port P is on P + 1000, so that the ports of the brokers stay in a row."""
 
@@ -61,6 +71,8 @@ class LocalCluster(NamedTuple):
     data_dir: str
     cluster_id: str
     brokers: tuple[LocalBroker, ...]
+    formatted: bool
+    """Whether all directories were formatted once, so that one which is not has been lost."""
 
     @property
     def voters(self) -> tuple[LocalBroker, ...]:
@@ -74,11 +86,11 @@ class LocalCluster(NamedTuple):
 
     def directory(self, broker: LocalBroker) -> str:
         """The data directory of one broker."""
-        return os.path.join(self.data_dir, f"broker-{broker.node_id}")
+        return os.path.join(self.data_dir, f"{DIRECTORY_PREFIX}{broker.node_id}")
 
     def properties_path(self, broker: LocalBroker) -> str:
         """Where the settings of one broker are written to."""
-        return os.path.join(self.data_dir, f"broker-{broker.node_id}.properties")
+        return os.path.join(self.data_dir, f"{DIRECTORY_PREFIX}{broker.node_id}.properties")
 
     def initial_controllers(self) -> str:
         """The voters as `ottla format --initial-controllers` takes them."""
@@ -129,6 +141,13 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
     except FileNotFoundError:
         return _new_plan(disk, rng, data_dir, count, port)
     plan = _parsed(data_dir, path, data)
+    named = {os.path.basename(plan.directory(broker)) for broker in plan.brokers}
+    unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
+    if unnamed:
+        raise OperatorError(
+            f"{path} names no broker for {shown(unnamed)}: restore that file from a copy, or move what it does not "
+            "name elsewhere"
+        )
     if len(plan.brokers) != count:
         raise OperatorError(
             f"the cluster in {data_dir} has {len(plan.brokers)} brokers: start it with --brokers {len(plan.brokers)}, "
@@ -142,22 +161,68 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
     return plan
 
 
+def write_plan(disk: Disk, plan: LocalCluster) -> None:
+    """Write `cluster.json`, durably. Raises OSError."""
+    content = {
+        "version": PLAN_VERSION,
+        "formatted": plan.formatted,
+        "cluster_id": plan.cluster_id,
+        "brokers": [broker._asdict() for broker in plan.brokers],
+    }
+    disk.write_atomic(os.path.join(plan.data_dir, PLAN_FILE), json.dumps(content, indent=2).encode() + b"\n")
+
+
+def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
+    """Raise OperatorError where one node alone must not begin: beside a plan, or in the lost directory of its broker.
+
+    Raises OSError.
+    """
+    path = os.path.join(directory, PLAN_FILE)
+    if disk.exists(path):
+        plan = _parsed(directory, path, disk.read_bytes(path))
+        raise OperatorError(
+            f"{directory} holds a cluster ({PLAN_FILE}), and not the data of one broker: start it with --brokers "
+            f"{len(plan.brokers)}, or set log.dirs (--data-dir) to another directory"
+        )
+    holder, name = os.path.split(directory)
+    planned = disk.exists(os.path.join(holder, PLAN_FILE)) and name.startswith(DIRECTORY_PREFIX)
+    if planned and not disk.exists(os.path.join(directory, META_PROPERTIES)):
+        raise OperatorError(
+            f"{directory} is not formatted, and belongs to the cluster of {os.path.join(holder, PLAN_FILE)}: mount or "
+            "restore it, or, if its disk is lost, start the cluster with --brokers and --replace-node "
+            f"{name.removeprefix(DIRECTORY_PREFIX)}"
+        )
+
+
 def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
-    if disk.exists(os.path.join(data_dir, "meta.properties")):
+    if disk.exists(os.path.join(data_dir, META_PROPERTIES)):
         raise OperatorError(
             f"{data_dir} is the data directory of a single broker, which --brokers can't take over: choose another one "
             "with --data-dir"
         )
+    present = _broker_directories(disk, data_dir)
+    found = [name for name in present if disk.listdir(os.path.join(data_dir, name))]
+    if found:
+        raise OperatorError(
+            f"{data_dir} holds the data of brokers ({shown(found)}) and no {PLAN_FILE}: restore that file from a copy, "
+            "start each broker with its own .properties file, or choose another directory with --data-dir"
+        )
+    require_unused(disk, data_dir, besides=present)
     ports = free_ports(2 * count) if port == 0 else _ports_in_a_row(port or 9092, count)
     brokers = tuple(
-        LocalBroker(number + 1, ports[number], ports[count + number], uuid_to_string(new_uuid(rng.random_bytes(16))))
-        for number in range(count)
+        LocalBroker(number + 1, ports[number], ports[count + number], random_id(rng)) for number in range(count)
     )
-    plan = LocalCluster(data_dir, uuid_to_string(new_uuid(rng.random_bytes(16))), brokers)
+    plan = LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
     disk.makedirs(data_dir)
-    content = {"cluster_id": plan.cluster_id, "brokers": [broker._asdict() for broker in brokers]}
-    disk.write_atomic(os.path.join(data_dir, PLAN_FILE), json.dumps(content, indent=2).encode() + b"\n")
+    write_plan(disk, plan)
     return plan
+
+
+def _broker_directories(disk: Disk, data_dir: str) -> list[str]:
+    """The names of directories in `data_dir` that a plan would give to brokers."""
+    if not disk.exists(data_dir):
+        return []
+    return [name for name in partition_directories(disk, data_dir) if name.startswith(DIRECTORY_PREFIX)]
 
 
 def _ports_in_a_row(first: int, count: int) -> list[int]:
@@ -180,12 +245,25 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
             )
             for item in content["brokers"]
         )
+        version = content.get("version", PLAN_VERSION)
+        if version != PLAN_VERSION:
+            raise OperatorError(
+                f"{path} has version {version}, and this release reads version {PLAN_VERSION}: start the release that "
+                "wrote it, or choose another directory with --data-dir"
+            )
         for text in (str(content["cluster_id"]), *(broker.directory_id for broker in brokers)):
             uuid_from_string(text)
         if not brokers:
             raise ValueError("it names no broker")
-        return LocalCluster(data_dir, str(content["cluster_id"]), brokers)
-    except (ValueError, KeyError, TypeError) as error:
+        if len({broker.node_id for broker in brokers}) < len(brokers):
+            raise ValueError("two brokers have the same node_id")
+        if len({broker.directory_id for broker in brokers}) < len(brokers):
+            raise ValueError("two brokers have the same directory_id")
+        # Files from before this mark was made were written first of all, and most of their clusters have run.
+        return LocalCluster(
+            data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OperatorError(
             f"{path} is damaged ({error}): restore it from a copy, or choose another directory with --data-dir"
         ) from error

@@ -92,3 +92,8 @@ def configure_logging(level: str, log_format: str, stream: TextIO | None = None)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+def logs_json() -> bool:
+    """Whether this process writes its log as JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)

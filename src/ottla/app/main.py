@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import click
 
 from ottla import __version__
+from ottla.app.ending import ending
 from ottla.app.logging import FORMATS, LEVELS
-from ottla.common.errors import OperatorError
-
-EXIT_OPERATOR_ERROR = 2
+from ottla.app.streams import prepare_streams
+from ottla.common.suggestion import did_you_mean
 
 
 class Mounted(NamedTuple):
@@ -29,20 +29,30 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
-    "cluster": Mounted("ottla.cli.cluster", "cluster", "Describe the cluster, elect leaders, move replicas."),
+    "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Describe the cluster, elect leaders, move replicas."),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
     "group": Mounted("ottla.cli.group", "group", "List, describe, reset and delete consumer groups."),
-    "log": Mounted("ottla.cli.log", "log", "Look into segment files."),
+    "log": Mounted("ottla.app.log_restore", "log", "Look into segment files and data directories."),
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
-    "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
+    "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose mounted commands are imported on use."""
+class RootGroup(click.Group):
+    """A group whose mounted commands are imported on use, and all of whose commands end as `ottla.app.ending` says."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse the options before the command; the help is printed here."""
+        with ending():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Import, parse and run the command."""
+        with ending():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
@@ -55,6 +65,15 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(importlib.import_module(mounted.module), mounted.attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As of any group; the name that was meant may be a mounted one, too."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {args[0]!r}{did_you_mean(args[0], names) or '.'}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list for the help without importing what is mounted."""
@@ -72,7 +91,14 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+CONTEXT_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "color": True,  # or click cuts escape sequences out of names on their way to a pipe; Ottla colours nothing by it
+}
+
+
+@click.group(cls=RootGroup, context_settings=CONTEXT_SETTINGS)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
 def cli() -> None:
     """A commit log that speaks the Kafka wire protocol, with a data pipeline on PySpark."""
@@ -97,6 +123,7 @@ Examples:
   ottla start --data-dir /var/lib/ottla --port 9092
   ottla start --config server.properties --set log.retention.hours=24
   ottla start --brokers 3 --data-dir ./ottla-cluster
+  ottla start --brokers 3 --data-dir ./ottla-cluster --replace-node 2
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
 """
 
@@ -116,6 +143,13 @@ Examples:
 @click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Run a cluster of N brokers on this machine.")
+@click.option(
+    "--replace-node",
+    type=int,
+    multiple=True,
+    metavar="ID",
+    help="With --brokers: the disk of this one is lost; it begins anew, as an observer, and fetches from the others.",
+)
 @click.option("--stop-with-pipe", type=int, hidden=True, help="Stop at the end of file of this descriptor.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
@@ -163,9 +197,6 @@ def format_command(**options: Any) -> None:
 
 
 def main() -> None:
-    """Entry point of the process."""
-    try:
-        cli(prog_name="ottla")
-    except OperatorError as error:
-        sys.stderr.write(f"ottla: {error}\n")
-        sys.exit(EXIT_OPERATOR_ERROR)
+    """Run the command of this process; `ottla.__main__` calls it."""
+    prepare_streams()
+    cli(prog_name="ottla")

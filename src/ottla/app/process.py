@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 import socket
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ottla import __version__
 from ottla.app.clock import SystemClock, SystemRng
@@ -44,6 +44,12 @@ EXIT_BROKEN = 1
 EXIT_INTERRUPTED = 130
 RESERVED_DESCRIPTORS = 64
 """What neither segments nor connections may take: the loop's own, checkpoints being written, the metadata log."""
+OUTGOING_SHARE = 8
+"""Of the descriptors of a node of a cluster one in so many is kept for its connections to other nodes."""
+CONTROLLER_SHARE = 4
+"""Of the connections that a node takes in, one in so many may be to its controller."""
+LEAST_CONNECTIONS = 8
+"""To a listener, however low the limit: a node that takes in nobody is none."""
 CLOSE_TIMEOUT_S = 5.0
 """How long clients may take at the end to read what was answered."""
 
@@ -55,6 +61,28 @@ class Bound(NamedTuple):
     endpoint: Endpoint
     pacing: bytes | None = None
     """What connections from elsewhere get back, when the socket begins them without it."""
+
+
+class DescriptorBudget(NamedTuple):
+    """How the limit on open files is divided, so that no part of a node can take what another one needs."""
+
+    files: int
+    """Of segments and indexes."""
+    clients: int
+    """Connections to the listeners of the broker."""
+    controllers: int
+    """Connections to the listeners of the controller."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig, limit: int) -> DescriptorBudget:
+        """`limit` is how many this process may have open."""
+        files = min(DEFAULT_OPEN_FILES, limit // 4)
+        outgoing = limit // OUTGOING_SHARE if config.clustered else 0
+        incoming = limit - files - outgoing - RESERVED_DESCRIPTORS
+        controllers = 0
+        if config.clustered and config.is_controller:
+            controllers = incoming // CONTROLLER_SHARE if config.is_broker else incoming
+        return cls(files, max(incoming - controllers, LEAST_CONNECTIONS), max(controllers, LEAST_CONNECTIONS))
 
 
 class BrokerProcess:
@@ -85,8 +113,8 @@ class BrokerProcess:
         self._failure: BaseException | None = None
         self._hands_over = False
 
-    async def run(self) -> int:
-        """Start, serve until a signal or a broken invariant, stop; returns the exit code. Raises OperatorError."""
+    async def run(self) -> NoReturn:
+        """Start, serve until a signal or a broken invariant, stop, and end the process. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
@@ -94,7 +122,7 @@ class BrokerProcess:
         register_process_metrics(self._registry)
         pool = ThreadPool(loop)
         hostname = advertised_hostname(self._config)
-        max_open_files = min(DEFAULT_OPEN_FILES, self._descriptor_limit // 4)
+        budget = DescriptorBudget.of(self._config, self._descriptor_limit)
         broker = Broker(
             self._config,
             self._disk,
@@ -106,15 +134,20 @@ class BrokerProcess:
             peers=self._peers(loop),
             on_fatal=_end_of_node,
             hostname=hostname,
-            max_open_files=max_open_files,
+            max_open_files=budget.files,
         )
-        limits = connection_limits(self._config, self._descriptor_limit - max_open_files - RESERVED_DESCRIPTORS)
+        limits = connection_limits(self._config, budget.clients)
         controllers: ConnectionSet | None = None
         try:
             broker.open([each.endpoint for each in bound])
             if self._config.clustered:
                 controllers = ConnectionSet(
-                    loop, broker.controller_dispatcher, limits, pool, MetricsRegistry(), self.halt
+                    loop,
+                    broker.controller_dispatcher,
+                    connection_limits(self._config, budget.controllers),
+                    pool,
+                    MetricsRegistry(),
+                    self.halt,
                 )
                 self._accept(self._of_controller(bound), controllers)
                 await self._join(broker)
@@ -124,6 +157,7 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.log_dir) from error
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
         if metrics is not None:
             await endpoint.start(metrics.listening)
@@ -146,7 +180,8 @@ class BrokerProcess:
         endpoint.close()
         pool.close()
         logger.info("stopped")
-        return 0
+        # Nothing is left to do, and Python would free what fifty thousand partitions hold one by one, for seconds.
+        _exit_at_once(0)
 
     def _peers(self, loop: asyncio.AbstractEventLoop) -> PeerNetwork | None:
         if not self._config.clustered:
@@ -314,13 +349,10 @@ def advertised_hostname(config: BrokerConfig) -> str:
 
 
 def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimits:
-    """The limits of the network layer from the broker's settings.
-
-    There are never so many connections that no descriptor is left for the segments that they ask for.
-    """
+    """The limits of one set of connections from the broker's settings, `max_sockets` at most."""
     return ConnectionLimits(
         socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
-        max_connections=min(config.get_int("max.connections"), max(max_sockets, 1)),
+        max_connections=min(config.get_int("max.connections"), max_sockets),
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )
@@ -332,7 +364,7 @@ def _end_of_node(error: BaseException) -> None:
     _exit_at_once(EXIT_BROKEN)
 
 
-def _exit_at_once(code: int) -> None:
-    """End without clean-up: no clean-shutdown marker, so the next start walks the logs."""
+def _exit_at_once(code: int) -> NoReturn:
+    """End without any more clean-up; before a stop is complete: no clean marker, so the next start walks the logs."""
     logging.shutdown()
     os._exit(code)

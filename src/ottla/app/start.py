@@ -6,20 +6,24 @@ Every mistake of the operator ends as OperatorError: one sentence, exit code 2, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.app.clock import SystemRng
+from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
+from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
 from ottla.app.logging import configure_logging
 from ottla.app.process import BrokerProcess
 from ottla.app.properties import load_properties
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.storage.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class StartOptions(NamedTuple):
     log_level: str
     log_format: str
     brokers: int | None = None
+    replace_node: tuple[int, ...] = ()
     stop_with_pipe: int | None = None
 
 
@@ -52,13 +57,16 @@ def run(options: StartOptions) -> int:
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
     configure_logging(options.log_level, options.log_format)
-    return run_broker(options) if options.brokers is None else run_cluster(options, options.brokers)
+    if options.brokers is not None:
+        return run_cluster(options, options.brokers)
+    if options.replace_node:
+        raise OperatorError("--replace-node names a broker of a cluster on this machine: give --brokers too")
+    return run_broker(options)
 
 
 def run_cluster(options: StartOptions, count: int) -> int:
     """Several brokers, each a process of its own."""
     from ottla.app.format import format_cluster
-    from ottla.app.local_cluster import check_base_settings, plan_cluster
     from ottla.app.supervisor import Supervisor, write_properties
 
     if options.metrics_port not in (None, 0):
@@ -66,22 +74,34 @@ def run_cluster(options: StartOptions, count: int) -> int:
     base = load_properties(options.config) if options.config is not None else {}
     base.update(options.settings)
     check_base_settings(base)
-    data_dir = os.path.abspath(options.data_dir or base.pop("log.dirs", None) or DEFAULT_DATA_DIR)
+    data_dir = os.path.abspath(os.path.expanduser(options.data_dir or base.pop("log.dirs", None) or DEFAULT_DATA_DIR))
+    disk, rng = RealDisk(), SystemRng()
     try:
-        plan = plan_cluster(RealDisk(), SystemRng(), data_dir, count, options.port)
-        format_cluster(plan)
-        write_properties(plan, base)
-        format_cluster(plan)
+        disk.makedirs(data_dir)
+        lock = disk.lock(os.path.join(data_dir, LOCK_FILE))
+        plan = plan_cluster(disk, rng, data_dir, count, options.port)
+        formatted = format_cluster(disk, SystemClock(), rng, plan, options.replace_node)
+        write_properties(formatted, base)
+        if not plan.formatted:
+            write_plan(disk, formatted)  # last of all: it marks that everything is there
+    except BlockingIOError as error:
+        raise OperatorError(
+            f"the data directory {data_dir} is in use by a cluster that runs, or by another broker: stop that one, or "
+            "choose another directory with --data-dir"
+        ) from error
     except OSError as error:
         raise disk_refusal(error, data_dir) from error
     arguments = ["--log-level", options.log_level, "--log-format", options.log_format]
     if options.metrics_port is not None:
         arguments += ["--metrics-port", "0"]
-    supervisor = Supervisor(plan, arguments, prepare_ready_file(options.ready_file))
+    supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file))
     try:
-        return asyncio.run(supervisor.run())
+        with _interrupts_heard():
+            return asyncio.run(supervisor.run())
     except KeyboardInterrupt:  # before the supervisor has its own handler
         return EXIT_INTERRUPTED
+    finally:
+        lock.release()
 
 
 def run_broker(options: StartOptions) -> int:
@@ -90,6 +110,10 @@ def run_broker(options: StartOptions) -> int:
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
         logger.warning("%s", warning)
+    try:
+        refuse_directory_of_plan(RealDisk(), config.log_dir)
+    except OSError as error:
+        raise disk_refusal(error, config.log_dir) from error
     ready_file = prepare_ready_file(options.ready_file)
     descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()
@@ -97,10 +121,23 @@ def run_broker(options: StartOptions) -> int:
         config, loop_name, ready_file, options.metrics_port, descriptor_limit, options.stop_with_pipe
     )
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
+        with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())
     except KeyboardInterrupt:  # before the broker has its own handler
         return EXIT_INTERRUPTED
+
+
+@contextlib.contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Ctrl-C as KeyboardInterrupt, on which the loop cancels what it runs; before and behind it ends the process."""
+    plain = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    if plain:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if plain:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def read_settings(options: StartOptions) -> dict[str, str]:

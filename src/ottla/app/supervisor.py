@@ -2,9 +2,9 @@
 
 Each broker is an ordinary `ottla start --config` of its own, with one end of a pipe: when the supervisor closes its
 end, or dies in whatever way, the broker stops. Closing means that the whole cluster stops, so no broker hands its
-leaderships over first; SIGTERM to one broker alone does. A broker that ends by itself is started again, after a pause
-that doubles while it keeps failing; one that fails before it was ready for the first time ends everything, with its
-words.
+leaderships over first; SIGTERM to one broker alone does. A broker that ends by itself is started again, after a short
+pause when it had served, and one that doubles while it fails to start; one that fails before it was ready for the first
+time ends everything, with its words.
 
 Invariants: no broker outlives its supervisor; the lines of a broker's log leave whole, marked with its id.
 Left out: what a broker does (`app.process`), the plan (`app.local_cluster`).
@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0
-"""A broker that ran so long failed for another reason than the last time: the pause begins anew."""
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 MAX_LINE_BYTES = 1 << 20
@@ -137,22 +135,26 @@ class Supervisor:
     # -- one broker ------------------------------------------------------------------------------------------------
 
     async def _watch(self, broker: LocalBroker, read_end: int) -> None:
-        """Keep one broker running until the cluster stops."""
+        """Keep one broker running until the cluster stops.
+
+        One that served was up to its work: the others lack it, and a pause would not make its next life longer.
+        """
         pause_s = FIRST_PAUSE_S
         was_ready = False
         while not self._stopping.is_set():
-            started = self._clock.monotonic()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._ready_path(broker))  # of its last life
             code = await self._run_once(broker, read_end)
             if self._stopping.is_set():
                 return
-            was_ready = was_ready or os.path.exists(self._ready_path(broker))  # each start removes the file
+            if os.path.exists(self._ready_path(broker)):
+                was_ready = True
+                pause_s = FIRST_PAUSE_S
             if not was_ready:
                 self._fail(
                     f"broker {broker.node_id} ended with exit code {code} before it was ready: see its log above"
                 )
                 return
-            if self._clock.monotonic() - started >= STEADY_S:
-                pause_s = FIRST_PAUSE_S
             logger.warning(
                 "broker %d ended (%s) and is started again in %.1f s", broker.node_id, _exit_text(code), pause_s
             )
@@ -192,7 +194,6 @@ async def _pass_on(node_id: int, stream: asyncio.StreamReader | None) -> None:
     """A broker's log, line by line, to standard error."""
     if stream is None:
         return
-    mark = f"[{node_id}] ".encode()
     while True:
         try:
             line = await stream.readline()
@@ -201,7 +202,7 @@ async def _pass_on(node_id: int, stream: asyncio.StreamReader | None) -> None:
         if not line:
             return
         with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), mark + line.rstrip(b"\n") + b"\n")
+            sys.stderr.write(f"[{node_id}] {line.decode(errors='backslashreplace').rstrip()}\n")
 
 
 def _exit_text(code: int) -> str:

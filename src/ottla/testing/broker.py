@@ -44,11 +44,17 @@ def _dispose(holder: list[subprocess.Popen[bytes]], work_dir: str) -> None:
     shutil.rmtree(work_dir, ignore_errors=True)
 
 
+TEST_CONFIGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}
+"""Where a broker for tests differs from one with default settings: the first join of every group would take 3 s, and
+records with timestamps of long ago would go half a minute after its start."""
+
+
 class Broker:
     """A broker for tests; use it as a context manager, or `start` and `close`.
 
-    `configs` are broker settings by their Kafka names. `data_dir` is kept when given; otherwise the broker gets a
-    temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
+    `configs` are broker settings by their Kafka names; without them, the first rebalance of a group does not wait for
+    further members, and no record goes for its age (`TEST_CONFIGS`). `data_dir` is kept when given; otherwise the
+    broker gets a temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
     """
 
     def __init__(
@@ -66,7 +72,7 @@ class Broker:
         self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
         self._log_path = Path(self._work_dir, "broker.log")
         self._ready_path = Path(self._work_dir, "ready.json")
-        self._configs = {name: _config_text(value) for name, value in (configs or {}).items()}
+        self._configs = {name: _config_text(value) for name, value in {**TEST_CONFIGS, **(configs or {})}.items()}
         self._port = port
         self._arguments = tuple(arguments)
         self._python = python

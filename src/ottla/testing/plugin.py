@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def ottla_broker() -> Iterator[Broker]:
-    """One broker with default settings for the whole test session; give every test topics of its own."""
+    """One broker for the whole test session; give every test topics of its own."""
     from ottla.testing.broker import Broker
 
     with Broker() as broker:

@@ -1,0 +1,150 @@
+"""`ottla cluster repair-epoch`: a leader epoch with others after it, for nodes that are stopped and have none left.
+
+It stands here, and not with the other commands of `ottla cluster`, because it takes the broker's lock and changes
+files. The new epoch is far above every epoch in which something was decided and far below the last: the vote of a node
+may be forgotten, since nobody stands in the epoch in which it was given again.
+
+Invariant: only `quorum-state` is changed, and only where its epoch is not within reach of the log's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from ottla.app.disk import RealDisk
+from ottla.cli.cluster import cluster
+from ottla.cli.command import json_option, print_json, print_table
+from ottla.common.disk import Disk
+from ottla.common.disk_refusal import disk_refusal
+from ottla.common.errors import OperatorError
+from ottla.common.ids import ZERO_UUID, uuid_to_string
+from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
+from ottla.quorum.raft_types import MAX_LEADER_EPOCH, NO_NODE, decode_election_state
+from ottla.storage.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
+from ottla.storage.reader import SegmentDamage, iter_segment
+
+EPOCH_MARGIN = 1_000_000
+"""More elections than a cluster holds between two records of its metadata log, in any of its logs."""
+
+
+class EpochRepair(NamedTuple):
+    """What a directory has and gets."""
+
+    directory: str
+    log_epoch: int
+    """Of the last batch of its metadata log, or of its newest snapshot."""
+    epoch: int
+    """In its `quorum-state`."""
+    new_epoch: int
+    """The same where nothing needs to be repaired."""
+
+
+@cluster.command(
+    examples=(
+        "ottla cluster repair-epoch ottla-data",
+        "ottla cluster repair-epoch ottla-cluster/broker-* --execute",
+    )
+)
+@click.argument("directories", metavar="DIRECTORY...", nargs=-1, required=True, type=click.Path())
+@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@json_option
+def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> None:
+    """Set back a leader epoch that was driven to its end.
+
+    For a cluster whose nodes end at their start with "no leader epoch left", since something made the epoch in the file
+    quorum-state as large as it can be. DIRECTORY is the data directory (log.dirs) of a stopped node. Stop all nodes of
+    the cluster, brokers too, and do this on every one before the first is started: one that is left out brings the
+    others back to where they were. The file is replaced, with an epoch a million above that of the metadata log and
+    without the vote of the node; topics, records and everything else stay as they are.
+    """
+    disk = RealDisk()
+    repairs = repair_all(disk, [os.path.abspath(directory) for directory in directories], execute=execute)
+    if as_json:
+        print_json({"executed": execute, "directories": [repair._asdict() for repair in repairs]})
+    else:
+        rows = [(*repair, "" if repair.epoch != repair.new_epoch else "nothing to repair") for repair in repairs]
+        numbers = ("log epoch", "epoch", "new epoch")
+        print_table(("directory", *numbers, ""), rows, right=numbers)
+    if not execute:
+        click.echo("This was a dry run; give --execute to do it.", err=True)
+
+
+def repair_all(disk: Disk, directories: Sequence[str], *, execute: bool) -> list[EpochRepair]:
+    """Look at all, and repair them only if all can be. Raises OperatorError."""
+    locks = []
+    try:
+        for directory in directories:
+            if not disk.exists(f"{directory}/{META_PROPERTIES}"):
+                raise OperatorError(f"{directory} is no data directory: it has no {META_PROPERTIES}")
+            try:
+                locks.append(disk.lock(f"{directory}/{LOCK_FILE}"))
+            except BlockingIOError as error:
+                raise OperatorError(
+                    f"{directory} is in use by a node that runs, or named twice: stop all nodes first"
+                ) from error
+            except OSError as error:
+                raise disk_refusal(error, directory) from error
+        repairs = [_look(disk, directory) for directory in directories]
+        if execute:
+            for repair in repairs:
+                _execute(disk, repair)
+        return repairs
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def _look(disk: Disk, directory: str) -> EpochRepair:
+    log_directory = f"{directory}/{DIRECTORY}"
+    try:
+        log_epoch = _log_epoch(disk, log_directory)
+        epoch = decode_election_state(disk.read_bytes(f"{log_directory}/{QUORUM_STATE}")).leader_epoch
+    except FileNotFoundError as error:
+        raise OperatorError(f"{log_directory} has no {QUORUM_STATE}: this node took part in no election yet") from error
+    except OSError as error:
+        raise disk_refusal(error, log_directory) from error
+    except ValueError as error:
+        raise OperatorError(f"{log_directory}/{QUORUM_STATE} can't be used: {error}") from error
+    limit = log_epoch + EPOCH_MARGIN
+    if limit > MAX_LEADER_EPOCH:
+        raise OperatorError(
+            f"the metadata log in {log_directory} itself is in leader epoch {log_epoch}, so quorum-state can't be set "
+            "back; restore the directory from a copy"
+        )
+    return EpochRepair(directory, log_epoch, epoch, min(epoch, limit))
+
+
+def _log_epoch(disk: Disk, directory: str) -> int:
+    """Of the last batch, which has the largest; what is torn behind it a start will cut."""
+    largest = max((snapshot.epoch for snapshot in list_snapshots(disk, directory)), default=0)
+    for name in reversed([name for name in disk.listdir(directory) if parse_offset(name, LOG_SUFFIX) is not None]):
+        found = -1
+        with open(f"{directory}/{name}", "rb") as segment:
+            try:
+                for stored in iter_segment(segment):
+                    found = max(found, stored.batch.partition_leader_epoch)
+            except SegmentDamage:
+                pass  # what follows was never answered
+        if found >= 0:
+            return max(found, largest)
+    return largest
+
+
+def _execute(disk: Disk, repair: EpochRepair) -> None:
+    """Replace the file, with the fields of the version that it has."""
+    if repair.new_epoch == repair.epoch:
+        return
+    path = f"{repair.directory}/{DIRECTORY}/{QUORUM_STATE}"
+    try:
+        fields: dict[str, Any] = json.loads(disk.read_bytes(path))
+        fields |= {"leaderEpoch": repair.new_epoch, "leaderId": NO_NODE, "votedId": NO_NODE}
+        if "votedDirectoryId" in fields:
+            fields["votedDirectoryId"] = uuid_to_string(ZERO_UUID)
+        disk.write_atomic(path, json.dumps(fields, separators=(",", ":")).encode("ascii"))
+    except OSError as error:
+        raise disk_refusal(error, path) from error

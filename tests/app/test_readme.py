@@ -1,0 +1,176 @@
+"""The commands of the README as they are printed, in the order in which a reader meets them.
+
+They run in a network namespace of their own, since they take the ports of the README, and in an empty directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {
+    "make demo": "tests/pipeline/test_demo.py",
+    "make test": "this run",
+    "python3 -m venv": "the Makefile installs by the same declarations",
+    "export PATH": "the environment of this run",
+    "pip install": "the Makefile installs by the same declarations",
+    "ottla format --config node1.properties": "tests/cluster/test_three_hosts.py",
+    "ottla start --config node1.properties": "tests/cluster/test_three_hosts.py",
+    "def test_mine": "tests/testing",
+}
+"""What is not run here, by its beginning, and what runs it."""
+
+PROPERTIES = """node.id=1
+process.roles=broker,controller
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+controller.listener.names=CONTROLLER
+num.network.threads=3
+log.retention.hours=168
+"""
+READY = re.compile(r"is ready|are ready")
+READY_S = 60
+COMMAND_S = 200
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+    pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not installed on this machine"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not installed on this machine"),
+]
+
+
+def blocks(*headings: str) -> list[tuple[str, str]]:
+    """Language and text of the code under these headings."""
+    found = []
+    for heading in headings:
+        _, mark, rest = README.partition(f"\n{heading}\n")
+        assert mark, heading
+        section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+        found += [(match[1], match[2]) for match in BLOCK.finditer(section)]
+    return found
+
+
+def is_elsewhere(text: str) -> bool:
+    return any(text.startswith(beginning) for beginning in ELSEWHERE)
+
+
+class Reader:
+    """Types what is printed; a start goes on beside the next commands until the next start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: subprocess.Popen[bytes] | None = None
+        self.typed: list[str] = []
+        binaries = Path(sys.executable).parent
+        self.environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+        self.environment.pop("OTTLA_BOOTSTRAP_SERVER", None)
+        self.namespace = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.namespace.stdout is not None
+        assert self.namespace.stdout.readline() == b"up\n"
+
+    def inside(self, *command: str) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self.namespace.pid}/ns/net", *command]
+
+    def read(self, language: str, text: str) -> None:
+        """One block."""
+        if language == "python":
+            self.run(text.partition("\n")[0], self.inside(sys.executable, "-c", text))
+            return
+        for line in text.splitlines():
+            command = line.split("  #")[0].strip()
+            if not command or is_elsewhere(command):
+                continue
+            if command.startswith("ottla start"):
+                self.start(command)
+            else:
+                self.run(command, self.inside("bash", "-c", command))
+
+    def run(self, name: str, command: list[str]) -> None:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.stdout.strip() or done.stderr.strip(), f"{name} printed nothing"
+        self.typed.append(name)
+
+    def start(self, command: str) -> None:
+        self.stop()
+        log = self.folder / "start.log"
+        with log.open("wb") as stream:
+            self.running = subprocess.Popen(
+                self.inside("bash", "-c", f"exec {command}"), cwd=self.folder, env=self.environment, stderr=stream
+            )
+        with log.open() as stream:
+            text = ""
+            while not READY.search(text):
+                assert self.running.poll() is None, f"{command}\n{text}"
+                text += stream.readline()
+        self.typed.append(command)
+
+    def stop(self) -> None:
+        if self.running is not None:
+            self.running.send_signal(signal.SIGINT)
+            assert self.running.wait(READY_S) == 0, (self.folder / "start.log").read_text()[-3000:]
+            self.running = None
+
+    def close(self) -> None:
+        if self.running is not None:
+            self.running.kill()
+            self.running.wait()
+        self.namespace.communicate()
+
+
+@pytest.fixture
+def reader(tmp_path: Path):
+    (tmp_path / "server.properties").write_text(PROPERTIES)
+    reader = Reader(tmp_path)
+    yield reader
+    reader.close()
+
+
+@pytest.mark.pipeline
+@pytest.mark.timeout(600)
+def test_the_readme_can_be_typed(reader: Reader) -> None:
+    single = ("## Quick start", "### Point your clients at it", "## Topics into tables, exactly once")
+    for language, text in blocks(*single, "### A cluster", "### Configure it"):
+        reader.read(language, text)
+    reader.stop()
+    assert sum(command.startswith("ottla start") for command in reader.typed) == 3
+    assert len(reader.typed) >= 13, reader.typed
+
+
+def test_no_block_is_forgotten() -> None:
+    taken = blocks(
+        "## Quick start",
+        "### Point your clients at it",
+        "## Topics into tables, exactly once",
+        "### A cluster",
+        "### Configure it",
+    )
+    left = [
+        text for match in BLOCK.finditer(README) if (text := match[2]) not in [taken_text for _, taken_text in taken]
+    ]
+    assert all(is_elsewhere(text) for text in left), left

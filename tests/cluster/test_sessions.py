@@ -1,0 +1,132 @@
+"""Sessions of brokers in real processes: who ends them, who must not, and what a broker does that lost its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ottla.app.ports import HOST, free_ports
+from ottla.client.connection import Connection
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    RegistrationFeature,
+    RegistrationListener,
+)
+from ottla.protocol.registry import ApiKey
+
+from .nodes import START_TIMEOUT_S, STOP_TIMEOUT_S, Node, Nodes, eventually
+from .test_three_nodes import admin, consume, create, in_sync, produce
+
+REFUSED = "is not registered yet"
+NO_OFFSET = 2**63 - 1
+
+
+def ask_controller(nodes: Nodes, key: ApiKey, message: object) -> object:
+    """The answer of the active controller, whichever that is."""
+    for node in nodes.nodes:
+        connection = Connection(HOST, node.place.controller_port, client_id="test", timeout_s=10, software_version="1")
+        try:
+            answer = connection.request(key, message)
+        finally:
+            connection.close()
+        if answer.error_code != ErrorCode.NOT_CONTROLLER:
+            return answer
+    return None
+
+
+def epochs(node: Node) -> list[int]:
+    """Of its registrations, in their order; they are in the metadata log, which anyone may read."""
+    found = re.findall(rf"registered as broker {node.node_id} with epoch (\d+)", node.log_text())
+    return [int(epoch) for epoch in found]
+
+
+def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(nodes: Nodes) -> None:
+    client = admin(*nodes.nodes)
+    create(client, "t", min_insync_replicas="2")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    produce(nodes, "t", [f"before-{number}" for number in range(50)])
+    for node in nodes.nodes:
+        request = BrokerHeartbeatRequest(
+            broker_id=node.node_id,
+            broker_epoch=epochs(node)[-1],
+            current_metadata_offset=NO_OFFSET,
+            want_shut_down=True,
+        )
+        answer = eventually(
+            lambda request=request: ask_controller(nodes, ApiKey.BROKER_HEARTBEAT, request), "a controller answers"
+        )
+        assert isinstance(answer, BrokerHeartbeatResponse)
+        assert answer.error_code == 0
+    eventually(lambda: all(len(epochs(node)) > 1 for node in nodes.nodes), "each has registered again")
+    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+    produce(nodes, "t", [f"after-{number}" for number in range(50)])
+    assert len(consume(nodes, "t", 100)) == 100
+    for node in nodes.nodes:
+        warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "lifecycle" in line]
+        assert len(warnings) == 1, "one warning tells it"
+        assert "somebody asked" in warnings[0]
+
+
+def test_a_stranger_can_not_register_what_is_no_node(nodes: Nodes) -> None:
+    """Another id would be placed replicas on, and -1 means "no leader"."""
+    client = admin(*nodes.nodes)
+    create(client, "t")
+    for broker_id in (-1, -(2**31)):
+        request = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=nodes.cluster_id,
+            incarnation_id=b"I" * 16,
+            listeners=[RegistrationListener(name="PLAINTEXT", host=HOST, port=9)],
+            features=[RegistrationFeature(name="metadata.version", min_supported_version=1, max_supported_version=99)],
+            log_dirs=[b"D" * 16],
+        )
+        answer = eventually(
+            lambda request=request: ask_controller(nodes, ApiKey.BROKER_REGISTRATION, request), "a controller answers"
+        )
+        assert isinstance(answer, BrokerRegistrationResponse)
+        assert answer.error_code == ErrorCode.INVALID_REGISTRATION
+    produce(nodes, "t", ["still here"])
+
+
+def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path: Path) -> None:
+    """All stop at once, and nobody is left who could fence them; the sessions would last for a minute."""
+    ready, log = tmp_path / "ready.json", tmp_path / "log"
+    command = [sys.executable, "-m", "ottla", "start", "--brokers", "3", "--port", "0"]
+    command += ["--data-dir", str(tmp_path / "data"), "--ready-file", str(ready)]
+    command += ["--set", "broker.session.timeout.ms=60000", "--set", "initial.broker.registration.timeout.ms=30000"]
+    for _ in range(2):
+        with log.open("ab") as output:
+            supervisor = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            eventually(lambda running=supervisor: ready.exists() or running.poll() is not None, "three are ready", 60)
+            assert ready.exists(), log.read_text()
+        finally:
+            supervisor.terminate()
+            assert supervisor.wait(STOP_TIMEOUT_S) == 0, log.read_text()
+        ready.unlink(missing_ok=True)
+    assert REFUSED not in log.read_text()
+
+
+def test_two_that_live_with_one_id_are_told_apart(nodes: Nodes) -> None:
+    """The second runs from a copy of the directory of the first, with all that this one noted of itself."""
+    client = admin(*nodes.nodes)
+    first = nodes.add()
+    eventually(lambda: len(client.list_topics(timeout=10).brokers) == 4, "four brokers")
+    copy = first.data_dir.with_name("copy")
+    shutil.copytree(first.data_dir, copy)
+    config = first.config.with_name("copy.properties")
+    text = first.config.read_text().replace(first.address, f"{HOST}:{free_ports(1)[0]}")
+    config.write_text(text.replace(str(first.data_dir), str(copy)) + "initial.broker.registration.timeout.ms=4000\n")
+    command = [first.place.python, "-m", "ottla", "start", "--config", str(config)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+    assert second.returncode == 2, second.stderr
+    assert f"another broker with node.id {first.node_id} is alive" in second.stderr
+    assert second.stderr.count(REFUSED) == 1, "told once, however often it asks"
+    assert len(epochs(first)) == 1, "the first did not notice"
+    assert first.ready
