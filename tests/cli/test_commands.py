@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.command import Command, print_table, settings_option
+from ottla.app.main import cli
+from ottla.cli.command import Command, print_table, program, settings_option
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
@@ -16,7 +18,6 @@ from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
-from ottla.common.errors import ErrorCode, KafkaError
 
 ROOTS = {
     "topic": topic,
@@ -98,14 +99,14 @@ def test_the_issues_list_of_commands_is_complete():
 )
 def test_a_broker_that_cannot_be_reached_is_one_sentence(arguments, nowhere):
     name, *rest = arguments
-    result = CliRunner().invoke(ROOTS[name], [*rest, "-b", nowhere], input="line\n")
+    result = CliRunner().invoke(cli, [name, *rest, "-b", nowhere], input="line\n")
     assert result.exit_code == 2
-    assert result.stderr == f"Cannot connect to {nowhere}: connection refused; is a broker running there?\n"
+    assert result.stderr == f"ottla: cannot connect to {nowhere}: connection refused; is a broker running there?\n"
     assert result.stdout == ""
 
 
 def test_the_environment_names_the_broker(nowhere):
-    result = CliRunner(env={"OTTLA_BOOTSTRAP_SERVER": nowhere}).invoke(topic, ["list"])
+    result = CliRunner(env={"OTTLA_BOOTSTRAP_SERVER": nowhere}).invoke(cli, ["topic", "list"])
     assert nowhere in result.stderr
 
 
@@ -133,35 +134,26 @@ def test_the_environment_names_the_broker(nowhere):
 )
 def test_wrong_usage_exits_with_2_and_says_why(arguments):
     name, *rest = arguments
-    result = CliRunner().invoke(ROOTS[name], rest)
+    result = CliRunner().invoke(cli, [name, *rest])
     assert result.exit_code == 2
     assert result.stderr
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(
-    ("error", "exit_code", "stderr"),
-    [
-        (KafkaError(ErrorCode.INVALID_CONFIG, "a setting is wrong."), 1, "A setting is wrong.\n"),
-        (BrokenPipeError(), 0, ""),
-        (KeyboardInterrupt(), 130, ""),
-    ],
-)
-def test_how_a_command_ends(error, exit_code, stderr):
-    @click.command(cls=Command)
-    def fails():
-        raise error
-
-    result = CliRunner().invoke(fails)
-    assert (result.exit_code, result.stderr) == (exit_code, stderr)
-
-
-def test_a_defect_keeps_its_traceback():
-    @click.command(cls=Command)
-    def broken():
-        raise ZeroDivisionError
-
-    assert isinstance(CliRunner().invoke(broken).exception, ZeroDivisionError)
+def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
+    installed = tmp_path / "my bin" / "ottla"
+    installed.parent.mkdir()
+    installed.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(installed.parent))
+    monkeypatch.setattr(sys, "argv", [str(installed), "topic"])
+    assert program() == "ottla"
+    monkeypatch.setenv("PATH", "/no/such/directory")
+    assert program() == f"'{installed}'"
+    monkeypatch.setattr(sys, "argv", ["my bin/ottla"])
+    assert program() == "'my bin/ottla'"
+    monkeypatch.setattr(sys, "argv", ["/anything/ottla/__main__.py"])
+    assert program() == f"{sys.executable} -m ottla"
 
 
 def test_settings_keep_what_follows_the_first_equals_sign():

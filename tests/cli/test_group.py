@@ -16,6 +16,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from ottla.app.main import cli
 from ottla.cli.consume import consume
 from ottla.cli.group import group
 from ottla.cli.produce import produce
@@ -46,7 +47,7 @@ def name() -> str:
 def run(servers):
     def run(command, *arguments, stdin=None, exit_code=0):
         environment = {"OTTLA_BOOTSTRAP_SERVER": servers}
-        result = CliRunner(env=environment).invoke(command, list(arguments), input=stdin, catch_exceptions=False)
+        result = CliRunner(env=environment).invoke(cli, [command.name, *arguments], input=stdin, catch_exceptions=False)
         assert result.exit_code == exit_code, result.output
         return result
 
@@ -86,10 +87,17 @@ def test_consuming_as_a_member(run, filled, protocol):
     assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 10, 0)}
     run(produce, filled, "-p", "1", stdin="10\n11\n")
     assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 12, 2)}
+    assert {e["group"]: e["lag"] for e in json.loads(run(group, "list", "--json").stdout)}[filled] == 2
     assert run(consume, *at, "--max", "2").stdout.split() == ["10", "11"]
 
     listed = {entry["group"]: entry for entry in json.loads(run(group, "list", "--json").stdout)}
-    assert listed[filled] == {"group": filled, "type": protocol, "protocol_type": "consumer", "state": "Empty"}
+    assert listed[filled] == {
+        "group": filled,
+        "type": protocol,
+        "protocol_type": "consumer",
+        "state": "Empty",
+        "lag": 0,
+    }
     assert filled in run(group, "list", "--state", "empty", "--type", protocol).stdout
     assert filled not in run(group, "list", "--state", "Stable").stdout
     state = json.loads(run(group, "state", filled, "--json").stdout)
@@ -170,8 +178,9 @@ def test_offsets_and_groups_are_deleted(run, filled):
     assert run(group, "delete-offsets", filled, "--topic", "other").stdout.startswith("Deleted 0 offsets of")
     deleted = run(group, "delete", filled, f"{filled}-none", f"{filled}-b", exit_code=1)
     assert deleted.stdout == f"Deleted group {filled}.\nDeleted group {filled}-b.\n"
-    assert deleted.stderr == f"Group '{filled}-none' does not exist.\n"
+    assert deleted.stderr == f"ottla: group '{filled}-none' does not exist\n"
     run(group, "delete", filled, "--if-exists")
+    assert json.loads(run(group, "delete", filled, "--if-exists", "--json").stdout) == {"deleted": []}
     assert filled not in run(group, "list").stdout
 
 
@@ -185,13 +194,13 @@ def test_refusals_are_sentences(run, filled):
     none = f"{filled}-none"
     for command in (["describe"], ["members"], ["state"], ["delete"], ["delete-offsets", "--topic", filled]):
         refused = run(group, command[0], none, *command[1:], exit_code=1)
-        assert refused.stderr == f"Group '{none}' does not exist.\n"
+        assert refused.stderr == f"ottla: group '{none}' does not exist\n"
     refused = run(group, "reset-offsets", none, "--all-topics", "--to-latest", exit_code=1)
-    assert refused.stderr == f"Group '{none}' does not exist.\n"
+    assert refused.stderr == f"ottla: group '{none}' does not exist\n"
     refused = run(group, "reset-offsets", none, "--topic", f"{filled}:7", "--to-latest", exit_code=1)
     assert "has no partition 7" in refused.stderr
     refused = run(group, "reset-offsets", none, "--topic", filled, "--shift-by", "1", exit_code=1)
-    assert refused.stderr == f"Nothing is committed in {filled}-0 that could be shifted.\n"
+    assert refused.stderr == f"ottla: nothing is committed in {filled}-0 that could be shifted\n"
     assert "does not exist" in run(group, "reset-offsets", none, "--topic", none, "--to-latest", exit_code=1).stderr
     for arguments in (
         ["describe"],

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.log import log
-from ottla.cli.produce import produce
-from ottla.cli.topic import topic
+from ottla.app.main import cli
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import ControlRecordType, control_record_key
 
@@ -48,7 +46,7 @@ class Segment:
         self.path.with_suffix(".index").write_bytes(entries)
         entries = b"".join(struct.pack(">qi", *entry) for entry in self.time_index)
         self.path.with_suffix(".timeindex").write_bytes(entries)
-        return CliRunner().invoke(log, ["dump", str(self.path), *arguments], catch_exceptions=False)
+        return CliRunner().invoke(cli, ["log", "dump", str(self.path), *arguments], catch_exceptions=False)
 
     def problems(self) -> list[tuple[int | None, str]]:
         """Dump as JSON; returns what is wrong and checks the exit code against it."""
@@ -119,7 +117,7 @@ def test_control_batches_are_named(tmp_path):
     path = tmp_path / "00000000000000000000.log"
     marker = RecordData(TIME, control_record_key(ControlRecordType.COMMIT), struct.pack(">hi", 0, 1))
     path.write_bytes(build_batch([marker], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0))
-    result = CliRunner().invoke(log, ["dump", str(path), "--records"])
+    result = CliRunner().invoke(cli, ["log", "dump", str(path), "--records"])
     assert result.exit_code == 0
     assert "control COMMIT" in result.stdout
 
@@ -132,7 +130,7 @@ def test_a_flipped_bit_is_found_and_the_rest_is_shown(segment):
     assert len(segment.dump("--json").stdout.splitlines()) == 5
     result = segment.dump("--records")
     assert "PROBLEM" in result.stdout
-    assert result.stderr.endswith("found.\n")
+    assert result.stderr.endswith("found\n")
 
 
 @pytest.mark.parametrize("tail", [b"\x00", b"\x00" * 200, b"nonsense" * 30, batch(110)[:-1], batch(110)[:60]])
@@ -192,7 +190,7 @@ def test_missing_indexes_are_not_compared(segment):
     segment.dump()
     segment.path.with_suffix(".index").unlink()
     segment.path.with_suffix(".timeindex").unlink()
-    result = CliRunner().invoke(log, ["dump", str(segment.path)])
+    result = CliRunner().invoke(cli, ["log", "dump", str(segment.path)])
     assert result.exit_code == 0
     assert "0 offset and 0 time index entries" in result.stdout
 
@@ -200,17 +198,17 @@ def test_missing_indexes_are_not_compared(segment):
 def test_index_files_by_themselves(segment):
     segment.dump()
     index, time_index = segment.path.with_suffix(".index"), segment.path.with_suffix(".timeindex")
-    assert CliRunner().invoke(log, ["dump", str(index)]).stdout.splitlines() == [
+    assert CliRunner().invoke(cli, ["log", "dump", str(index)]).stdout.splitlines() == [
         f"offset 104  position {segment.positions[1]}",
         f"offset 109  position {segment.positions[2]}",
     ]
-    lines = CliRunner().invoke(log, ["dump", str(time_index), "--json"]).stdout.splitlines()
+    lines = CliRunner().invoke(cli, ["log", "dump", str(time_index), "--json"]).stdout.splitlines()
     assert [json.loads(line) for line in lines] == [
         {"type": "time_index_entry", "timestamp": TIME + 104, "offset": 104},
         {"type": "time_index_entry", "timestamp": TIME + 109, "offset": 109},
     ]
     other = index.rename(index.parent / "other.index")
-    result = CliRunner().invoke(log, ["dump", str(other)])
+    result = CliRunner().invoke(cli, ["log", "dump", str(other)])
     assert result.exit_code == 2
     assert "20 digits" in result.stderr
 
@@ -219,8 +217,8 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     path = tmp_path / NAME
     path.write_bytes(b"")
     monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    result = CliRunner().invoke(log, ["dump", str(path)])
-    assert (result.exit_code, result.stderr) == (2, f"Cannot read {path}: permission denied.\n")
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+    assert (result.exit_code, result.stderr) == (2, f"ottla: cannot read {path}: permission denied\n")
 
 
 def test_the_files_of_a_broker(ottla_broker_factory):
@@ -228,17 +226,19 @@ def test_the_files_of_a_broker(ottla_broker_factory):
     environment = {"OTTLA_BOOTSTRAP_SERVER": broker.bootstrap_servers}
     run = CliRunner(env=environment).invoke
     assert (
-        run(topic, ["create", "dumped", "-c", "segment.bytes=1048576", "-c", "index.interval.bytes=1000"]).exit_code
+        run(
+            cli, ["topic", "create", "dumped", "-c", "segment.bytes=1048576", "-c", "index.interval.bytes=1000"]
+        ).exit_code
         == 0
     )
     lines = b"".join(b"line %d " % i + b"x" * 200 + b"\n" for i in range(20_000))
-    assert run(produce, ["dumped", "-z", "none", "-q"], input=lines).exit_code == 0
+    assert run(cli, ["produce", "dumped", "-z", "none", "-q"], input=lines).exit_code == 0
     broker.stop()
     segments = sorted((broker.data_dir / "dumped-0").glob("*.log"))
     assert len(segments) > 3
     total = 0
     for path in segments:
-        result = CliRunner().invoke(log, ["dump", str(path), "--json"])
+        result = CliRunner().invoke(cli, ["log", "dump", str(path), "--json"])
         assert result.exit_code == 0, result.output[-1000:]
         summary = json.loads(result.stdout.splitlines()[-1])
         total += summary["records"]
@@ -246,9 +246,36 @@ def test_the_files_of_a_broker(ottla_broker_factory):
         assert summary["time_index_entries"] > 0
     assert total == 20_000
     (snapshot, *_) = sorted((broker.data_dir / "dumped-0").glob("*.snapshot"), reverse=True)
-    (producer,) = map(json.loads, CliRunner().invoke(log, ["dump", str(snapshot), "--json"]).stdout.splitlines())
+    (producer,) = map(json.loads, CliRunner().invoke(cli, ["log", "dump", str(snapshot), "--json"]).stdout.splitlines())
     assert (producer["producer_epoch"], producer["last_sequence"]) == (0, 19_999)
     for path in (broker.data_dir / "__cluster_metadata-0").glob("*.log"):
-        result = CliRunner().invoke(log, ["dump", str(path), "--records"])
+        result = CliRunner().invoke(cli, ["log", "dump", str(path), "--records"])
         assert result.exit_code == 0, result.output[-1000:]
         assert "control LEADER_CHANGE" in result.stdout
+
+
+def test_the_other_files_of_a_partition(ottla_broker_factory, tmp_path):
+    broker = ottla_broker_factory()
+    environment = {"OTTLA_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+    assert CliRunner(env=environment).invoke(cli, ["topic", "create", "dumped"]).exit_code == 0
+    partition = broker.data_dir / "dumped-0"
+    shown = CliRunner().invoke(cli, ["log", "dump", str(partition / "partition.metadata")])
+    assert (shown.exit_code, shown.stdout) == (0, (partition / "partition.metadata").read_text() + "\n")
+    assert shown.stdout.startswith("version: 0\ntopic_id: ")
+    broker.stop()
+    for path in [*broker.data_dir.iterdir(), *partition.iterdir()]:
+        if path.is_file() and not path.name.startswith("."):
+            result = CliRunner().invoke(cli, ["log", "dump", str(path), "--json"])
+            assert result.exit_code == 0, (path, result.output)
+            assert all(json.loads(line) for line in result.stdout.splitlines())
+
+
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"ottla: {path} is none of the files that log dump shows: .log, ")
+    old = tmp_path / "00000000000000000000.log.deleted"
+    old.write_bytes(b"")
+    assert CliRunner().invoke(cli, ["log", "dump", str(old)]).exit_code == 0

@@ -13,8 +13,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla.app.main import cli
 from ottla.cli.config import config
 from ottla.cli.consume import consume
+from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.client.cluster import Cluster
@@ -34,7 +36,7 @@ def run(ottla_broker):
 
     def run(command, *arguments, stdin=None, exit_code=0):
         environment = {"OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
-        result = CliRunner(env=environment).invoke(command, list(arguments), input=stdin, catch_exceptions=False)
+        result = CliRunner(env=environment).invoke(cli, [command.name, *arguments], input=stdin, catch_exceptions=False)
         assert result.exit_code == exit_code, result.output
         return result
 
@@ -86,6 +88,99 @@ def test_the_life_of_a_topic(run, name):
     run(topic, "delete", name, "--if-exists")
 
 
+def test_changes_are_told_as_json(run, name):
+    (created,) = json.loads(run(topic, "create", name, "-p", "2", "--json").stdout)
+    assert (created["name"], created["partitions"], created["replication_factor"]) == (name, 2, 1)
+    assert created["created"] is True
+    (again,) = json.loads(run(topic, "create", name, "--if-not-exists", "--json").stdout)
+    assert again == {**created, "created": False}
+    altered = json.loads(run(topic, "alter", name, "-p", "3", "-c", "retention.ms=5000", "--json").stdout)
+    assert (altered["partitions"], altered["set"], altered["deleted"]) == (3, {"retention.ms": "5000"}, [])
+    changed = json.loads(run(config, "alter", "topic", name, "--delete", "retention.ms", "--dry-run", "--json").stdout)
+    assert (changed["executed"], changed["changes"]) == (
+        False,
+        [{"config": "retention.ms", "operation": "delete", "value": None}],
+    )
+    assert json.loads(run(topic, "delete", name, "--json").stdout) == {"deleted": [name]}
+
+
+def test_offsets_and_trimming(run, name):
+    run(topic, "create", name, "-p", "2")
+    run(produce, name, "-p", "0", "-q", stdin="".join(f"a{i}\n" for i in range(10)))
+    run(produce, name, "-p", "1", "-q", stdin="b\n")
+    assert run(topic, "offsets", name).stdout.splitlines()[1:] == [
+        f"{name}          0      0   10",
+        f"{name}          1      0    1",
+    ]
+    newest = json.loads(run(topic, "offsets", f"{name}:0", "--time", "max-timestamp", "--json").stdout)
+    assert [(row["topic"], row["partition"]) for row in newest] == [(name, 0)]
+    assert newest[0]["timestamp"] > 0
+    assert json.loads(run(topic, "offsets", name, "--time", "2999-01-01", "--json").stdout)[0]["offset"] is None
+
+    assert "exactly one" in run(topic, "trim", name, exit_code=2).stderr
+    trimmed = json.loads(run(topic, "trim", f"{name}:0", "--before-offset", "4", "--json").stdout)
+    assert trimmed == [{"topic": name, "partition": 0, "was": 0, "start": 4, "end": 10}]
+    assert run(consume, name, "--from-beginning", "-e", "-p", "0").stdout.split()[0] == "a4"
+    run(topic, "trim", name, "--before-time", "2001-01-01")
+    rows = {row["partition"]: row for row in json.loads(run(topic, "offsets", name, "--json").stdout)}
+    assert [(rows[index]["start"], rows[index]["end"]) for index in (0, 1)] == [(4, 10), (0, 1)]
+    refused = run(topic, "trim", f"{name}:1", "--before-offset", "9", exit_code=1)
+    assert f"{name}-1: offset out of range" in refused.stderr.lower()
+    run(topic, "trim", name, "--all")
+    assert run(consume, name, "--from-beginning", "-e").stdout == ""
+    named = json.loads(run(topic, "offsets", f"{name}:1", f"{name}:0", "--json").stdout)
+    assert [row["partition"] for row in named] == [0, 1]
+    named = json.loads(run(topic, "offsets", name, f"{name}:0", "--json").stdout)
+    assert [row["partition"] for row in named] == [0, 1]
+    assert "no partition 7" in run(topic, "offsets", f"{name}:7", exit_code=1).stderr
+
+
+def test_the_data_directories(run, name, ottla_broker):
+    run(topic, "create", name, "-p", "2")
+    run(produce, name, "-p", "1", "-q", stdin="x\n")
+    (directory,) = json.loads(run(log, "dirs", "--json").stdout)
+    assert directory["path"] == ottla_broker.ready["data_dir"]
+    assert directory["error"] is None
+    assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+    sizes = {(row["topic"], row["partition"]): row["bytes"] for row in directory["replicas"]}
+    assert sizes[name, 0] == 0 < sizes[name, 1]
+    assert directory["path"] in run(log, "dirs").stdout
+    assert name in run(log, "dirs", "--replicas").stdout
+
+
+def test_a_compacted_topic_is_answered_with_a_warning(run, name, ottla_broker):
+    created = run(topic, "create", name, "-c", "cleanup.policy=compact")
+    assert created.stdout == f"Created topic {name}.\n"
+    assert "no log cleaner yet" in created.stderr
+    assert f"topic {name} has cleanup.policy=compact, but there is no log cleaner yet" in ottla_broker.logs()
+    run(topic, "create", f"{name}-plain")
+    for altered in (
+        run(topic, "alter", f"{name}-plain", "-c", "cleanup.policy=compact"),
+        run(config, "alter", "topic", f"{name}-plain", "--append", "cleanup.policy=compact"),
+    ):
+        assert "no log cleaner yet" in altered.stderr
+    assert "cleaner" not in run(topic, "alter", f"{name}-plain", "-c", "cleanup.policy=delete").stderr
+
+
+def test_misspelled_settings_are_answered_with_what_was_meant(run, name):
+    refused = run(topic, "create", name, "-c", "retention.mss=1", exit_code=1).stderr
+    assert refused.endswith("Unknown topic config name: retention.mss; did you mean retention.ms?\n")
+    run(topic, "create", name)
+    for arguments in (
+        (topic, "alter", name, "-c", "cleanup.polcy=delete"),
+        (config, "alter", "topic", name, "--set", "cleanup.polcy=delete"),
+        (config, "describe", "topic", name, "--key", "cleanup.polcy"),
+    ):
+        assert "did you mean cleanup.policy?" in run(*arguments, exit_code=1).stderr
+
+
+def test_internal_topics_are_deleted_on_purpose_only(run, name):
+    run(topic, "create", "__share_group_state")
+    refused = run(topic, "delete", "__share_group_state", exit_code=2).stderr
+    assert "--internal" in refused
+    run(topic, "delete", "__share_group_state", "--internal")
+
+
 def test_refusals_are_sentences(run, name):
     run(topic, "create", name)
     again = run(topic, "create", name, exit_code=1)
@@ -102,7 +197,9 @@ def test_refusals_are_sentences(run, name):
     assert "does not exist" in run(consume, f"{name}-none", exit_code=1).stderr
     assert "not 7" in run(consume, name, "-p", "7", exit_code=1).stderr
     assert "not 7" in run(produce, name, "-p", "7", stdin="x\n", exit_code=1).stderr
-    assert "has offsets 0 to 0, not 9" in run(consume, name, "-o", "9", exit_code=1).stderr
+    assert (
+        f"partition {name}-0 is empty, its next offset is 0, not 9" in run(consume, name, "-o", "9", exit_code=1).stderr
+    )
 
 
 def test_configs(run, name):
@@ -115,7 +212,7 @@ def test_configs(run, name):
     run(config, "alter", "topic", name, "--append", "cleanup.policy=delete", "--delete", "retention.ms")
     entries = {e["name"]: e for e in json.loads(run(config, "describe", "topic", name, "--json", "--doc").stdout)}
     assert set(entries["cleanup.policy"]["value"].split(",")) == {"compact", "delete"}
-    assert entries["retention.ms"]["value"] == "604800000"
+    assert entries["retention.ms"]["value"] == "-1"
     assert entries["retention.ms"]["doc"]
     before = run(config, "describe", "topic", name).stdout
     run(config, "alter", "topic", name, "--set", "retention.ms=1", "--dry-run")
@@ -123,13 +220,13 @@ def test_configs(run, name):
     assert run(config, "alter", "topic", name, "--set", "retention.ms=abc", exit_code=1).stderr
     (entry,) = json.loads(run(config, "describe", "broker", "1", "--key", "num.partitions", "--json").stdout)
     assert (entry["name"], entry["value"]) == ("num.partitions", "1")
-    assert "There is no broker '99'" in run(config, "describe", "broker", "99", exit_code=1).stderr
+    assert "there is no broker '99'" in run(config, "describe", "broker", "99", exit_code=1).stderr
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_lines_go_in_and_come_out(run, name, ottla_broker, codec):
     run(topic, "create", name)
-    lines = b"".join(b"line %d \xff\x00\r\n" % i for i in range(2500))
+    lines = b"".join(b"line %d \xff\x00\r.\n" % i for i in range(2500))
     result = run(produce, name, "-z", codec, stdin=lines)
     assert "Produced 2,500 records" in result.stderr
     assert result.stdout == ""
@@ -186,7 +283,7 @@ def test_where_to_start_and_stop(run, name):
 def test_a_line_without_a_key_fails_after_what_came_before(run, name):
     run(topic, "create", name)
     result = run(produce, name, "-k", ":", stdin="a:1\nb\nc:3\n", exit_code=1)
-    assert result.stderr == "Line 2 has no key: ':' does not occur in it.\n"
+    assert result.stderr == "ottla: line 2 has no key: ':' does not occur in it\n"
     assert run(consume, name, "--from-beginning", "-e").stdout == "1\n"
 
 
@@ -201,7 +298,7 @@ def test_a_file_with_a_last_line_that_is_not_ended(run, name, tmp_path):
 def test_a_record_that_is_too_large_names_the_reason(run, name):
     run(topic, "create", name, "-c", "max.message.bytes=1000")
     result = run(produce, name, stdin="x" * 5000 + "\n", exit_code=1)
-    assert result.stderr.startswith("1 of 1 records were not delivered: ")
+    assert result.stderr.startswith("ottla: 1 of 1 record was not delivered: ")
     assert result.stderr.count("\n") == 1
 
 
@@ -300,7 +397,10 @@ def test_ctrl_c_ends_a_producer_and_what_was_read_is_delivered(run, name, enviro
 def test_producing_to_a_topic_that_may_not_be_created(ottla_broker_factory):
     broker = ottla_broker_factory(configs={"auto.create.topics.enable": False})
     result = CliRunner().invoke(
-        produce, ["nowhere", "--timeout", "2", "-b", broker.bootstrap_servers], input="x\n", catch_exceptions=False
+        cli,
+        ["produce", "nowhere", "--timeout", "2", "-b", broker.bootstrap_servers],
+        input="x\n",
+        catch_exceptions=False,
     )
     assert result.exit_code == 1
-    assert result.stderr.startswith("1 of 1 records were not delivered: ")
+    assert result.stderr.startswith("ottla: 1 of 1 record was not delivered: ")

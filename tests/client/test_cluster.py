@@ -11,8 +11,8 @@ from ottla.client import cluster as cluster_module
 from ottla.client import connection as connection_module
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import LATEST_TIMESTAMP, ConfigOperation, OffsetInfo, ResourceType
+from ottla.client.failure import TopicNotFound, TopicReplaced
+from ottla.client.model import LATEST_TIMESTAMP, NO_OFFSET, ConfigOperation, OffsetInfo, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -37,6 +37,11 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from ottla.protocol.registry import ApiKey
 
 TOPIC_ID = bytes(range(16))
@@ -51,6 +56,7 @@ class Shape:
         self.topic_error = ErrorCode.NONE
         self.other_brokers = []
         self.controller = 1
+        self.topic_id = TOPIC_ID
         broker.answers[ApiKey.METADATA] = self.metadata
 
     def metadata(self, version, request):
@@ -66,7 +72,10 @@ class Shape:
             found = self.topic_error == ErrorCode.NONE
             topics = [
                 MetadataResponseTopic(
-                    error_code=self.topic_error, name="t", topic_id=TOPIC_ID, partitions=partitions if found else []
+                    error_code=self.topic_error,
+                    name="t",
+                    topic_id=self.topic_id,
+                    partitions=partitions if found else [],
                 )
             ]
         return MetadataResponse(
@@ -196,6 +205,44 @@ def test_an_offset_out_of_range_is_not_tried_again(shape, cluster, scripted):
         cluster.fetch("t", 0, 99)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert sum(key == ApiKey.FETCH for key, _, _ in scripted.requests) == 1
+
+
+def test_a_fetch_by_id_takes_nothing_from_another_topic(shape, cluster, scripted):
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(records=b"theirs")
+    assert cluster.fetch("t", 0, 0, topic_id=TOPIC_ID).records == b"theirs"
+    with pytest.raises(TopicReplaced, match=r"'t' was deleted and created again: its id was _{21}w and is AAECAw"):
+        cluster.fetch("t", 0, 0, topic_id=b"\xff" * 16)
+
+
+def test_a_topic_made_again_is_seen_after_the_broker_refused_the_old_id(shape, cluster, scripted):
+    """What the client knows of the topic is old: the broker answers UNKNOWN_TOPIC_ID, and that is looked up."""
+    cluster.topic("t")
+    shape.topic_id = b"\x07" * 16
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    with pytest.raises(TopicReplaced):
+        cluster.fetch("t", 0, 0, topic_id=TOPIC_ID)
+    assert [key for key, _, _ in scripted.requests].count(ApiKey.FETCH) == 1
+
+
+def test_a_broker_that_knows_topics_by_name_only_is_refused(shape, cluster, scripted):
+    scripted.versions[ApiKey.FETCH] = (4, 12)
+    with pytest.raises(KafkaError, match="Fetch up to version 12, which can't name a topic by id"):
+        cluster.fetch("t", 0, 0, topic_id=TOPIC_ID)
+
+
+def test_where_an_epoch_ended(shape, cluster, scripted):
+    """A moved leader is asked again; of an epoch that the broker does not know the end is none."""
+    answers = [[(0, ErrorCode.NONE, 80), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)], [(1, ErrorCode.NONE, NO_OFFSET)]]
+
+    def answer(version, request):
+        asked = [partition.partition for topic in request.topics for partition in topic.partitions]
+        rows = answers.pop(0)
+        assert asked == [row[0] for row in rows]
+        ends = [EpochEndOffset(partition=index, error_code=code, end_offset=end) for index, code, end in rows]
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=ends)])
+
+    scripted.answers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = answer
+    assert cluster.epoch_ends({("t", 0): 7, ("t", 1): 3}) == {("t", 0): 80, ("t", 1): NO_OFFSET}
 
 
 def test_an_answer_without_the_partition_is_an_error(shape, cluster, scripted):

@@ -19,11 +19,13 @@ from ottla.cli.command import (
     Group,
     bootstrap_option,
     complete_topic,
+    counted,
     json_option,
     open_cluster,
     print_json,
     print_table,
 )
+from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
@@ -138,20 +140,20 @@ def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict
 @cluster.command(
     examples=(
         "ottla cluster elect                     # every partition to its preferred leader",
-        "ottla cluster elect clicks users:3",
+        "ottla cluster elect clicks users:3,5",
         "ottla cluster elect users:3 --unclean   # accepts that records are lost",
     )
 )
-@click.argument("targets", metavar="[TOPIC[:PARTITION]]...", nargs=-1, shell_complete=complete_topic)
+@click.argument("targets", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
 @click.option("--unclean", is_flag=True, help="Any live replica may lead, also one that lacks records.")
 @json_option
 @bootstrap_option
-def elect(targets: tuple[str, ...], unclean: bool, as_json: bool, bootstrap_server: str) -> None:
+def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: str) -> None:
     """Elect the preferred leaders, or with --unclean any leader for a partition that has none."""
     if unclean and not targets:
         raise OperatorError("an unclean election may lose records: name the topics or partitions it is for")
     with open_cluster(bootstrap_server) as client:
-        positions = _positions(client, targets) if targets else None
+        positions = find_positions(client, targets) if targets else None
         elected = sorted(client.elect_leaders(positions, unclean=unclean))
     if as_json:
         print_json([{"topic": name, "partition": index} for name, index in elected])
@@ -160,18 +162,6 @@ def elect(targets: tuple[str, ...], unclean: bool, as_json: bool, bootstrap_serv
     else:
         for name, index in elected:
             click.echo(f"Elected a leader for {name}-{index}.")
-
-
-def _positions(client: Cluster, targets: tuple[str, ...]) -> list[Position]:
-    """Whole topics and single partitions, each once."""
-    found: dict[Position, None] = {}
-    for target in targets:
-        name, separator, index = target.rpartition(":")
-        if separator and index.isascii() and index.isdigit():
-            found[name, int(index)] = None
-        else:
-            found.update(((target, partition.index), None) for partition in client.topic(target).partitions)
-    return list(found)
 
 
 @cluster.command(
@@ -255,20 +245,23 @@ def decommission(
             raise OperatorError(f"broker {broker_id} is not registered; registered are {', '.join(map(str, known))}")
         targets = evacuation(client.describe().brokers, client.topics(), broker_id)
         if unregister:
-            _unregister(client, broker_id, targets, live=not known[broker_id].fenced)
+            _unregister(client, broker_id, targets, live=not known[broker_id].fenced, as_json=as_json)
             return
         _move(client, targets, throttle, execute=execute, wait=True, as_json=as_json)
         if execute and not as_json:
             click.echo(f"Broker {broker_id} holds no replica: stop it, then run this with --unregister.")
 
 
-def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool) -> None:
+def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_json: bool) -> None:
     if left:
         raise OperatorError(f"broker {broker_id} still holds {len(left)} replicas: run this with --execute first")
     if live:
         raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
     client.unregister_broker(broker_id)
-    click.echo(f"Broker {broker_id} is forgotten.")
+    if as_json:
+        print_json({"unregistered": broker_id})
+    else:
+        click.echo(f"Broker {broker_id} is forgotten.")
 
 
 def parse_plan(text: str) -> Plan:
@@ -377,7 +370,7 @@ def _wait(client: Cluster, moving: set[Position]) -> None:
             if not left:
                 break
             time.sleep(POLL_S)
-    click.echo(f"Moved {total} partitions.", err=True)
+    click.echo(f"Moved {counted(total, 'partition')}.", err=True)
 
 
 @contextmanager
@@ -390,6 +383,6 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("moving", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -1,27 +1,27 @@
-"""What every command shares: error handling and exit codes, examples in the help, common options, tables and JSON.
+"""What every command shares: signals, examples in the help, common options, tables and JSON.
 
-Exit codes: 0 done (also when the reader of a pipe went away: it had enough), 1 it failed, 2 the usage or the
-environment is wrong (an unknown option, a broker that can't be reached), 130 interrupted. A failure prints one sentence
-on standard error, never a traceback. Errors that nobody raised on purpose are defects and do show their traceback.
+How a command ends is `ottla.app.ending`'s: commands raise.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
+import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from ottla.client.cluster import Cluster
-from ottla.common.errors import OperatorError, OttlaError
-
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+from ottla.common.control_chars import escape_control_chars
+from ottla.common.errors import OttlaError
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command with an "Examples" section, whose failures end as the module says."""
+    """A command with an "Examples" section, which signals interrupt while it runs."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,20 +46,9 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and turn what it raises into a sentence and an exit code."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except OttlaError as error:
-            text = str(error)
-            click.echo(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}", err=True)
-            ctx.exit(EXIT_USAGE if isinstance(error, OperatorError) else EXIT_FAILURE)
-        except BrokenPipeError:
-            _forget_stdout()
-            ctx.exit(0)
-        except KeyboardInterrupt:
-            ctx.exit(EXIT_INTERRUPTED)
+        """Run the command."""
+        with interruptible():
+            return super().invoke(ctx)
 
 
 class Group(click.Group):
@@ -68,15 +57,55 @@ class Group(click.Group):
     command_class = Command
 
 
-def _forget_stdout() -> None:
-    """Point standard output to nowhere, or the interpreter complains when it flushes at exit."""
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let each signal that would end the process raise KeyboardInterrupt, so that what is open is closed: a group is
+    left, a queue flushed, Spark stopped. A second one ends it at once. One that is ignored stays so (nohup).
+    """
+    plain: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        plain = [number for number in ENDING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+
+    def as_before() -> None:
+        for number in plain:
+            signal.signal(number, signal.SIG_DFL)
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        as_before()
+        raise KeyboardInterrupt(number)
+
+    for number in plain:
+        signal.signal(number, interrupt)
     try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):  # standard output is no file: a test runner's buffer
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        yield
+    finally:
+        as_before()
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put signals off until the block is done, which would leave something running if it were left half-way."""
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING_SIGNALS:
+            if callable(signal.getsignal(number)):
+                before[number] = signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is hear:  # PySpark's own handler of Ctrl-C stays
+                signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 def bootstrap_option(function: F) -> F:
@@ -113,9 +142,30 @@ def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tupl
     return settings
 
 
-def megabytes(size_bytes: int) -> str:
-    """Decimal megabytes with one digit."""
-    return f"{size_bytes / 1e6:,.1f} MB"
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `2,500 records`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes in the decimal unit that leaves something before the point: `5 bytes`, `1.5 kB`, `12.0 MB`."""
+    if size_bytes < 1000:
+        return counted(size_bytes, "byte")
+    return f"{size_bytes / 1e3:,.1f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
+
+
+def program() -> str:
+    """This command as one can type it here: by its name where the shell finds it, else by the path that was typed."""
+    typed = sys.argv[0]
+    if os.path.basename(typed) != "ottla":
+        return f"{shlex.quote(sys.executable)} -m ottla"
+    found = shutil.which("ottla")
+    return "ottla" if found is not None and os.path.samefile(found, typed) else shlex.quote(typed)
+
+
+def tell(text: str) -> None:
+    """A sentence on standard error about what goes on meanwhile."""
+    click.echo(f"ottla: {text}", err=True)
 
 
 def open_cluster(bootstrap_server: str, timeout_s: float = 30.0) -> Cluster:
@@ -133,7 +183,7 @@ def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: s
             names = cluster.topics()
     except OttlaError:
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return _completions(names, incomplete)
 
 
 def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -146,7 +196,12 @@ def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: s
             names = [listing.group_id for listing in cluster.groups()]
     except OttlaError:
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return _completions(names, incomplete)
+
+
+def _completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """A shell prints them as they are: names with control characters are left out."""
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
 def print_json(value: object) -> None:
@@ -179,8 +234,8 @@ def _print_rich_table(columns: Sequence[str], cells: list[list[str]], right: Seq
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(text) for text in row))
-    Console().print(table)
+        table.add_row(*(Text(escape_control_chars(text)) for text in row))
+    Console(file=sys.__stdout__).print(table)
 
 
 def _cell(value: object) -> str:

@@ -15,9 +15,13 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
+from ottla.cli.settings import known_settings, names_explained, warn_without_cleaner
 from ottla.client.model import ConfigOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.suggestion import did_you_mean
 
 RESOURCE = click.Choice(["topic", "broker", "group"])
+WIDTH = 100
 CLUSTER_DEFAULT = "default"
 """The name that stands for the defaults of all brokers."""
 
@@ -50,6 +54,10 @@ def describe(
         if resource_type is ResourceType.TOPIC:
             cluster.topic(name)
         entries = cluster.describe_configs(resource_type, resource_name, keys or None)
+    for key in keys:
+        if key not in {entry.name for entry in entries}:
+            hint = did_you_mean(key, known_settings(resource_type))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"a {resource} has no config {key}{hint}")
     if changed:
         entries = [entry for entry in entries if not entry.is_default]
     if as_json:
@@ -67,12 +75,14 @@ def describe(
             ]
         )
         return
-    columns = ("config", "value", "source", "doc") if doc else ("config", "value", "source")
-    rows = [
-        (entry.name, "(hidden)" if entry.is_sensitive else entry.value, entry.source, entry.documentation)
-        for entry in entries
-    ]
-    print_table(columns, [row[: len(columns)] for row in rows])
+    print_table(
+        ("config", "source", "value"),
+        [(entry.name, entry.source, "(hidden)" if entry.is_sensitive else entry.value) for entry in entries],
+    )
+    if doc:
+        for entry in entries:
+            text = click.wrap_text(entry.documentation or "-", WIDTH, initial_indent="  ", subsequent_indent="  ")
+            click.echo(f"\n{entry.name}\n{text}")
 
 
 @config.command(
@@ -90,6 +100,7 @@ def describe(
 @settings_option("--append", help_text="Add to a config that is a list.")
 @settings_option("--subtract", help_text="Take from a config that is a list.")
 @click.option("--dry-run", is_flag=True, help="Let the broker check the change without making it.")
+@json_option
 @bootstrap_option
 def alter(
     resource: str,
@@ -99,6 +110,7 @@ def alter(
     append: Mapping[str, str],
     subtract: Mapping[str, str],
     dry_run: bool,
+    as_json: bool,
     bootstrap_server: str,
 ) -> None:
     """Set and delete configs of a topic, a group, a broker, or all brokers; what isn't named stays as it is."""
@@ -113,8 +125,17 @@ def alter(
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
             cluster.topic(name)
-        cluster.alter_configs(resource_type, resource_name, changes, validate_only=dry_run)
-    click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
+        with names_explained(resource_type, [key for key, _, _ in changes]):
+            cluster.alter_configs(resource_type, resource_name, changes, validate_only=dry_run)
+    if as_json:
+        done = [
+            {"config": key, "operation": operation.name.lower(), "value": value} for key, operation, value in changes
+        ]
+        print_json({"resource": resource, "name": name, "executed": not dry_run, "changes": done})
+    else:
+        click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
+    if resource_type is ResourceType.TOPIC:
+        warn_without_cleaner(name, {**set_, **append})
 
 
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:

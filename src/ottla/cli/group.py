@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 import click
 
 from ottla.cli.command import (
-    EXIT_FAILURE,
     Group,
     bootstrap_option,
     complete_group,
     complete_topic,
+    counted,
     json_option,
     open_cluster,
     print_json,
     print_table,
 )
 from ottla.cli.offset_reset import OffsetReset, Target
+from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_duration, parse_timestamp
 from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
 from ottla.client.groups import group_not_found
 from ottla.client.model import (
     LATEST_TIMESTAMP,
@@ -46,31 +46,17 @@ def group() -> None:
 
 
 def topics_option(help_text: str) -> Callable[[F], F]:
-    """`--topic NAME[:PARTITION,...]`, several times."""
+    """`--topic TOPIC[:PARTITION,...]`, several times."""
     return click.option(
         "--topic",
         "-t",
         "topics",
         multiple=True,
-        metavar="NAME[:PARTITION,...]",
+        metavar=METAVAR,
         shell_complete=complete_topic,
-        callback=_parse_topics,
+        callback=parse_selection,
         help=help_text,
     )
-
-
-def _parse_topics(
-    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, tuple[int, ...] | None]:
-    """Partitions by topic; None stands for all of them."""
-    topics: dict[str, tuple[int, ...] | None] = {}
-    for value in values:
-        name, separator, text = value.partition(":")
-        numbers = text.split(",")
-        if not name or (separator and not all(number.isascii() and number.isdigit() for number in numbers)):
-            raise click.BadParameter(f"{value!r} is not of the form NAME or NAME:0,1,2", ctx, parameter)
-        topics[name] = tuple(dict.fromkeys(int(number) for number in numbers)) if separator else None
-    return topics
 
 
 @group.command("list", examples=("ottla group list", "ottla group list --state Stable --type consumer --json"))
@@ -79,26 +65,51 @@ def _parse_topics(
 @json_option
 @bootstrap_option
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """List the groups of the cluster, of any protocol."""
+    """List the groups of the cluster, of any protocol, and how far each is behind.
+
+    The lag is the sum over the partitions that the group has committed.
+    """
     with open_cluster(bootstrap_server) as cluster:
         listings = cluster.groups(states, types)
+        lags = _lags(cluster, [each.group_id for each in listings if each.group_type in (None, *TYPES)])
     if as_json:
         print_json(
             [
                 {
-                    "group": listing.group_id,
-                    "type": listing.group_type,
-                    "protocol_type": listing.protocol_type,
-                    "state": listing.state,
+                    "group": each.group_id,
+                    "type": each.group_type,
+                    "protocol_type": each.protocol_type,
+                    "state": each.state,
+                    "lag": lags.get(each.group_id),
                 }
-                for listing in listings
+                for each in listings
             ]
         )
         return
     print_table(
-        ("group", "type", "protocol type", "state"),
-        [(each.group_id, each.group_type, each.protocol_type or "-", each.state) for each in listings],
+        ("group", "type", "protocol type", "state", "lag"),
+        [
+            (each.group_id, each.group_type, each.protocol_type or "-", each.state, lags.get(each.group_id))
+            for each in listings
+        ],
+        right=("lag",),
     )
+
+
+def _lags(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, int]:
+    """Of those groups that have committed something that still exists."""
+    committed = {group_id: cluster.group_offsets(group_id) for group_id in group_ids}
+    ends = _ends(cluster, {key for offsets in committed.values() for key in offsets})
+    lags: dict[str, int] = {}
+    for group_id, offsets in committed.items():
+        behind = [_lag(each.offset, ends.get(key)) for key, each in offsets.items()]
+        if known := [lag for lag in behind if lag is not None]:
+            lags[group_id] = sum(known)
+    return lags
+
+
+def _lag(offset: int | None, end: int | None) -> int | None:
+    return None if offset is None or end is None else max(0, end - offset)
 
 
 @group.command(
@@ -128,7 +139,9 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
     for number, (found, rows) in enumerate(described):
         if number:
             click.echo()
-        click.echo(f"Group {found.group_id}, {found.group_type}, {found.state}, {_members(len(found.members))}")
+        click.echo(
+            f"Group {found.group_id}, {found.group_type}, {found.state}, {counted(len(found.members), 'member')}"
+        )
         columns = ("topic", "partition", "offset", "end", "lag", "member", "client_id", "host")
         print_table(
             tuple(column.replace("_", " ") for column in columns),
@@ -160,7 +173,7 @@ def _partition_row(
         "partition": key[1],
         "offset": offset,
         "end": end,
-        "lag": None if offset is None or end is None else max(0, end - offset),
+        "lag": _lag(offset, end),
         "metadata": None if committed is None else committed.metadata or None,
         "member": None if owner is None else owner.member_id,
         "client_id": None if owner is None else owner.client_id,
@@ -294,7 +307,7 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
 @bootstrap_option
 def reset_offsets(
     group_id: str,
-    topics: Mapping[str, tuple[int, ...] | None],
+    topics: Selection,
     all_topics: bool,
     execute: bool,
     as_json: bool,
@@ -311,7 +324,7 @@ def reset_offsets(
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
         committed = {key: each.offset for key, each in cluster.group_offsets(group_id).items()}
-        positions = sorted(committed) if all_topics else _positions(cluster, topics)
+        positions = sorted(committed) if all_topics else find_positions(cluster, topics)
         if not positions:
             raise group_not_found(group_id)
         planned = OffsetReset(cluster, committed).plan(positions, target)
@@ -353,20 +366,9 @@ def _require_no_members(cluster: Cluster, group_id: str) -> None:
     if found.state not in WITHOUT_MEMBERS:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
-            f"group {group_id!r} is {found.state} with {_members(len(found.members))}; "
+            f"group {group_id!r} is {found.state} with {counted(len(found.members), 'member')}; "
             "offsets can only be set while it has none",
         )
-
-
-def _positions(cluster: Cluster, topics: Mapping[str, tuple[int, ...] | None]) -> list[Position]:
-    positions: list[Position] = []
-    for name, partitions in topics.items():
-        count = len(cluster.topic(name).partitions)
-        for partition in range(count) if partitions is None else partitions:
-            if partition >= count:
-                raise TopicNotFound(name, partition)
-            positions.append((name, partition))
-    return sorted(positions)
 
 
 @group.command(
@@ -378,8 +380,9 @@ def _positions(cluster: Cluster, topics: Mapping[str, tuple[int, ...] | None]) -
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
 @topics_option("A topic, or some of its partitions; may be repeated.")
+@json_option
 @bootstrap_option
-def delete_offsets(group_id: str, topics: Mapping[str, tuple[int, ...] | None], bootstrap_server: str) -> None:
+def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_server: str) -> None:
     """Forget what a group has committed in topics that no member of it reads."""
     if not topics:
         raise click.UsageError("give --topic")
@@ -393,20 +396,30 @@ def delete_offsets(group_id: str, topics: Mapping[str, tuple[int, ...] | None], 
         ]
         if doomed:
             cluster.delete_group_offsets(group_id, doomed)
-    click.echo(f"Deleted {len(doomed)} offset{'' if len(doomed) == 1 else 's'} of group {group_id}.")
+    if as_json:
+        print_json({"group": group_id, "deleted": [{"topic": name, "partition": index} for name, index in doomed]})
+        return
+    click.echo(f"Deleted {counted(len(doomed), 'offset')} of group {group_id}.")
 
 
 @group.command(examples=("ottla group delete billing", "ottla group delete a b c --yes --if-exists"))
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @click.option("--if-exists", is_flag=True, help="Succeed when a group does not exist.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@json_option
 @bootstrap_option
-@click.pass_context
-def delete(ctx: click.Context, group_ids: tuple[str, ...], if_exists: bool, yes: bool, bootstrap_server: str) -> None:
+def delete(
+    group_ids: tuple[str, ...],
+    if_exists: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
     """Delete groups without members, with their committed offsets. A terminal asks first."""
     wanted = list(dict.fromkeys(group_ids))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", abort=True)
+    deleted: list[str] = []
     failures: list[KafkaError] = []
     with open_cluster(bootstrap_server) as cluster:
         for group_id in wanted:
@@ -416,12 +429,12 @@ def delete(ctx: click.Context, group_ids: tuple[str, ...], if_exists: bool, yes:
                 if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not if_exists:
                     failures.append(error)
                 continue
-            click.echo(f"Deleted group {group_id}.")
-    for failure in failures:
-        click.echo(f"{str(failure)[:1].upper()}{str(failure)[1:]}.", err=True)
+            deleted.append(group_id)
+            if not as_json:
+                click.echo(f"Deleted group {group_id}.")
+    if as_json:
+        print_json({"deleted": deleted})
+    for failure in failures[:-1]:
+        click.echo(f"ottla: {failure}", err=True)
     if failures:
-        ctx.exit(EXIT_FAILURE)
-
-
-def _members(count: int) -> str:
-    return f"{count} member{'' if count == 1 else 's'}"
+        raise failures[-1]

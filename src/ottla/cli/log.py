@@ -1,7 +1,8 @@
-"""`ottla log`: what the files of a partition hold, and whether they agree. Reads files; no broker is asked.
+"""`ottla log`: what the files of a partition hold and whether they agree; where the brokers keep them.
 
-A broker may run meanwhile: index entries that it has only in memory are no problem, since the index files then only end
-earlier; the last batch of a segment that is just being written may be shown as cut short.
+`dump` reads files and asks no broker. A broker may run meanwhile: index entries that it has only in memory are no
+problem, since the index files then only end earlier; the last batch of a segment that is just being written may be
+shown as cut short.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 import click
 
-from ottla.cli.command import Group
+from ottla.cli.command import Group, bootstrap_option, counted, json_option, open_cluster, print_json, print_table
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.record.batch import LOG_APPEND_TIME, BatchView, Record
@@ -35,6 +36,19 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 LOG_SUFFIX = ".log"
+METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
+SET_ASIDE_SUFFIXES = (".deleted", ".cleaned", ".swap")
+TEXT_FILES = frozenset(
+    {
+        "leader-epoch-checkpoint",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "partition.metadata",
+        "quorum-state",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    }
+)
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 SHOWN_BYTES = 200
 """How much of a key or value the text form shows; JSON shows all."""
@@ -42,7 +56,62 @@ SHOWN_BYTES = 200
 
 @click.group(cls=Group)
 def log() -> None:
-    """Look into segment files."""
+    """Look into segment files and data directories."""
+
+
+@log.command(examples=("ottla log dirs", "ottla log dirs --replicas", "ottla log dirs --json"))
+@click.option("--replicas", is_flag=True, help="Show every replica with its bytes.")
+@json_option
+@bootstrap_option
+def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
+    """Show the data directories of the live brokers: replicas, their bytes, and what is free beside them."""
+    with open_cluster(bootstrap_server) as cluster:
+        found = cluster.log_directories()
+    if as_json:
+        print_json(
+            [
+                {
+                    "broker": directory.node_id,
+                    "path": directory.path,
+                    "error": directory.error,
+                    "total_bytes": directory.total_bytes,
+                    "usable_bytes": directory.usable_bytes,
+                    "replicas": [
+                        {"topic": topic, "partition": partition, "bytes": size}
+                        for (topic, partition), size in sorted(directory.sizes.items())
+                    ],
+                }
+                for directory in found
+            ]
+        )
+        return
+    if replicas:
+        print_table(
+            ("broker", "topic", "partition", "bytes", "path"),
+            [
+                (directory.node_id, topic, partition, size, directory.path)
+                for directory in found
+                for (topic, partition), size in sorted(directory.sizes.items())
+            ],
+            right=("broker", "partition", "bytes"),
+        )
+        return
+    print_table(
+        ("broker", "replicas", "bytes", "usable", "total", "state", "path"),
+        [
+            (
+                directory.node_id,
+                len(directory.sizes),
+                sum(directory.sizes.values()),
+                directory.usable_bytes,
+                directory.total_bytes,
+                directory.error or "ok",
+                directory.path,
+            )
+            for directory in found
+        ],
+        right=("broker", "replicas", "bytes", "usable", "total"),
+    )
 
 
 @log.command(
@@ -61,6 +130,7 @@ def log() -> None:
 def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
     """Show the batches of segment files (.log, .checkpoint), or the entries of an .index, .timeindex or .snapshot.
 
+    partition.metadata and the checkpoints, which are text, are shown as they are.
     CRCs are checked, and the indexes beside a .log are compared with it. The exit code is 1 when anything is wrong.
     """
     problem_count = 0
@@ -71,7 +141,10 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
             _dump_index(path, as_json)
         elif path.suffix == SNAPSHOT_SUFFIX:
             _dump_producers(path, as_json)
+        elif path.name in TEXT_FILES:
+            _dump_text(path, as_json)
         else:
+            _require_segment(path)
             problem_count += _SegmentDump(path, records, as_json).run()
     if problem_count:
         what = "problem was" if problem_count == 1 else "problems were"
@@ -85,6 +158,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as stream:
             yield stream
     except OSError as error:
+        if error.filename not in (None, str(path)):  # it is about what is printed meanwhile
+            raise
         raise OperatorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
 
 
@@ -98,6 +173,21 @@ def _base_offset(path: Path) -> int:
     if offset is None:
         raise OperatorError(f"{path} is not named by an offset of 20 digits, so its entries mean nothing")
     return offset
+
+
+def _require_segment(path: Path) -> None:
+    """A segment that was set aside keeps its name with a mark behind it."""
+    name = path.with_suffix("") if path.suffix in SET_ASIDE_SUFFIXES else path
+    if name.suffix not in (LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX):
+        raise OperatorError(
+            f"{path} is none of the files that log dump shows: .log, .checkpoint, .index, .timeindex, .snapshot, "
+            f"{', '.join(sorted(TEXT_FILES))}"
+        )
+
+
+def _dump_text(path: Path, as_json: bool) -> None:
+    for line in _read(path).decode(errors="backslashreplace").splitlines():
+        click.echo(json.dumps({"type": "line", "line": line}) if as_json else line)
 
 
 def _dump_index(path: Path, as_json: bool) -> None:
@@ -252,7 +342,10 @@ class _SegmentDump:
             }
             click.echo(json.dumps(document))
             return
-        text = f"{self.batch_count:,} batches, {self.record_count:,} records, {self.valid_bytes:,} bytes"
+        text = (
+            f"{self.batch_count:,} batch{'' if self.batch_count == 1 else 'es'}, "
+            f"{counted(self.record_count, 'record')}, {counted(self.valid_bytes, 'byte')}"
+        )
         if self.valid_bytes != file_bytes:
             text += f" of {file_bytes:,}"
         if self.path.suffix == LOG_SUFFIX:

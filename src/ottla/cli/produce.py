@@ -6,18 +6,32 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, Protocol, cast
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, complete_topic, open_cluster, settings_option
+from ottla.cli.command import (
+    CLIENT_ID,
+    Command,
+    bootstrap_option,
+    complete_topic,
+    counted,
+    open_cluster,
+    settings_option,
+    size_text,
+    tell,
+)
+from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.client.producer import RecordProducer
 from ottla.common.errors import ErrorCode, KafkaError
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
+MIN_RATED_RECORDS = 1000
+"""Fewer say nothing about the speed: they took as long as the connection, or the typing."""
 INTERRUPTED_FLUSH_S = 5.0
 """How long what was read before Ctrl-C may still take."""
 
@@ -71,7 +85,7 @@ def produce(
     quiet: bool,
     bootstrap_server: str,
 ) -> None:
-    """Produce each line as one record, without its line end.
+    r"""Produce each line as one record, without its line end (\n or \r\n).
 
     A summary goes to standard error. With acks=all (the default) the producer is idempotent: nothing is lost or doubled
     by a retry.
@@ -95,23 +109,23 @@ def produce(
         compression=compression,
         delivery_timeout_s=timeout,
         properties=properties,
+        tell=tell,
     )
     headers = [(name, text.encode()) for name, text in header.items()]
     null_bytes = None if null is None else null.encode()
     started = time.monotonic()
-    read_bytes = 0
     with ExitStack() as stack:
-        lines: BinaryIO = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(path.open("rb"))
+        lines = LineReader(stream, producer.poll)
         progress = stack.enter_context(_progress(path, quiet))
         try:
             for number, line in enumerate(lines, 1):
-                read_bytes += len(line)
-                key, value = _split(line.removesuffix(b"\n"), separator, null_bytes, number)
-                producer.send(topic, value, key, headers=headers, partition=partition)
+                key, value = _split(line, separator, null_bytes, number)
+                _send(producer, number, topic, value, key, headers=headers, partition=partition)
                 if number % PROGRESS_INTERVAL_RECORDS == 0:
-                    progress(read_bytes)
+                    progress(lines.read_bytes)
                     producer.raise_first_failure()
-            progress(read_bytes)
+            progress(lines.read_bytes)
             producer.flush()
         except KeyboardInterrupt:
             producer.flush(INTERRUPTED_FLUSH_S)
@@ -121,7 +135,7 @@ def produce(
             raise
     producer.raise_first_failure()
     if not quiet:
-        _print_summary(topic, producer.sent_count, read_bytes, time.monotonic() - started)
+        _print_summary(topic, producer.sent_count, lines.read_bytes, time.monotonic() - started)
 
 
 def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
@@ -137,6 +151,14 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int
     return (None if key == null else key), (None if value == null else value)
 
 
+def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -> None:
+    try:
+        producer.send(*record, **details)
+    except KafkaError as error:
+        way_out = "; see -X message.max.bytes=" if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
+        raise KafkaError(error.code, f"line {number} can't be sent: {error.message.lower()}{way_out}") from error
+
+
 @contextmanager
 def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
     """A bar on a terminal, of known length for a file; nothing where somebody types or nobody looks."""
@@ -148,12 +170,13 @@ def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, TimeRemainingColumn(), console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("producing", total=None if path is None else path.stat().st_size)
         yield lambda read_bytes: bar.update(task, completed=read_bytes)
 
 
 def _print_summary(topic: str, count: int, read_bytes: int, elapsed_s: float) -> None:
-    rate = count / elapsed_s if elapsed_s > 0 else 0.0
-    size = f"{read_bytes / 1e6:,.1f} MB"
-    click.echo(f"Produced {count:,} records ({size}) to {topic} in {elapsed_s:.1f} s, {rate:,.0f} records/s.", err=True)
+    text = f"Produced {counted(count, 'record')} ({size_text(read_bytes)}) to {topic} in {elapsed_s:.1f} s"
+    if count >= MIN_RATED_RECORDS and elapsed_s > 0:
+        text += f", {count / elapsed_s:,.0f} records/s"
+    click.echo(f"{text}.", err=True)

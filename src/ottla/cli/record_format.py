@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ottla.client.consumer import ConsumedRecord
+from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OperatorError
 
 Formatter = Callable[[ConsumedRecord], bytes]
@@ -36,14 +37,22 @@ FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
 }
 
 
-def make_formatter(template: str, null: str) -> Formatter:
-    """`json`, `text` or a template; raises OperatorError for a field that doesn't exist. `null` stands for no bytes."""
+def make_formatter(template: str, null: str, *, for_terminal: bool = False) -> Formatter:
+    """`json`, `text` or a template; raises OperatorError for a field that doesn't exist. `null` stands for no bytes.
+
+    With `for_terminal` control characters of records, and bytes that are no UTF-8, are escapes; those of the template
+    stay as they are.
+    """
     if template == "json":
-        return format_json
-    return _template_formatter(TEXT if template == "text" else template, null.encode())
+        return (lambda record: _for_terminal(format_json(record))) if for_terminal else format_json
+    return _template_formatter(TEXT if template == "text" else template, null.encode(), for_terminal)
 
 
-def _template_formatter(template: str, null: bytes) -> Formatter:
+def _for_terminal(data: bytes) -> bytes:
+    return escape_control_chars(data.decode(errors="backslashreplace")).encode()
+
+
+def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Formatter:
     pieces: list[bytes | Callable[[ConsumedRecord], bytes | None]] = []
     try:
         parsed = list(string.Formatter().parse(unescape(template)))
@@ -62,8 +71,12 @@ def _template_formatter(template: str, null: bytes) -> Formatter:
     def format_record(record: ConsumedRecord) -> bytes:
         parts = []
         for piece in pieces:
-            part = piece if isinstance(piece, bytes) else piece(record)
-            parts.append(null if part is None else part)
+            if isinstance(piece, bytes):
+                parts.append(piece)
+                continue
+            part = piece(record)
+            part = null if part is None else part
+            parts.append(_for_terminal(part) if for_terminal else part)
         return b"".join(parts)
 
     return format_record

@@ -1,4 +1,4 @@
-"""`ottla topic`: create, list, describe, alter and delete topics."""
+"""`ottla topic`: create, list, describe, alter, trim and delete topics, and look offsets up."""
 
 from __future__ import annotations
 
@@ -12,32 +12,39 @@ from ottla.cli.command import (
     Group,
     bootstrap_option,
     complete_topic,
+    counted,
     json_option,
     open_cluster,
     print_json,
     print_table,
     settings_option,
 )
+from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
+from ottla.cli.settings import names_explained, warn_without_cleaner
+from ottla.cli.times import parse_timestamp
 from ottla.client.cluster import Cluster
 from ottla.client.failure import TopicNotFound
 from ottla.client.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_OFFSET,
     ConfigEntry,
     ConfigOperation,
     OffsetInfo,
     ResourceType,
     TopicInfo,
 )
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
 
 COUNT = click.IntRange(min=1)
+SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
 
 
 @click.group(cls=Group)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics, and look offsets up."""
 
 
 @topic.command(
@@ -58,6 +65,7 @@ def topic() -> None:
 )
 @settings_option("--config", "-c", help_text="A topic config, such as retention.ms=86400000; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed without a change when the topic exists.")
+@json_option
 @bootstrap_option
 def create(
     names: tuple[str, ...],
@@ -65,19 +73,51 @@ def create(
     replication_factor: int | None,
     config: Mapping[str, str],
     if_not_exists: bool,
+    as_json: bool,
     bootstrap_server: str,
 ) -> None:
     """Create one topic or several of the same shape."""
+    results: list[dict[str, Any]] = []
     with open_cluster(bootstrap_server) as cluster:
         for name in names:
-            try:
-                cluster.create_topic(name, partitions or -1, replication_factor or -1, config)
-            except KafkaError as error:
-                if if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                    click.echo(f"Topic {name} exists already.")
-                    continue
-                raise
-            click.echo(f"Created topic {name}.")
+            created = _create(cluster, name, partitions, replication_factor, config, if_not_exists)
+            if as_json:
+                info = cluster.topic(name)
+                results.append({**_identity(info), "created": created})
+            else:
+                click.echo(f"Created topic {name}." if created else f"Topic {name} exists already.")
+            if created:
+                warn_without_cleaner(name, config)
+    if as_json:
+        print_json(results)
+
+
+def _create(
+    cluster: Cluster,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    config: Mapping[str, str],
+    if_not_exists: bool,
+) -> bool:
+    """False when it exists and may."""
+    try:
+        with names_explained(ResourceType.TOPIC, config):
+            cluster.create_topic(name, partitions or -1, replication_factor or -1, config)
+    except KafkaError as error:
+        if if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        raise
+    return True
+
+
+def _identity(info: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "topic_id": uuid_to_string(info.topic_id),
+        "partitions": len(info.partitions),
+        "replication_factor": _replication_factor(info),
+    }
 
 
 @topic.command("list", examples=("ottla topic list", "ottla topic list --json | jq -r '.[].name'"))
@@ -89,18 +129,7 @@ def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
     with open_cluster(bootstrap_server) as cluster:
         topics = [info for info in cluster.topics().values() if internal or not info.is_internal]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": info.name,
-                    "topic_id": uuid_to_string(info.topic_id),
-                    "partitions": len(info.partitions),
-                    "replication_factor": _replication_factor(info),
-                    "internal": info.is_internal,
-                }
-                for info in topics
-            ]
-        )
+        print_json([{**_identity(info), "internal": info.is_internal} for info in topics])
         return
     print_table(
         ("topic", "partitions", "replicas", "topic id"),
@@ -144,7 +173,7 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
         identity: dict[str, Any] = {"name": name, "topic_id": uuid_to_string(info.topic_id)}
         print_json({**identity, "internal": info.is_internal, "configs": overrides, "partitions": partitions})
         return
-    click.echo(f"Topic {name}, id {uuid_to_string(info.topic_id)}, {len(info.partitions)} partitions")
+    click.echo(f"Topic {name}, id {uuid_to_string(info.topic_id)}, {counted(len(info.partitions), 'partition')}")
     for key, value in overrides.items():
         click.echo(f"  {key} = {value}")
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "start", "end", "bytes")
@@ -165,12 +194,14 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
 @click.option("--partitions", "-p", type=COUNT, default=None, help="The new total; partitions are never taken away.")
 @settings_option("--config", "-c", help_text="Set a config; may be repeated.")
 @click.option("--delete-config", multiple=True, metavar="NAME", help="Back to the broker's value; may be repeated.")
+@json_option
 @bootstrap_option
 def alter(
     name: str,
     partitions: int | None,
     config: Mapping[str, str],
     delete_config: tuple[str, ...],
+    as_json: bool,
     bootstrap_server: str,
 ) -> None:
     """Add partitions to a topic, set or delete its configs.
@@ -186,18 +217,135 @@ def alter(
     with open_cluster(bootstrap_server) as cluster:
         cluster.topic(name)
         if changes:
-            cluster.alter_configs(ResourceType.TOPIC, name, changes)
+            with names_explained(ResourceType.TOPIC, [key for key, _, _ in changes]):
+                cluster.alter_configs(ResourceType.TOPIC, name, changes)
         if partitions is not None:
             cluster.create_partitions(name, partitions)
-    click.echo(f"Altered topic {name}.")
+        info = cluster.topic(name)
+    if as_json:
+        print_json({**_identity(info), "set": config, "deleted": delete_config})
+    else:
+        click.echo(f"Altered topic {name}.")
+    warn_without_cleaner(name, config)
+
+
+@topic.command(
+    examples=(
+        "ottla topic offsets clicks",
+        "ottla topic offsets clicks:0,3 users --json",
+        "ottla topic offsets clicks --time 2026-01-31T12:00:00Z",
+        "ottla topic offsets clicks --time max-timestamp",
+    )
+)
+@click.argument(
+    "topics",
+    metavar=f"{METAVAR}...",
+    nargs=-1,
+    required=True,
+    callback=parse_selection,
+    shell_complete=complete_topic,
+)
+@click.option(
+    "--time",
+    metavar="|".join(("MS", "ISO", *SPECIAL_TIMES)),
+    help="The first record as young as this, instead of start and end.",
+)
+@json_option
+@bootstrap_option
+def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server: str) -> None:
+    """Show where the log of each partition begins and ends, or the offset that belongs to a time.
+
+    The end is the high watermark: the offset that the next visible record will have.
+    """
+    columns: tuple[str, ...]
+    rows: list[tuple[str, int, int | None, int | None]]
+    with open_cluster(bootstrap_server) as cluster:
+        positions = find_positions(cluster, topics)
+        if time is None:
+            starts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+            ends = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
+            columns = ("topic", "partition", "start", "end")
+            rows = [(*key, starts[key].offset, ends[key].offset) for key in positions]
+        else:
+            timestamp = SPECIAL_TIMES[time] if time in SPECIAL_TIMES else parse_timestamp(time, "--time")
+            found = cluster.list_offsets(dict.fromkeys(positions, timestamp))
+            columns = ("topic", "partition", "offset", "timestamp")
+            rows = [(*key, _known(found[key].offset), _known(found[key].timestamp)) for key in positions]
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows, right=columns[1:])
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+@topic.command(
+    examples=(
+        "ottla topic trim clicks:0 --before-offset 1200",
+        "ottla topic trim clicks --before-time 2026-01-31T12:00:00Z --yes",
+        "ottla topic trim clicks users --all",
+    )
+)
+@click.argument(
+    "topics",
+    metavar=f"{METAVAR}...",
+    nargs=-1,
+    required=True,
+    callback=parse_selection,
+    shell_complete=complete_topic,
+)
+@click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Records below this offset.")
+@click.option("--before-time", metavar="MS|ISO", help="Records before the first one that is as young as this.")
+@click.option("--all", "everything", is_flag=True, help="All records that there are now.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@json_option
+@bootstrap_option
+def trim(
+    topics: Selection,
+    before_offset: int | None,
+    before_time: str | None,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Remove the oldest records of topics for good; what follows keeps its offsets. A terminal asks first."""
+    if [before_offset is not None, before_time is not None, everything].count(True) != 1:
+        raise click.UsageError("give exactly one of --before-offset, --before-time, --all")
+    with open_cluster(bootstrap_server) as cluster:
+        positions = find_positions(cluster, topics)
+        starts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+        ends = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
+        wanted = {key: ends[key].offset if before_offset is None else before_offset for key in positions}
+        if before_time is not None:
+            timestamp = parse_timestamp(before_time, "--before-time")
+            found = cluster.list_offsets(dict.fromkeys(positions, timestamp))
+            wanted.update((key, each.offset) for key, each in found.items() if each.offset != NO_OFFSET)
+        wanted = {key: offset for key, offset in wanted.items() if offset > starts[key].offset}
+        count = sum(offset - starts[key].offset for key, offset in wanted.items())
+        if wanted and not yes and sys.stdin.isatty():
+            click.confirm(f"Remove {count:,} offsets of {len(wanted)} partitions for good?", abort=True)
+        begins = {key: each.offset for key, each in starts.items()} | (cluster.delete_records(wanted) if wanted else {})
+    columns = ("topic", "partition", "was", "start", "end")
+    rows = [(*key, starts[key].offset, begins[key], ends[key].offset) for key in positions]
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows, right=columns[1:])
 
 
 @topic.command(examples=("ottla topic delete clicks", "ottla topic delete a b c --yes --if-exists"))
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--if-exists", is_flag=True, help="Succeed when a topic does not exist.")
+@click.option("--internal", is_flag=True, help="Allow internal topics, such as that of committed offsets.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@json_option
 @bootstrap_option
-def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap_server: str) -> None:
+def delete(
+    names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, as_json: bool, bootstrap_server: str
+) -> None:
     """Delete topics with all their records. A terminal asks first."""
     with open_cluster(bootstrap_server) as cluster:
         existing = cluster.topics()
@@ -205,10 +353,15 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap_server:
         for name in names:
             if name not in existing and not if_exists:
                 raise TopicNotFound(name)
+            if name in existing and existing[name].is_internal and not internal:
+                raise OperatorError(f"{name} is an internal topic of the cluster; give --internal to delete it anyway")
         if doomed and not yes and sys.stdin.isatty():
             click.confirm(f"Delete {', '.join(doomed)} with all records?", abort=True)
         if doomed:
             cluster.delete_topics(doomed)
+    if as_json:
+        print_json({"deleted": doomed})
+        return
     for name in doomed:
         click.echo(f"Deleted topic {name}.")
 

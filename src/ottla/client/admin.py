@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.client.connection import Connection
-from ottla.client.failure import raise_for, response_error
-from ottla.client.model import CONFIG_SOURCES, ConfigEntry, ConfigOperation, ResourceType
+from ottla.client.failure import error_words, raise_for, response_error
+from ottla.client.model import (
+    CONFIG_SOURCES,
+    ConfigEntry,
+    ConfigOperation,
+    LogDirectory,
+    Position,
+    ResourceType,
+)
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -23,6 +30,12 @@ from ottla.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.protocol.messages.describe_configs import (
@@ -149,22 +162,60 @@ def alter_configs(
         raise_for(result.error_code, _resource_words(resource_type, name), result.error_message)
 
 
-def partition_sizes(connection: Connection, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-    """DescribeLogDirs: bytes on disk of the broker's replicas of these partitions, over all of its directories."""
-    described = DescribableLogDirTopic(topic=topic, partitions=list(partitions))
+def log_directories(
+    connection: Connection, node_id: int, topics: Mapping[str, Sequence[int]] | None = None
+) -> list[LogDirectory]:
+    """DescribeLogDirs: the directories of the broker `node_id` at the other end, with all replicas or some."""
+    described = None
+    if topics is not None:
+        described = [DescribableLogDirTopic(topic=name, partitions=list(found)) for name, found in topics.items()]
     response: DescribeLogDirsResponse = connection.request(
-        ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[described])
+        ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=described)
     )
     raise_for(response.error_code, f"log directories of {connection.address}")
-    sizes: dict[int, int] = {}
-    for result in response.results:
-        raise_for(result.error_code, f"log directory {result.log_dir}")
-        for found in result.topics:
-            if found.name == topic:
-                for partition in found.partitions:
-                    if not partition.is_future_key:
-                        sizes[partition.partition_index] = partition.partition_size
-    return sizes
+    return [
+        LogDirectory(
+            node_id,
+            result.log_dir,
+            error_words(result.error_code) if result.error_code else None,
+            None if result.total_bytes < 0 else result.total_bytes,
+            None if result.usable_bytes < 0 else result.usable_bytes,
+            {
+                (topic.name, partition.partition_index): partition.partition_size
+                for topic in result.topics
+                for partition in topic.partitions
+                if not partition.is_future_key
+            },
+        )
+        for result in response.results
+    ]
+
+
+def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
+    """DeleteRecords below these offsets (-1: the high watermark), of partitions that this broker leads.
+
+    Returns where each log begins now. Raises KafkaError that names every partition that refused.
+    """
+    by_topic: dict[str, list[DeleteRecordsPartition]] = {}
+    for (name, index), offset in offsets.items():
+        by_topic.setdefault(name, []).append(DeleteRecordsPartition(partition_index=index, offset=offset))
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=found) for name, found in by_topic.items()],
+        timeout_ms=timeout_ms,
+    )
+    response: DeleteRecordsResponse = connection.request(
+        ApiKey.DELETE_RECORDS, request, timeout_s=_request_timeout_s(timeout_ms)
+    )
+    starts: dict[Position, int] = {}
+    failures: list[KafkaError] = []
+    for topic in response.topics:
+        for result in topic.partitions:
+            if result.error_code:
+                failures.append(response_error(result.error_code, f"{topic.name}-{result.partition_index}"))
+            starts[topic.name, result.partition_index] = result.low_watermark
+    if failures:
+        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
+    return starts
 
 
 def _resource_words(resource_type: ResourceType, name: str) -> str:

@@ -28,7 +28,7 @@ from ottla.client.connection import (
     format_address,
     parse_bootstrap_servers,
 )
-from ottla.client.failure import TopicNotFound, response_error
+from ottla.client.failure import TopicNotFound, TopicReplaced, response_error
 from ottla.client.model import (
     ISOLATION_LEVELS,
     BrokerInfo,
@@ -40,6 +40,7 @@ from ottla.client.model import (
     FetchResult,
     GroupDescription,
     GroupListing,
+    LogDirectory,
     OffsetInfo,
     OngoingReassignment,
     Position,
@@ -48,6 +49,7 @@ from ottla.client.model import (
     TopicInfo,
 )
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+from ottla.common.ids import Uuid
 
 T = TypeVar("T")
 
@@ -161,6 +163,25 @@ class Cluster:
 
         return self._retry(attempt)
 
+    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
+        """For each partition the offset where the log of that leader epoch ends; NO_OFFSET where that is not known.
+
+        An offset that was read in that epoch or before and lies above was cut off since (KIP-320). Raises
+        TopicNotFound, KafkaError.
+        """
+        found: dict[Position, int] = {}
+
+        def attempt() -> dict[Position, int]:
+            missing = [key for key in epochs if key not in found]
+            for leader, keys in self._by_leader(missing).items():
+                ends, error = reading.epoch_ends(self._connection(leader), {key: epochs[key] for key in keys})
+                found.update(ends)
+                if error is not None:
+                    raise error
+            return {key: found[key] for key in epochs}
+
+        return self._retry(attempt)
+
     def fetch(
         self,
         topic: str,
@@ -171,20 +192,25 @@ class Cluster:
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         isolation: str = "read_uncommitted",
+        topic_id: Uuid | None = None,
     ) -> FetchResult:
         """Stored batches from `offset` on, raw; empty when none came within `max_wait_ms`.
 
-        At least one whole batch comes even when it is larger than `max_bytes` (KIP-74). Raises KafkaError
-        OFFSET_OUT_OF_RANGE, TopicNotFound.
+        At least one whole batch comes even when it is larger than `max_bytes` (KIP-74). With `topic_id` nothing comes
+        from another topic of the same name. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
         """
         isolation_level = _isolation_level(isolation)
 
         def attempt() -> FetchResult:
-            leader = self._leader(topic, partition)
-            position = reading.FetchPosition(topic, self._topics[topic].topic_id, partition, offset)
+            connection = self._connection(self._leader(topic, partition))
+            found = self._topics[topic].topic_id
+            if topic_id is not None:
+                if found != topic_id:
+                    raise TopicReplaced(topic, topic_id, found)
+                reading.require_fetch_by_id(connection)
             return reading.fetch(
-                self._connection(leader),
-                position,
+                connection,
+                reading.FetchPosition(topic, found, partition, offset),
                 max_bytes=max_bytes,
                 max_wait_ms=max_wait_ms,
                 min_bytes=min_bytes,
@@ -193,6 +219,53 @@ class Cluster:
             )
 
         return self._retry(attempt)
+
+    def fetch_several(
+        self,
+        offsets: Mapping[Position, int],
+        *,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int = 500,
+        isolation: str = "read_uncommitted",
+        topic_ids: Mapping[str, Uuid],
+    ) -> dict[Position, FetchResult | KafkaError]:
+        """What `fetch` gives for each partition, or why not; from one leader after another, which share the wait.
+
+        Nothing is tried again, but metadata that may be old is asked for anew at the next call. Raises
+        BrokerUnreachable, KafkaError and TopicNotFound when that metadata does not come.
+        """
+        results: dict[Position, FetchResult | KafkaError] = {}
+        leaders: dict[int, list[reading.FetchPosition]] = {}
+        missing = {topic for topic, _ in offsets} - self._topics.keys()
+        if missing:
+            self._refresh(sorted(missing))
+        for key, offset in offsets.items():
+            try:
+                leader = self._leader(*key)
+            except KafkaError as error:
+                results[key] = error
+                continue
+            found = self._topics[key[0]].topic_id
+            if found != topic_ids[key[0]]:
+                results[key] = TopicReplaced(key[0], topic_ids[key[0]], found)
+                continue
+            position = reading.FetchPosition(key[0], found, key[1], offset)
+            leaders.setdefault(leader, []).append(position)
+        wait_ms = max_wait_ms // max(1, len(leaders))
+        limits = reading.FetchLimits(max_bytes, wait_ms, 1, _isolation_level(isolation))
+        for leader, positions in leaders.items():
+            try:
+                results |= reading.fetch_several(
+                    self._connection(leader), positions, limits, self._timeout_s + wait_ms / 1000
+                )
+            except (BrokerUnreachable, KafkaError) as error:
+                failure = (
+                    error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+                )
+                results |= dict.fromkeys([(each.topic, each.partition) for each in positions], failure)
+        if any(isinstance(result, KafkaError) for result in results.values()):
+            self._topics.clear()
+        return results
 
     # Administration
 
@@ -271,8 +344,39 @@ class Cluster:
                     leaders.setdefault(partition.leader, []).append(partition.index)
             sizes: dict[int, int] = {}
             for leader, partitions in leaders.items():
-                sizes.update(admin.partition_sizes(self._connection(leader), topic, partitions))
+                for directory in admin.log_directories(self._connection(leader), leader, {topic: partitions}):
+                    sizes.update((index, size) for (_, index), size in directory.sizes.items())
             return sizes
+
+        return self._retry(attempt)
+
+    def log_directories(self) -> list[LogDirectory]:
+        """Every data directory of every live broker, with the bytes of all replicas in it, by broker and path."""
+
+        def attempt() -> list[LogDirectory]:
+            self._refresh([])
+            found = [
+                directory
+                for node_id in sorted(self._brokers)
+                for directory in admin.log_directories(self._connection(node_id), node_id)
+            ]
+            return sorted(found, key=lambda directory: (directory.node_id, directory.path))
+
+        return self._retry(attempt)
+
+    def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+        """Remove the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
+
+        Returns where each log begins now. Raises TopicNotFound, KafkaError with every partition that refused, among
+        them OFFSET_OUT_OF_RANGE and POLICY_VIOLATION (a compacted topic).
+        """
+        starts: dict[Position, int] = {}
+
+        def attempt() -> dict[Position, int]:
+            for leader, keys in self._by_leader([key for key in offsets if key not in starts]).items():
+                wanted = {key: offsets[key] for key in keys}
+                starts.update(admin.delete_records(self._connection(leader), wanted, self._timeout_ms()))
+            return {key: starts[key] for key in offsets}
 
         return self._retry(attempt)
 
@@ -395,7 +499,7 @@ class Cluster:
         while True:
             try:
                 return attempt()
-            except TopicNotFound:
+            except (TopicNotFound, TopicReplaced):
                 raise
             except KafkaError as error:
                 if error.code not in retriable or time.monotonic() + pause_s > deadline:

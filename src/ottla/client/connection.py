@@ -81,6 +81,8 @@ class Connection:
             )
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {self.address}: {_reason(error)}") from error
+        except UnicodeError as error:
+            raise BrokerUnreachable(f"cannot connect to {self.address}: this can't be the name of a host") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._negotiate(software_version)

@@ -1,8 +1,10 @@
-"""A thin consumer on confluent-kafka that reads partitions by assignment, as far as the command line needs one.
+"""A consumer that reads partitions by assignment, as far as the command line needs one.
 
-Invariants: no group takes part and nothing is committed; a partition starts where it is told and never jumps: an offset
-out of range is an error. With `ends`, records at and beyond a partition's end are not returned and the iteration stops
-once every partition got there, also when its last records are markers or were compacted away.
+Invariants: no group takes part, no coordinator is asked (which would create `__consumer_offsets`), nothing is
+committed; a partition starts where it is told and never jumps: an offset out of range is an error, and so is a topic
+that was deleted and created again, whose offsets are others. With `ends`, records
+at and beyond a partition's end are not returned and the iteration stops once every partition got there, also when its
+last records are markers or were compacted away. A cluster that does not answer is asked until it does.
 
 Left out: groups (`ottla.client.group_consumer`), deserializers, the user-facing API of a later issue. Not thread-safe.
 """
@@ -13,15 +15,22 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
-from ottla.client.model import Position
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.failure import TopicNotFound, TopicReplaced
+from ottla.client.model import FetchResult, Position
+from ottla.client.outage import Outage, Tell
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+from ottla.common.ids import Uuid
+from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView, iter_batches
+from ottla.record.transactions import TransactionFilter
 
-BATCH_RECORDS = 500
-BATCH_WAIT_S = 0.1
-FULL_QUEUE_BACKOFF_MS = 10
-"""The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
+FETCH_WAIT_MS = 500
+FETCH_BYTES = 4 * 1024 * 1024
+REQUEST_TIMEOUT_S = 10.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 """By librdkafka's numbers; 0 is 'not available'."""
 
@@ -41,10 +50,7 @@ class ConsumedRecord:
 
 
 class RecordConsumer:
-    """Reads assigned partitions of one cluster; a context manager.
-
-    `properties` are librdkafka's, and win over the defaults.
-    """
+    """Reads assigned partitions of one cluster; a context manager."""
 
     def __init__(
         self,
@@ -54,37 +60,17 @@ class RecordConsumer:
         ends: Mapping[Position, int] | None = None,
         client_id: str = "ottla",
         isolation: str = "read_committed",
-        properties: Mapping[str, str] | None = None,
+        tell: Tell | None = None,
     ) -> None:
-        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses."""
-        import confluent_kafka
-
-        self._eof_code = confluent_kafka.KafkaError._PARTITION_EOF
-        settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
-            "client.id": client_id,
-            "group.id": client_id,  # the library insists; assignment alone never joins
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "isolation.level": isolation,
-            "fetch.queue.backoff.ms": FULL_QUEUE_BACKOFF_MS,
-            "log_level": 0,
-            **(properties or {}),
-        }
-        self._ends = dict(ends) if ends is not None else None
-        self._open = {key for key in starts if ends is None or starts[key] < ends[key]}
-        try:
-            self._consumer = confluent_kafka.Consumer(settings)
-        except confluent_kafka.KafkaException as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
-        self._consumer.assign(
-            [
-                confluent_kafka.TopicPartition(topic, partition, starts[topic, partition])
-                for topic, partition in self._open
-            ]
-        )
+        """`tell` gets a sentence when the cluster is gone and when it is back. Raises OperatorError for an address."""
+        self._cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_s=REQUEST_TIMEOUT_S)
+        self._ends = ends
+        self._isolation = isolation
+        self._outage = Outage(tell)
+        self._pause_s = FIRST_PAUSE_S
+        self._topic_ids: dict[str, Uuid] = {}
+        """As they were at the first fetch."""
+        self._positions = {key: start for key, start in starts.items() if ends is None or start < ends[key]}
 
     def __enter__(self) -> RecordConsumer:
         return self
@@ -92,77 +78,119 @@ class RecordConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._consumer.close()
+        self._cluster.close()
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[ConsumedRecord]]:
         """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
 
-        Raises KafkaError for what a partition reports.
+        Raises KafkaError for what a partition reports, CORRUPT_MESSAGE for what can't be read, TopicNotFound.
         """
         remaining = max_records
         last_arrival = time.monotonic()
-        while self._open and (remaining is None or remaining > 0):
-            count = BATCH_RECORDS if remaining is None else min(BATCH_RECORDS, remaining)
-            wait_s = BATCH_WAIT_S if idle_timeout_s is None else min(BATCH_WAIT_S, idle_timeout_s)
-            records = [record for message in self._consumer.consume(count, wait_s) for record in self._accept(message)]
-            now = time.monotonic()
-            if records:
-                last_arrival = now
-                if remaining is not None:
-                    remaining -= len(records)
-                yield records
-            elif idle_timeout_s is not None and now - last_arrival >= idle_timeout_s:
+        while self._positions:
+            limit_s = None if idle_timeout_s is None else last_arrival + idle_timeout_s - time.monotonic()
+            for key, result in self._fetch(limit_s).items():
+                for records in self._records(key, result):
+                    if remaining is not None:
+                        records = records[:remaining]
+                        remaining -= len(records)
+                    if records:
+                        yield records
+                        last_arrival = time.monotonic()
+                    if remaining == 0:
+                        return
+            if idle_timeout_s is not None and time.monotonic() - last_arrival >= idle_timeout_s:
                 return
 
-    def _accept(self, message: Any) -> list[ConsumedRecord]:
-        """The record of a message; none for an end-of-partition event or what lies beyond the end."""
-        key = (message.topic(), message.partition())
-        error = message.error()
-        if error is not None:
-            if error.code() != self._eof_code:
-                raise consume_error(error, key)
-            if self._ends is not None:
-                self._finish(key)
-            return []
-        offset = message.offset()
+    def _fetch(self, limit_s: float | None) -> dict[Position, FetchResult]:
+        """One round over all partitions; empty, after a pause, when the cluster gives no answer. Takes turns."""
+        wait_ms = FETCH_WAIT_MS if limit_s is None else max(0, min(FETCH_WAIT_MS, int(limit_s * 1000)))
+        try:
+            for topic in sorted({topic for topic, _ in self._positions} - self._topic_ids.keys()):
+                self._topic_ids[topic] = self._cluster.topic(topic).topic_id
+            answers = self._cluster.fetch_several(
+                self._positions,
+                max_bytes=FETCH_BYTES,
+                max_wait_ms=wait_ms,
+                isolation=self._isolation,
+                topic_ids=self._topic_ids,
+            )
+        except TopicNotFound:
+            raise
+        except (BrokerUnreachable, KafkaError) as error:
+            self._rest(error)
+            return {}
+        results: dict[Position, FetchResult] = {}
+        failure: KafkaError | None = None
+        for key, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                failure = answer
+                self._require_retriable(answer)
+                continue
+            results[key] = answer
+            if answer.records:  # the next round begins with those that had nothing
+                self._positions[key] = self._positions.pop(key)
+        if failure is None:
+            self._outage.ended()
+            self._pause_s = FIRST_PAUSE_S
+        else:
+            self._rest(failure)
+        return results
+
+    def _rest(self, error: BrokerUnreachable | KafkaError) -> None:
+        if isinstance(error, KafkaError):
+            self._require_retriable(error)
+        self._outage.failed(str(error))
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    @staticmethod
+    def _require_retriable(error: KafkaError) -> None:
+        """A partition that is gone for good is told as one; while metadata spreads it may be missing for a moment."""
+        if isinstance(error, (TopicNotFound, TopicReplaced)) or error.code not in RETRIABLE_ERRORS:
+            raise error
+
+    def _records(self, key: Position, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
+        """The records of a fetch from the position on and before the end, batch by batch; moves the position."""
+        position = self._positions[key]
         end = None if self._ends is None else self._ends[key]
-        if end is not None and offset + 1 >= end:
-            self._finish(key)
-            if offset >= end:
-                return []
-        return [record_of(message)]
-
-    def _finish(self, key: Position) -> None:
-        """Fetch nothing more of a partition that got to its end."""
-        import confluent_kafka
-
-        if key in self._open:
-            self._open.discard(key)
-            self._consumer.pause([confluent_kafka.TopicPartition(*key)])
-
-
-def record_of(message: Any) -> ConsumedRecord:
-    """The record that a message without an error carries."""
-    kind, timestamp = message.timestamp()
-    return ConsumedRecord(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        timestamp if kind in TIMESTAMP_TYPES else None,
-        TIMESTAMP_TYPES.get(kind),
-        message.key(),
-        message.value(),
-        tuple(message.headers() or ()),
-    )
+        transactions = TransactionFilter(result.aborted)
+        try:
+            for batch in iter_batches(result.records):
+                if end is not None and batch.base_offset >= end:
+                    position = end
+                    break
+                if not batch.crc_matches():
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+                if transactions.passes(batch) and batch.next_offset > position:
+                    records = _consumed(key, batch, position, end)
+                    self._positions[key] = position = batch.next_offset
+                    yield records
+                position = max(position, batch.next_offset)
+        except KafkaError as error:
+            where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
+            raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
+        self._positions[key] = position
+        if end is not None and position >= end:
+            del self._positions[key]
 
 
-def consume_error(error: Any, key: tuple[str | None, int | None] = (None, None)) -> KafkaError:
-    """An error of librdkafka as ours; `key` is the partition that it is about, where it is about one."""
-    try:
-        code = ErrorCode(error.code())
-    except ValueError:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
-    text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
-    return KafkaError(code, f"{key[0]}-{key[1]}: {text}" if key[0] is not None else text)
+def _consumed(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+    topic, partition = key
+    kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
+    return [
+        ConsumedRecord(
+            topic,
+            partition,
+            record.offset,
+            None if record.timestamp == NO_TIMESTAMP else record.timestamp,
+            None if record.timestamp == NO_TIMESTAMP else kind,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        for record in batch.records()
+        if record.offset >= start and (end is None or record.offset < end)
+    ]

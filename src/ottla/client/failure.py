@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid, uuid_to_string
 
 
 class TopicNotFound(KafkaError):
@@ -13,15 +14,32 @@ class TopicNotFound(KafkaError):
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} {what}")
 
 
+class TopicReplaced(KafkaError):
+    """The topic of that name has another id than the one that was asked for: it was deleted and created again."""
+
+    def __init__(self, topic: str, wanted: Uuid, found: Uuid) -> None:
+        super().__init__(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"topic {topic!r} was deleted and created again: its id was {uuid_to_string(wanted)} and is "
+            f"{uuid_to_string(found)} now",
+        )
+
+
+def error_words(code: int) -> str:
+    """The name of an error code as words; its number when it is not known here."""
+    try:
+        return ErrorCode(code).name.lower().replace("_", " ")
+    except ValueError:
+        return f"error {code}"
+
+
 def response_error(code: int, subject: str, message: str | None = None) -> KafkaError:
     """The exception for a code other than NONE; `message` is the broker's own, where the response has one."""
     try:
         known = ErrorCode(code)
-        words = known.name.lower().replace("_", " ")
     except ValueError:
         known = ErrorCode.UNKNOWN_SERVER_ERROR
-        words = f"error {code}"
-    return KafkaError(known, f"{subject}: {(message or words).rstrip('.')}")
+    return KafkaError(known, f"{subject}: {(message or error_words(code)).rstrip('.')}")
 
 
 def raise_for(code: int, subject: str, message: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A thin consumer on confluent-kafka that reads a topic as a member of a group, as far as the command line needs one.
+"""A thin consumer on confluent-kafka that reads topics as a member of a group, as far as the command line needs one.
 
 Invariants: an offset is committed only after the caller came back for more, so what a caller did not finish with is
 read again by whoever comes next (at least once); commits leave every COMMIT_INTERVAL_S, before partitions are given up
@@ -11,26 +11,25 @@ Left out: transactions, manual commits, the user-facing API of a later issue. No
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from ottla.client.consumer import (
-    BATCH_RECORDS,
-    BATCH_WAIT_S,
-    FULL_QUEUE_BACKOFF_MS,
-    ConsumedRecord,
-    consume_error,
-    record_of,
-)
+from ottla.client.consumer import TIMESTAMP_TYPES, ConsumedRecord
 from ottla.client.model import Position
+from ottla.client.outage import Tell
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error
 from ottla.common.errors import ErrorCode, KafkaError
 
+BATCH_RECORDS = 500
+BATCH_WAIT_S = 0.1
+FULL_QUEUE_BACKOFF_MS = 10
+"""The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
 COMMIT_INTERVAL_S = 1.0
 
 
 class GroupConsumer:
-    """One member of a group that reads one topic; a context manager that leaves the group.
+    """One member of a group that reads some topics; a context manager that leaves the group.
 
     A partition without a committed offset starts at its beginning or its end, as `from_beginning` says. `properties`
     are librdkafka's (`group.protocol=consumer` among them), and win over the defaults.
@@ -40,15 +39,19 @@ class GroupConsumer:
         self,
         bootstrap_servers: str,
         group_id: str,
-        topic: str,
+        topics: Sequence[str],
         *,
         from_beginning: bool = False,
         ends: Mapping[Position, int] | None = None,
         client_id: str = "ottla",
         isolation: str = "read_committed",
         properties: Mapping[str, str] | None = None,
+        tell: Tell | None = None,
     ) -> None:
-        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses."""
+        """`tell` gets a sentence when the cluster is gone and when it is back.
+
+        Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses, INVALID_GROUP_ID for an empty id.
+        """
         import confluent_kafka
 
         self._library = confluent_kafka
@@ -62,19 +65,25 @@ class GroupConsumer:
             "auto.offset.reset": "earliest" if from_beginning else "latest",
             "isolation.level": isolation,
             "fetch.queue.backoff.ms": FULL_QUEUE_BACKOFF_MS,
+            "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS,
             "log_level": 0,
             **(properties or {}),
         }
+        if not settings["group.id"].partition("\0")[0]:  # on which the library ends the process
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+        self._outage = LibraryOutage(tell)
         self._ends = dict(ends) if ends is not None else None
         self._owned: set[Position] = set()
         self._finished: set[Position] = set()
         self._uncommitted: dict[Position, int] = {}
         self._committed_at = time.monotonic()
         try:
-            self._consumer = confluent_kafka.Consumer(settings)
+            self._consumer = confluent_kafka.Consumer({**settings, "error_cb": self._outage.on_error})
         except confluent_kafka.KafkaException as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
-        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def __enter__(self) -> GroupConsumer:
         return self
@@ -98,6 +107,7 @@ class GroupConsumer:
             count = BATCH_RECORDS if remaining is None else min(BATCH_RECORDS, remaining)
             wait_s = BATCH_WAIT_S if idle_timeout_s is None else min(BATCH_WAIT_S, idle_timeout_s)
             messages = self._consumer.consume(count, wait_s)
+            self._outage.look(self._consumer)
             records = [record for message in messages for record in self._accept(message)]
             now = time.monotonic()
             if records:
@@ -123,13 +133,13 @@ class GroupConsumer:
             if error.code() == self._library.KafkaError._PARTITION_EOF:
                 self._finish_at(key, message.offset())
             elif error.fatal() or not error.retriable():
-                raise consume_error(error, key)
+                raise kafka_error(error, "" if key[0] is None else f"partition {key[0]}-{key[1]}")
             return []
         if key not in self._owned:  # it came with the batch during which its partition was given up
             return []
         end = self._end(key)
         self._finish_at(key, message.offset() + 1)
-        return [] if end is not None and message.offset() >= end else [record_of(message)]
+        return [] if end is not None and message.offset() >= end else [_record_of(message)]
 
     def _end(self, key: Position) -> int | None:
         """Partitions that came into being later have nothing before the end."""
@@ -142,9 +152,12 @@ class GroupConsumer:
             self._consumer.pause([self._library.TopicPartition(*key)])
 
     def _commit(self, *, wait: bool) -> None:
-        """Commit what was finished with. A refusal is no failure: whoever has the partition now reads it again."""
+        """Commit what was finished with. A refusal is no failure: whoever has the partition now reads it again.
+
+        Nothing is sent to a cluster that is gone: the library would wait for it, at the end too.
+        """
         self._committed_at = time.monotonic()
-        if not self._uncommitted:
+        if not self._uncommitted or self._outage.lasts:
             return
         offsets = [self._library.TopicPartition(*key, offset) for key, offset in self._uncommitted.items()]
         self._uncommitted.clear()
@@ -169,3 +182,18 @@ class GroupConsumer:
         for each in partitions:
             self._owned.discard((each.topic, each.partition))
             self._uncommitted.pop((each.topic, each.partition), None)
+
+
+def _record_of(message: Any) -> ConsumedRecord:
+    """The record that a message without an error carries."""
+    kind, timestamp = message.timestamp()
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp if kind in TIMESTAMP_TYPES else None,
+        TIMESTAMP_TYPES.get(kind),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )

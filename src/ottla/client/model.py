@@ -144,6 +144,21 @@ class OffsetInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """One data directory of a broker (DescribeLogDirs); bytes of its file system are None where they are not told.
+
+    `sizes` are the bytes on disk of each replica in it, those that are just being moved there left out.
+    """
+
+    node_id: int
+    path: str
+    error: str | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    sizes: Mapping[Position, int]
+
+
+@dataclass(frozen=True, slots=True)
 class AbortedTransaction:
     """Records of `producer_id` from `first_offset` to its next abort marker are void."""
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.client.outage import Tell
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error
 from ottla.common.errors import ErrorCode, KafkaError
 
 FLUSH_POLL_S = 0.1
@@ -35,8 +37,12 @@ class RecordProducer:
         compression: str = "none",
         delivery_timeout_s: float = 30.0,
         properties: Mapping[str, str] | None = None,
+        tell: Tell | None = None,
     ) -> None:
-        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses."""
+        """`tell` gets a sentence when the cluster is gone and when it is back.
+
+        Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses.
+        """
         import confluent_kafka
 
         settings: dict[str, Any] = {
@@ -49,13 +55,16 @@ class RecordProducer:
             "delivery.report.only.error": True,
             "partitioner": "murmur2_random",
             "queue.buffering.max.kbytes": QUEUE_BYTES_KIB,
+            "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS,
             "log_level": 0,
             **(properties or {}),
         }
+        self._outage = LibraryOutage(tell)
         try:
-            self._producer = confluent_kafka.Producer(settings)
+            self._producer = confluent_kafka.Producer({**settings, "error_cb": self._outage.on_error})
         except confluent_kafka.KafkaException as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, _words(error.args[0])) from error
+            raise KafkaError(ErrorCode.INVALID_CONFIG, kafka_error(error.args[0]).message) from error
+        self._library = confluent_kafka
         self.sent_count = 0
         self.failed_count = 0
         self.first_failure: KafkaError | None = None
@@ -69,7 +78,10 @@ class RecordProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
-        """Queue one record; waits while the queue is full. Failures of delivery are counted, not raised."""
+        """Queue one record; waits while the queue is full. Failures of delivery are counted, not raised.
+
+        Raises KafkaError for a record that can't be sent at all, such as MESSAGE_TOO_LARGE.
+        """
         arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
         while True:
             try:
@@ -77,11 +89,18 @@ class RecordProducer:
                     topic, value, key, headers=list(headers) or None, on_delivery=self._failed, **arguments
                 )
             except BufferError:
-                self._producer.poll(FULL_QUEUE_POLL_S)
+                self.poll(FULL_QUEUE_POLL_S)
                 continue
+            except self._library.KafkaException as error:
+                raise kafka_error(error.args[0]) from error
             break
         self.sent_count += 1
-        self._producer.poll(0)
+        self.poll()
+
+    def poll(self, limit_s: float = 0.0) -> None:
+        """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then."""
+        self._producer.poll(limit_s)
+        self._outage.look(self._producer)
 
     def flush(self, limit_s: float = math.inf) -> int:
         """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds it), or for `limit_s`.
@@ -90,7 +109,7 @@ class RecordProducer:
         """
         deadline = time.monotonic() + limit_s
         while (queued := int(self._producer.flush(FLUSH_POLL_S))) and time.monotonic() < deadline:
-            pass
+            self._outage.look(self._producer)
         return queued
 
     def raise_first_failure(self) -> None:
@@ -98,7 +117,8 @@ class RecordProducer:
         if self.first_failure is not None:
             raise KafkaError(
                 self.first_failure.code,
-                f"{self.failed_count} of {self.sent_count} records were not delivered: {self.first_failure.message}",
+                f"{self.failed_count} of {self.sent_count} record{'' if self.sent_count == 1 else 's'} "
+                f"{'was' if self.failed_count == 1 else 'were'} not delivered: {self.first_failure.message}",
             )
 
     def _failed(self, error: Any, message: Any) -> None:
@@ -106,17 +126,4 @@ class RecordProducer:
             return
         self.failed_count += 1
         if self.first_failure is None:
-            self.first_failure = KafkaError(_code(error), _words(error))
-
-
-def _code(error: Any) -> ErrorCode:
-    """The protocol's code; librdkafka's own (below -1) have no counterpart."""
-    try:
-        return ErrorCode(error.code())
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def _words(error: Any) -> str:
-    text = str(error.str())
-    return text.removeprefix("Broker: ").removeprefix("Local: ")
+            self.first_failure = kafka_error(error)

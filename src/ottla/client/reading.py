@@ -1,6 +1,7 @@
-"""The requests that read a cluster: Metadata, ListOffsets, Fetch; one exchange each, on a connection that is given.
+"""The requests that read a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch.
 
-They retry nothing; the first error that a partition reports is returned or raised.
+One exchange each, on a connection that is given. They retry nothing; the first error that a partition reports is
+returned or raised.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ottla.client.model import (
     FetchResult,
     OffsetInfo,
     PartitionInfo,
+    Position,
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.ids import Uuid
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -34,6 +36,12 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ottla.protocol.registry import ApiKey
 
 SESSION_ID = 0
@@ -41,6 +49,8 @@ SESSION_EPOCH = -1
 """Together: a fetch outside of any session (KIP-227)."""
 CONSUMER = -1
 """The replica id of clients."""
+FIRST_FETCH_BY_ID = 13
+"""The version of Fetch from which on topics are named by id and not by name (KIP-516)."""
 
 
 class Metadata(NamedTuple):
@@ -52,7 +62,7 @@ class Metadata(NamedTuple):
 
 
 class FetchPosition(NamedTuple):
-    """Where to read; Fetch names topics by id from version 13 on (KIP-516)."""
+    """Where to read; which of the two names the topic is a matter of the version (FIRST_FETCH_BY_ID)."""
 
     topic: str
     topic_id: Uuid
@@ -133,6 +143,89 @@ def list_offsets(
     return offsets, error
 
 
+def epoch_ends(
+    connection: Connection, epochs: Mapping[tuple[str, int], int]
+) -> tuple[dict[tuple[str, int], int], KafkaError | None]:
+    """The end offsets of those partitions that answered, and the first failure of the others."""
+    by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+    for (topic, partition), epoch in epochs.items():
+        by_topic.setdefault(topic, []).append(OffsetForLeaderPartition(partition=partition, leader_epoch=epoch))
+    request = OffsetForLeaderEpochRequest(
+        replica_id=CONSUMER,
+        topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+    response: OffsetForLeaderEpochResponse = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, request)
+    found: dict[tuple[str, int], int] = {}
+    error: KafkaError | None = None
+    for topic_result in response.topics:
+        for result in topic_result.partitions:
+            key = (topic_result.topic, result.partition)
+            if result.error_code == ErrorCode.NONE:
+                found[key] = result.end_offset
+            elif error is None:
+                error = response_error(result.error_code, f"leader epochs of {key[0]}-{key[1]}")
+    if error is None and found.keys() != epochs.keys():
+        raise ProtocolError(f"{connection.address} answered other partitions than OffsetForLeaderEpoch asked for")
+    return found, error
+
+
+def require_fetch_by_id(connection: Connection) -> None:
+    """Raise KafkaError where Fetch would name the topic, so that one of the same name could answer."""
+    version = connection.version_for(ApiKey.FETCH)
+    if version < FIRST_FETCH_BY_ID:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the broker at {connection.address} knows Fetch up to version {version}, which can't name a topic by id",
+        )
+
+
+class FetchLimits(NamedTuple):
+    """What bounds one Fetch: bytes of the response (KIP-74), the wait for `min_bytes`, isolation as a number."""
+
+    max_bytes: int
+    max_wait_ms: int
+    min_bytes: int
+    isolation_level: int
+
+
+def fetch_several(
+    connection: Connection, positions: Sequence[FetchPosition], limits: FetchLimits, timeout_s: float
+) -> dict[Position, FetchResult | KafkaError]:
+    """Raw batches of partitions that one broker leads, or the error of each; one that the answer lacks is left out.
+
+    Raises KafkaError for what is wrong with the whole request.
+    """
+    topics: dict[str, FetchTopic] = {}
+    for position in positions:
+        topic = topics.setdefault(position.topic, FetchTopic(topic=position.topic, topic_id=position.topic_id))
+        topic.partitions.append(
+            FetchPartition(
+                partition=position.partition, fetch_offset=position.offset, partition_max_bytes=limits.max_bytes
+            )
+        )
+    request = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=limits.isolation_level,
+        session_id=SESSION_ID,
+        session_epoch=SESSION_EPOCH,
+        topics=list(topics.values()),
+    )
+    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s)
+    raise_for(response.error_code, "fetch")
+    asked = {(position.topic, position.partition): position for position in positions}
+    names = {position.topic_id: position.topic for position in positions}
+    results: dict[Position, FetchResult | KafkaError] = {}
+    for answer in response.responses:
+        name = answer.topic or names.get(answer.topic_id, "")
+        for data in answer.partitions:
+            key = (name, data.partition_index)
+            if key in asked:
+                results[key] = _fetch_result(asked[key], data)
+    return results
+
+
 def fetch(
     connection: Connection,
     position: FetchPosition,
@@ -144,35 +237,26 @@ def fetch(
     timeout_s: float,
 ) -> FetchResult:
     """Raw batches of one partition from `position.offset` on."""
-    partition = FetchPartition(
-        partition=position.partition, fetch_offset=position.offset, partition_max_bytes=max_bytes
+    limits = FetchLimits(max_bytes, max_wait_ms, min_bytes, isolation_level)
+    result = fetch_several(connection, [position], limits, timeout_s).get((position.topic, position.partition))
+    if isinstance(result, KafkaError):
+        raise result
+    if result is None:
+        raise ProtocolError(f"{connection.address} left the partition out of its answer: {_subject(position)}")
+    return result
+
+
+def _subject(position: FetchPosition) -> str:
+    return f"fetch of {position.topic}-{position.partition} at offset {position.offset}"
+
+
+def _fetch_result(position: FetchPosition, data: PartitionData) -> FetchResult | KafkaError:
+    if data.error_code != ErrorCode.NONE:
+        return response_error(data.error_code, _subject(position))
+    aborted = tuple(
+        AbortedTransaction(transaction.producer_id, transaction.first_offset)
+        for transaction in data.aborted_transactions or ()
     )
-    request = FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=isolation_level,
-        session_id=SESSION_ID,
-        session_epoch=SESSION_EPOCH,
-        topics=[FetchTopic(topic=position.topic, topic_id=position.topic_id, partitions=[partition])],
+    return FetchResult(
+        bytes(data.records or b""), data.high_watermark, data.log_start_offset, data.last_stable_offset, aborted
     )
-    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s)
-    subject = f"fetch of {position.topic}-{position.partition} at offset {position.offset}"
-    raise_for(response.error_code, subject)
-    for topic in response.responses:
-        for data in topic.partitions:
-            if data.partition_index != position.partition:
-                continue
-            raise_for(data.error_code, subject)
-            aborted = tuple(
-                AbortedTransaction(transaction.producer_id, transaction.first_offset)
-                for transaction in data.aborted_transactions or ()
-            )
-            return FetchResult(
-                bytes(data.records or b""),
-                data.high_watermark,
-                data.log_start_offset,
-                data.last_stable_offset,
-                aborted,
-            )
-    raise ProtocolError(f"{connection.address} left the partition out of its answer: {subject}")

@@ -1,0 +1,44 @@
+"""Topics and some of their partitions as one names them on a command line: `clicks`, `clicks:0,3`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import click
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import Position
+
+METAVAR = "TOPIC[:PARTITION,...]"
+
+Selection = Mapping[str, tuple[int, ...] | None]
+"""Partitions by topic; None stands for all of them."""
+
+
+def parse_selection(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> Selection:
+    """A click callback; a topic that is named again adds to what was named of it. Raises click.BadParameter."""
+    topics: dict[str, tuple[int, ...] | None] = {}
+    for value in values:
+        name, separator, text = value.partition(":")
+        numbers = text.split(",")
+        if not name or (separator and not all(number.isascii() and number.isdigit() for number in numbers)):
+            raise click.BadParameter(f"{value!r} is not of the form NAME or NAME:0,1,2", ctx, parameter)
+        before = topics.get(name, ())
+        if separator and before is not None:
+            topics[name] = tuple(dict.fromkeys([*before, *map(int, numbers)]))
+        else:
+            topics[name] = None
+    return topics
+
+
+def find_positions(cluster: Cluster, topics: Selection) -> list[Position]:
+    """Every partition that is named, in order. Raises TopicNotFound."""
+    positions: list[Position] = []
+    for name, partitions in topics.items():
+        count = len(cluster.topic(name).partitions)
+        for partition in range(count) if partitions is None else partitions:
+            if partition >= count:
+                raise TopicNotFound(name, partition)
+            positions.append((name, partition))
+    return sorted(positions)

@@ -1,0 +1,46 @@
+"""Settings as one writes them on a command line: what a misspelled name was meant to be, and what has no effect yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import click
+
+from ottla.client.model import ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.suggestion import did_you_mean
+
+
+def known_settings(resource_type: ResourceType) -> Iterable[str]:
+    """Every name that this version knows for such a resource."""
+    if resource_type is ResourceType.TOPIC:
+        from ottla.common.topic_configs import TOPIC_CONFIGS
+
+        return TOPIC_CONFIGS
+    if resource_type is ResourceType.GROUP:
+        from ottla.common.group_configs import GROUP_CONFIGS
+
+        return GROUP_CONFIGS
+    from ottla.common.config_keys_broker import BROKER_CONFIGS
+
+    return BROKER_CONFIGS
+
+
+@contextmanager
+def names_explained(resource_type: ResourceType, names: Iterable[str]) -> Iterator[None]:
+    """A refusal of the broker inside is raised again with what an unknown one of `names` may have been meant to be."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code not in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
+            raise
+        known = known_settings(resource_type)
+        hints = [did_you_mean(name, known) for name in names if name not in known]
+        raise KafkaError(error.code, error.message.rstrip(".") + "".join(hints)) from error
+
+
+def warn_without_cleaner(name: str, configs: Mapping[str, str | None]) -> None:
+    """Say on standard error that a compacted topic only grows."""
+    if "compact" in (configs.get("cleanup.policy") or ""):
+        click.echo(f"Warning: there is no log cleaner yet: topic {name} is not compacted and keeps growing.", err=True)

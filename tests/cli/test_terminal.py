@@ -1,0 +1,156 @@
+"""What a terminal gets: text of others never steers it; a pipe gets it as it is."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.console import Console
+
+from ottla.cli.command import CLIENT_ID
+from ottla.client.cluster import Cluster
+from ottla.common.control_chars import escape_control_chars
+from ottla.testing import Broker
+
+EVIL = "\x1b]0;owned\x07\x1b[2J"
+SHOWN = rb"\x1b]0;owned\x07\x1b[2J"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def environment(ottla_broker: Broker) -> dict[str, str]:
+    return {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
+
+
+@pytest.fixture
+def topic(environment: dict[str, str]) -> str:
+    """A topic with one record, whose key, value and header are evil, and whose value is no UTF-8 either."""
+    name = f"terminal-{next(NUMBERS)}"
+    line = EVIL.encode() + b"=" + EVIL.encode() + b"\xff\x9b5n\xc2\x9b6n\n"
+    piped(environment, "produce", name, "-k", "=", "-H", f"h{EVIL}=v{EVIL}", "-q", stdin=line)
+    return name
+
+
+@pytest.fixture
+def member(ottla_broker: Broker, environment: dict[str, str], topic: str) -> Iterator[str]:
+    """A group with an evil id, in which a client with an evil id is."""
+    group_id = f"g{next(NUMBERS)}{EVIL}"
+    command = [*ottla("consume", topic, "-g", group_id, "--from-beginning"), "-X", f"client.id={EVIL}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(EVIL.encode())
+        yield group_id
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def ottla(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ottla", *arguments]
+
+
+def piped(environment: dict[str, str], *arguments: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(ottla(*arguments), input=stdin, capture_output=True, env=environment, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def on_terminal(environment: dict[str, str], *arguments: str) -> bytes:
+    """Everything that the command writes, to a terminal that is its standard output and its standard error."""
+    primary, secondary = pty.openpty()
+    with subprocess.Popen(
+        ottla(*arguments), stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary, env=environment
+    ) as process:
+        os.close(secondary)
+        output = b""
+        try:
+            while data := os.read(primary, 65536):
+                output += data
+        except OSError:  # the terminal's other end is closed
+            pass
+        process.wait(30)
+    os.close(primary)
+    return output
+
+
+def assert_harmless(output: bytes) -> None:
+    for control in (b"\x1b]", b"\x07", b"\x1b[2J", b"\xff", b"\xc2\x9b"):
+        assert control not in output, output
+
+
+READ = ("--from-beginning", "--stop-at-end")
+EVERYTHING = ("--format", "{key}|{value}|{headers}")
+
+
+@pytest.mark.parametrize("form", [(), EVERYTHING, ("--json",)], ids=["text", "template", "json"])
+def test_records(environment: dict[str, str], topic: str, form: tuple[str, ...]) -> None:
+    output = on_terminal(environment, "consume", topic, *READ, *form)
+    assert_harmless(output)
+    assert b"owned" in output
+    if form == EVERYTHING:
+        assert output.strip() == b"|".join([SHOWN, SHOWN + rb"\xff\x9b5n\x9b6n", b"h" + SHOWN + b"=v" + SHOWN])
+
+
+def test_records_for_a_pipe_are_unchanged(environment: dict[str, str], topic: str) -> None:
+    evil = EVIL.encode()
+    value = evil + b"\xff\x9b5n\xc2\x9b6n"
+    assert piped(environment, "consume", topic, *READ) == value + b"\n"
+    assert piped(environment, "consume", topic, *READ, *EVERYTHING) == b"%b|%b|h%b=v%b\n" % (evil, value, evil, evil)
+
+
+def test_a_template_may_steer(environment: dict[str, str], topic: str) -> None:
+    output = on_terminal(environment, "consume", topic, *READ, "--format", r"\x1b[31m{key}\x1b[0m")
+    assert output.strip() == b"\x1b[31m" + SHOWN + b"\x1b[0m"
+
+
+def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: Broker, member: str) -> None:
+    commands: list[Callable[[], tuple[str, ...]]] = [
+        lambda: ("group", "list"),
+        lambda: ("group", "list", "--json"),
+        lambda: ("group", "describe", member),
+        lambda: ("group", "members", member),
+        lambda: ("group", "state", member),
+        lambda: ("group", "delete", member),
+        lambda: ("group", "delete", member + "x", "--yes"),
+        lambda: ("topic", "describe", f"t{EVIL}"),
+        lambda: ("consume", f"t{EVIL}"),
+        lambda: ("topic", "list", "-b", EVIL),
+        lambda: ("topic", f"list{EVIL}"),
+        lambda: ("log", "dump", f"/no/such{EVIL}"),
+    ]
+    for command in commands:
+        output = on_terminal(environment, *command())
+        assert_harmless(output)
+        assert b"owned" in output, command()
+    assert EVIL.encode() in piped(environment, "group", "list")
+    with Cluster(ottla_broker.bootstrap_servers, client_id=CLIENT_ID) as cluster:
+        assert [each.client_id for each in cluster.describe_group(member).members] == [EVIL]
+
+
+def test_the_demos_table() -> None:
+    pytest.importorskip("pyspark")
+    from ottla.pipeline.demo import _print_pages
+
+    shown = io.StringIO()
+    _print_pages(Console(file=shown, force_terminal=True, width=120), [{"page": f"/{EVIL}", "views": 1}])
+    assert_harmless(shown.getvalue().encode())
+    assert SHOWN.decode() in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("\r", r"\x0d"),
+        ("\x7f\x80\x9f\xa0", "\\x7f\\x80\\x9f\xa0"),
+        ("\u202eabc\u2069", r"\u202eabc\u2069"),
+        ("é漢👩‍💻", "é漢👩‍💻"),
+    ],
+)
+def test_what_is_escaped(text: str, shown: str) -> None:
+    assert escape_control_chars(text) == shown

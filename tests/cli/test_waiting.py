@@ -1,0 +1,152 @@
+"""Commands that run for long: how signals end them, and what they say while the cluster is gone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.testing import Broker
+
+WAIT_S = 60
+GONE = "ottla: the cluster does not answer and is asked again and again: "
+BACK = "ottla: the cluster answers again, after "
+
+
+class Running:
+    """A command of a process of its own; what it writes is read line by line."""
+
+    def __init__(self, broker: Broker, *arguments: str) -> None:
+        environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self.process.stdin is not None
+        self.input: IO[str] = self.process.stdin
+        self._output = self._lines(self.process.stdout)
+        self._errors = self._lines(self.process.stderr)
+
+    @staticmethod
+    def _lines(stream: IO[str] | None) -> queue.Queue[str]:
+        lines: queue.Queue[str] = queue.Queue()
+        assert stream is not None
+
+        def read() -> None:
+            with stream:
+                for line in stream:
+                    lines.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        return lines
+
+    def output(self) -> str:
+        return self._output.get(timeout=WAIT_S)
+
+    def error(self) -> str:
+        return self._errors.get(timeout=WAIT_S)
+
+    def type(self, text: str) -> None:
+        self.input.write(text)
+        self.input.flush()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_S)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def run(broker: Broker, *arguments: str) -> Running:
+        started.append(Running(broker, *arguments))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        each.input.close()
+
+
+@pytest.fixture
+def broker(ottla_broker_factory: Callable[..., Broker]) -> Broker:
+    made = ottla_broker_factory(configs={"group.initial.rebalance.delay.ms": 0})
+    with Cluster(made.bootstrap_servers) as cluster:
+        cluster.create_topic("t", 2)
+    return made
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_member_that_is_told_to_end_leaves_its_group(
+    broker: Broker, start: Callable[..., Running], protocol: str, number: signal.Signals
+) -> None:
+    start(broker, "produce", "t").type("one\n")
+    consumer = start(broker, "consume", "t", "-g", "g", "--from-beginning", "-X", f"group.protocol={protocol}")
+    assert consumer.output() == "one\n"
+    with Cluster(broker.bootstrap_servers) as cluster:
+        assert len(cluster.describe_group("g").members) == 1
+        assert consumer.end(number) == 128 + number
+        assert not cluster.describe_group("g").members
+        assert sum(each.offset for each in cluster.group_offsets("g").values()) == 1
+
+
+def test_a_cluster_that_is_gone_and_back_is_told(broker: Broker, start: Callable[..., Running]) -> None:
+    producer = start(broker, "produce", "t")
+    producer.type("one\n")
+    commands = {
+        "consume": start(broker, "consume", "t", "--from-beginning"),
+        "group": start(broker, "consume", "t", "-g", "g", "--from-beginning"),
+    }
+    for each in commands.values():
+        assert each.output() == "one\n"
+    broker.kill()
+    for each in (*commands.values(), producer):
+        assert each.error().startswith(GONE)
+    producer.type("two\n")
+    broker.start()
+    for each in (*commands.values(), producer):
+        assert each.error().startswith(BACK)
+    for each in commands.values():
+        assert each.output() == "two\n"
+        assert each.end(signal.SIGINT) == 128 + signal.SIGINT
+
+
+def test_a_signal_ends_what_waits_for_a_cluster_that_is_gone(broker: Broker, start: Callable[..., Running]) -> None:
+    """What could be neither delivered nor committed holds nothing up for long."""
+    producer = start(broker, "produce", "t")
+    consumer = start(broker, "consume", "t", "--from-beginning")
+    member = start(broker, "consume", "t", "-g", "g", "--from-beginning")
+    producer.type("one\n")
+    assert consumer.output() == "one\n"
+    assert member.output() == "one\n"
+    broker.kill()
+    producer.type("two\n")
+    for each in (producer, consumer, member):
+        assert each.error().startswith(GONE)
+        each.process.send_signal(signal.SIGTERM)
+    for each in (producer, consumer, member):
+        assert each.process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_reading_without_a_group_makes_no_topic_of_offsets(broker: Broker, start: Callable[..., Running]) -> None:
+    consumer = start(broker, "consume", "t", "--from-beginning")
+    start(broker, "produce", "t").type("one\n")
+    assert consumer.output() == "one\n"
+    assert consumer.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    with Cluster(broker.bootstrap_servers) as cluster:
+        assert set(cluster.topics()) == {"t"}
