@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ottla.client.failure import TopicNotFound
+from ottla.client.failure import TopicNotFound, TopicReplaced
 from ottla.client.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_OFFSET,
     AbortedTransaction,
     FetchResult,
     OffsetInfo,
     PartitionInfo,
+    Position,
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 
@@ -29,6 +32,9 @@ class MemoryPartition:
     log_start: int = 0
     end: int = 0
     aborted: tuple[AbortedTransaction, ...] = ()
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Leader epochs with their first offsets, as a leader epoch checkpoint holds them."""
+    newest_epoch: int = 0
 
     def append(self, data: bytes | bytearray) -> None:
         self.batches.append(bytes(data))
@@ -38,6 +44,26 @@ class MemoryPartition:
         """One batch at the end of the log."""
         records = [RecordData(1_700_000_000_000 + self.end + number, b"key", v) for number, v in enumerate(values)]
         self.append(build_batch(records, base_offset=self.end, compression=compression))
+
+    def append_times(self, *timestamps: int) -> None:
+        """One batch of records at these times."""
+        self.append(build_batch([RecordData(time, b"key", b"timed") for time in timestamps], base_offset=self.end))
+
+    def lead_anew(self, end: int | None = None) -> None:
+        """A new leader; its log ends at `end`, below what was read of the old one, when the election was unclean."""
+        if end is not None:
+            self.batches = [batch for batch in self.batches if BatchView(batch).next_offset <= end]
+            self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end] or [(0, 0)]
+            self.end = end
+        self.newest_epoch += 1
+        self.epochs.append((self.newest_epoch, self.end))
+
+    def epoch_end(self, epoch: int) -> int:
+        """The answer of OffsetForLeaderEpoch (KIP-279)."""
+        newest, _ = self.epochs[-1]
+        if epoch > newest:
+            return NO_OFFSET
+        return next((start for later, start in self.epochs if later > epoch), self.end)
 
 
 class MemoryCluster:
@@ -72,13 +98,26 @@ class MemoryCluster:
         for key, timestamp in timestamps.items():
             partition = self.partitions[key]
             offset = {EARLIEST_TIMESTAMP: partition.log_start, LATEST_TIMESTAMP: partition.end}[timestamp]
-            found[key] = OffsetInfo(offset, -1, 0)
+            found[key] = OffsetInfo(offset, -1, partition.newest_epoch)
         return found
 
+    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
+        return {key: self.partitions[key].epoch_end(epoch) for key, epoch in epochs.items()}
+
     def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, max_wait_ms: int, isolation: str
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+        isolation: str,
+        topic_id: Uuid | None,
     ) -> FetchResult:
         self.fetches += 1
+        if topic_id is not None and topic_id != self.topic_ids[topic]:
+            raise TopicReplaced(topic, topic_id, self.topic_ids[topic])
         log = self.partitions[topic, partition]
         if not log.log_start <= offset <= log.end:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
+from ottla.app import main
 from ottla.pipeline import cli
 from ottla.pipeline.load import LoadSummary
 from ottla.pipeline.plan import LoadPlan, OffsetRange
@@ -35,14 +36,9 @@ def test_sizes_that_are_none(size: str) -> None:
     assert "is not a size" in result.output
 
 
-@pytest.mark.parametrize(("master", "tasks"), [("local[4]", 4), ("local", 1), ("local[4,2]", 1), ("spark://h:1", 1)])
-def test_parallelism_of_a_master(master: str, tasks: int) -> None:
-    assert cli._parallelism(master) == tasks
-
-
 def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "-b", "127.0.0.1:1"]
-    result = CliRunner().invoke(cli.pipeline, arguments)
+    result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
     assert result.exit_code == 2
     assert "127.0.0.1:1" in result.output
     assert not (tmp_path / "t").exists()

@@ -16,7 +16,7 @@ from ottla.record.compression import CODEC_IDS, compress
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import MAX_TIMESTAMP_MS, SCHEMA, Decoded, DecodeError, decode  # noqa: E402
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, MAX_TIMESTAMP_MS, SCHEMA, Decoded, DecodeError, decode  # noqa: E402
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -136,11 +136,46 @@ def test_log_append_time_is_the_time_of_the_batch() -> None:
     assert len({row["timestamp"] for row in found}) == 1
 
 
-def test_a_missing_or_absurd_timestamp_is_null() -> None:
+def test_a_record_without_timestamp_has_null() -> None:
     records = [RecordData(-1, None, b"a"), RecordData(5, None, b"b")]
-    assert [row["timestamp"] is None for row in rows(decoded(build_batch(records)))] == [True, False]
-    late = rows(decoded(build_batch([RecordData(2**62, None, b"a")])))
-    assert late[0]["timestamp"] is None
+    result = decoded(build_batch(records))
+    assert [row["timestamp"] is None for row in rows(result)] == [True, False]
+    assert not result.dead_letters
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP_MS + 1, 2**62, -2])
+@pytest.mark.parametrize("timestamp_type", [0, 1])
+def test_a_timestamp_that_no_column_holds_makes_a_dead_letter(timestamp: int, timestamp_type: int) -> None:
+    """The record is whole there, with the stored number, and nowhere else."""
+    good, bad = RecordData(5, b"k", b"good"), RecordData(timestamp, b"k", b"bad", [("h", b"1"), ("h", None)])
+    append_time = timestamp_type == 1 and timestamp > 0
+    result = decoded(build_batch([good, bad, good], base_offset=7, timestamp_type=timestamp_type if append_time else 0))
+    letters = pa.Table.from_batches(result.dead_letters, schema=DEAD_LETTER_SCHEMA).to_pylist()
+    assert result.next_offset == 10
+    if append_time:  # then it is the time of the whole batch
+        assert ([row["offset"] for row in letters], result.rows) == ([7, 8, 9], 0)
+        return
+    assert offsets(result) == [7, 9]
+    assert result.rows == 2
+    assert letters == [
+        {
+            "topic": "clicks",
+            "partition": 3,
+            "offset": 8,
+            "timestamp_ms": timestamp,
+            "timestamp_type": 0,
+            "key": b"k",
+            "value": b"bad",
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+            "reason": f"timestamp {timestamp} is not within the years 1970 to 9999",
+        }
+    ]
+
+
+def test_the_last_instant_of_the_year_9999_is_held() -> None:
+    result = decoded(build_batch([RecordData(MAX_TIMESTAMP_MS, None, b"a")]))
+    assert str(rows(result)[0]["timestamp"]) == "9999-12-31 23:59:59.999000+00:00"
+    assert not result.dead_letters
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytearray:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,11 +17,13 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
+from deltalake.exceptions import CommitFailedError  # noqa: E402
+
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.land import LandSettings, land_task, partition_values  # noqa: E402
+from ottla.pipeline.land import LandSettings, discard_load, land_task, partition_values  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.tables import delta  # noqa: E402
-from ottla.pipeline.tables.delta import DataFile, DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.tables.delta import Committed, DataFile, DeltaTarget, StaleCommitError  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -40,12 +48,13 @@ def written(cluster: MemoryCluster, target: DeltaTarget, plan: LoadPlan) -> list
     return files
 
 
-def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile]) -> int:
+def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile], load_id: str = "load") -> Committed:
     ranges = {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
     return target.commit(
         plan.expected,
         plan.following,
         files,
+        load_id=load_id,
         pipeline_id=plan.pipeline_id,
         topic_ids=plan.topic_ids,
         ranges=ranges,
@@ -54,7 +63,7 @@ def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile]) -> int:
 
 def load(cluster: MemoryCluster, target: DeltaTarget, pipeline_id: str = "default") -> int:
     plan = make_plan(cluster, target, ["clicks"], PlanSettings(pipeline_id=pipeline_id))
-    return commit(target, plan, written(cluster, target, plan))
+    return commit(target, plan, written(cluster, target, plan), uuid.uuid4().hex).version
 
 
 def rows(path: Path) -> list[tuple[int, int, bytes]]:
@@ -197,3 +206,184 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
     deltalake.DeltaTable(str(forgetful.path)).alter.set_table_properties(properties)
     with pytest.raises(OperatorError, match="load records twice"):
         forgetful.ensure()
+
+
+ODD_NAMES = ["plain", "with space", "häuser", "{a,b}[c]*?", "100%", "a:b#c", "🙂 ~'\"&+"]
+"""Directories whose addresses differ from their paths, or that are patterns elsewhere."""
+
+
+@contextmanager
+def full_disk(free: int = 6_000) -> Iterator[None]:
+    """The limit of file sizes stands in for the disk: a commit fits, a checkpoint does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_checkpoint_that_fails_does_not_undo_the_commit(cluster: MemoryCluster, tmp_path: Path, name: str) -> None:
+    """delta-rs raises the same error for it as for a commit that failed; the files must stay, and load once."""
+    target = DeltaTarget(tmp_path / name)
+    target.ensure()
+    deltalake.DeltaTable(str(target.path)).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    with full_disk():
+        done = commit(target, plan, files)
+    assert (done.version, target.version()) == (2, 2)
+    assert "version 2 was committed, but" in done.note
+    assert not list((target.path / "_delta_log").glob("*.checkpoint.parquet"))
+    discard_load(str(target.path), "load", target.named_files())
+    assert len(rows(target.path)) == 100
+    assert make_plan(cluster, target, ["clicks"], PlanSettings()).is_empty
+    cluster.partitions["clicks", 1].append_values([b"more"])
+    assert load(cluster, target) == 3
+    assert len(rows(target.path)) == 101
+    assert sorted(target.files()) == sorted(str(path) for path in target.path.rglob("part-*.parquet"))
+
+
+def test_a_commit_that_fails_is_told_and_leaves_nothing(cluster: MemoryCluster, tmp_path: Path) -> None:
+    target = DeltaTarget(tmp_path / "table")
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    with full_disk(free=100), pytest.raises(OperatorError, match="could not be committed"):
+        commit(target, plan, files)
+    assert target.version() == 0
+    discard_load(str(target.path), "load", target.named_files())
+    assert not list(target.path.glob("*.parquet"))
+    assert load(cluster, target) == 1
+    assert len(rows(target.path)) == 100
+
+
+@pytest.mark.parametrize("error", [CommitFailedError("version already exists"), OSError(errno.EIO, "bad disk")])
+def test_an_error_after_the_commit_is_looked_up(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Also when others committed behind it, and took its files in by a compaction, before the error was looked at."""
+    target = DeltaTarget(tmp_path / "table")
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    write: Callable[..., None] = delta._write
+
+    def write_then_fail(*arguments: object) -> Exception:
+        write(*arguments)
+        deltalake.DeltaTable(str(target.path)).optimize.compact()
+        return error
+
+    monkeypatch.setattr(delta, "_write", write_then_fail)
+    done = commit(target, plan, files)
+    assert (done.version, target.version()) == (1, 2)
+    assert str(error) in done.note
+    discard_load(str(target.path), "load", target.named_files())
+    old = deltalake.DeltaTable(str(target.path), version=1)
+    assert old.to_pyarrow_table().num_rows == 100
+    assert len(rows(target.path)) == 100
+
+
+def test_the_same_plan_of_another_load_is_not_taken_for_ours(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both move the same offsets to the same place, so the offsets alone would not tell whose files the table names."""
+    target = DeltaTarget(tmp_path / "table")
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    theirs = written(cluster, target, plan)
+    write: Callable[..., None] = delta._write
+
+    def lose_the_race(*arguments: object) -> object:
+        monkeypatch.setattr(delta, "_write", write)
+        commit(target, plan, theirs, "theirs")
+        return write(*arguments)
+
+    monkeypatch.setattr(delta, "_write", lose_the_race)
+    with pytest.raises(StaleCommitError):
+        commit(target, plan, files, "ours")
+    assert sorted(target.files()) == sorted(str(target.path / file.path) for file in theirs)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_vacuum_with_deltas_retention_leaves_a_load_alone(cluster: MemoryCluster, tmp_path: Path, full: bool) -> None:
+    """Between landing and commit no version names the files; their age is what saves them."""
+    target = DeltaTarget(tmp_path / "a table", ("topic", "partition"))
+    load(cluster, target)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    deltalake.DeltaTable(str(target.path)).vacuum(dry_run=False, full=full)
+    assert commit(target, plan, files).note == ""
+    assert len(rows(target.path)) == 101
+
+
+def test_a_commit_without_its_files_is_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """A vacuum whose retention is too short took them: the table would name what is not there."""
+    target = DeltaTarget(tmp_path / "table")
+    load(cluster, target)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+    table = deltalake.DeltaTable(str(target.path))
+    assert table.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+    with pytest.raises(
+        OperatorError, match=r"1 files that Spark's workers wrote are not in .* retention longer than a load"
+    ):
+        commit(target, plan, files)
+    assert target.version() == table.version()
+    files = written(cluster, target, plan)
+    os.truncate(target.path / files[0].path, 10)
+    with pytest.raises(OperatorError, match="nothing was committed: 1 files"):
+        commit(target, plan, files)
+    assert len(rows(target.path)) == 100
+    assert load(cluster, target)
+    assert len(rows(target.path)) == 101
+
+
+def test_a_log_that_can_not_be_read_removes_nothing(cluster: MemoryCluster, tmp_path: Path) -> None:
+    target = DeltaTarget(tmp_path / "table")
+    load(cluster, target)
+    (target.path / "_delta_log" / "00000000000000000002.json.tmp.json").write_text("{")
+    with pytest.raises(OperatorError, match="can't be read"):
+        target.named_files()
+
+
+def test_errors_of_the_library_are_one_line(tmp_path: Path) -> None:
+    """It adds causes on lines of their own, in colours, and a backtrace that names nothing."""
+    log = tmp_path / "broken" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("garbage")
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "_delta_log").touch()
+    for name, words in (
+        ("broken", "Json error: Encountered unexpected 'g'"),
+        ("file", "Not a directory (os error 20)"),
+    ):
+        with pytest.raises(OperatorError) as caught:
+            DeltaTarget(tmp_path / name).version()
+        text = str(caught.value)
+        assert words in text
+        assert text.isprintable(), text
+        assert "unknown" not in text
+
+
+def test_files_of_other_writers_are_found(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """Delta allows escapes and whole addresses in its log; another machine's files are told."""
+    target = DeltaTarget(tmp_path / "a table")
+    load(cluster, target)
+    assert target._data_path("x=a%20b%252C/f.parquet") == target.path / "x=a b%2C" / "f.parquet"
+    assert target._data_path((tmp_path / "é {").as_uri()) == tmp_path / "é {"
+    assert os.fsencode(target._data_path("%FF")).endswith(b"/\xff")
+    with pytest.raises(OperatorError, match="not on this machine"):
+        target._data_path("s3://bucket/f.parquet")
+
+
+@pytest.mark.parametrize("name", ["per%20cent", "%41", "back\\slash", "new\nline", os.fsdecode(b"\xff")])
+def test_directories_that_delta_can_not_open_are_refused_before_they_are_made(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OperatorError, match="choose a directory without it"):
+        DeltaTarget(tmp_path / name / "table")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    with pytest.raises(OperatorError, match="choose a directory without it"):
+        DeltaTarget(tmp_path / "link")

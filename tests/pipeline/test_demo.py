@@ -12,6 +12,9 @@ import pytest
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
+from ottla.common.errors import OperatorError  # noqa: E402
+from ottla.pipeline.access_log import EXAMPLE  # noqa: E402
+from ottla.pipeline.demo import run_demo  # noqa: E402
 from ottla.pipeline.events import page_views  # noqa: E402
 
 LINES = 5_000
@@ -34,14 +37,43 @@ def test_the_generated_stream_is_the_same_every_time() -> None:
     assert counts[1] > 2 * counts[0] > 0
 
 
+@pytest.mark.parametrize("content", [b"", b"id,name\n1,a\n"])
+def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path, content: bytes) -> None:
+    log, home = tmp_path / "no.log", tmp_path / "demo"
+    log.write_bytes(content)
+    command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    (sentence,) = run.stderr.splitlines()
+    assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is no access log ")
+    assert sentence.endswith((f"like {EXAMPLE}", f"such as {EXAMPLE}"))
+    assert not home.exists()
+
+
+def test_installing_says_what_it_does() -> None:
+    plan = subprocess.run(
+        ["make", "-n", "demo", "VENV=no-such-environment"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    ).stdout
+    assert "--quiet" not in plan
+    steps = re.findall(r"^(echo \"(?:Making|Installing) .*|.* -m (?:venv|pip) .*)$", plan, re.MULTILINE)
+    assert len(steps) == 6
+    assert all(said.startswith("echo ") and " -m " in done for said, done in zip(steps[::2], steps[1::2], strict=True))
+
+
 @pytest.mark.pipeline
 def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
-    log, home = tmp_path / "access [1].log", tmp_path / "demo"
-    log.write_bytes(b"".join(line + b"\n" for line in page_views(LINES, seed=7)))
+    log, home = tmp_path / "access [1].log", tmp_path / "the {demo} of today"
+    cut_off = b'192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET /cut-off'  # as a crash of the server leaves it
+    log.write_bytes(b"".join(line + b"\n" for line in page_views(LINES - 1, seed=7)) + cut_off)
     command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
     run = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True, timeout=170, check=False)
     assert run.returncode == 0, run.stderr + run.stdout
     assert run.stderr == ""
+    assert f"\n1 of {LINES:,} lines are in neither format of an access log, the first is line {LINES:,}" in run.stdout
     pages = shell(f"cut -d' ' -f7 '{log}' | sort | uniq -c | LC_ALL=C sort -k1,1rn -k2 | head -10")
     printed = re.findall(r"^ +(\d+) +(/\S*) *$", run.stdout, re.MULTILINE)
     assert printed == [tuple(line.split()) for line in pages.splitlines()]
@@ -56,3 +88,13 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
     assert keys == [value.split(b" ")[0] for value in loaded]
     assert table.num_rows == LINES
     assert "Everything is stopped" in run.stdout
+    hints = run.stdout.split("Everything is stopped")[1].splitlines()[1:]
+    assert [" pipeline sql " in hint or " start " in hint for hint in hints] == [True, True]
+    for hint in hints:
+        assert "Usage: ottla" in shell(f"{hint} --help")
+
+
+def test_a_directory_that_delta_can_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match="choose a directory without it"):
+        run_demo(None, 1, tmp_path / "per%20cent", "local[1]")
+    assert not list((tmp_path / "per%20cent").iterdir())

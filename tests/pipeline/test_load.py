@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -21,10 +22,14 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.pipeline.land import Landed  # noqa: E402
+from ottla.client.model import ConfigOperation, ResourceType  # noqa: E402
+from ottla.common.errors import OttlaError  # noqa: E402
+from ottla.pipeline import cli  # noqa: E402
+from ottla.pipeline.land import Landed, LandSettings, land  # noqa: E402
 from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
-from ottla.pipeline.plan import DataLossError, PlanSettings  # noqa: E402
+from ottla.pipeline.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
+from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
 from ottla.pipeline.tables.delta import DeltaTarget, StaleCommitError  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
@@ -157,6 +162,37 @@ def test_the_second_of_two_racing_loads_is_refused(
     assert loaded(table) == values(0, 1_100)
 
 
+def test_a_query_that_fails_while_it_runs_says_why(
+    spark: Any, bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    produce(bootstrap, topic, values(0, 100))
+    load_topic()
+    register_tables(spark, [DeltaTarget(table)])
+    for file in table.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(OttlaError, match=r"^the query failed: .*\.parquet does not exist") as raised:
+        run_sql(spark, "select count(value) from records")
+    assert "\n" not in str(raised.value)
+
+
+def test_files_that_are_not_where_the_table_is_are_not_committed(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    """As when the table's directory is one of each machine of a cluster, instead of one that they share."""
+    produce(bootstrap, topic, values(0, 1_000))
+
+    class Elsewhere(Observer):
+        def landed(self, rows: Sequence[Landed]) -> None:
+            (table / rows[0].path).unlink()
+
+    with pytest.raises(OttlaError, match="nothing was committed: 1 files that Spark's workers wrote are not in"):
+        load_topic(Elsewhere())
+    assert loaded(table) == []
+    assert not list(table.glob("*.parquet"))
+    assert load_topic().rows == 1_000
+    assert loaded(table) == values(0, 1_000)
+
+
 @pytest.mark.parametrize("step", ["while landing", "before commit", "after commit"])
 def test_a_killed_driver_loses_and_doubles_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
@@ -180,6 +216,37 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     assert load_topic().version is None
 
 
+@pytest.mark.parametrize("deaths", [1, 4])
+def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
+    spark: Any, bootstrap: str, topic: str, table: Path, deaths: int
+) -> None:
+    """It dies as the system kills it when memory runs out: in the middle of a task, by SIGKILL."""
+    produce(bootstrap, topic, values(0, 300))
+    target, graves = DeltaTarget(table), table.with_name("graves")
+    columns = tuple(target.ensure())
+    graves.mkdir()
+    with Cluster(bootstrap) as cluster:
+        plan = make_plan(cluster, target, [topic], PlanSettings())
+
+    class Deadly(Cluster):
+        def fetch(self, of_topic: str, partition: int, *arguments: Any, **named: Any) -> Any:
+            died = len(list(graves.iterdir()))
+            if partition == 1 and died < deaths:
+                (graves / str(died)).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().fetch(of_topic, partition, *arguments, **named)
+
+    settings = LandSettings(lambda: Deadly(bootstrap), str(table), "load1", columns)
+    if deaths < LOCAL_ATTEMPTS:
+        assert sum(row.rows for row in land(spark, plan.tasks, settings)) == 300
+    else:
+        sentence = r"a Python worker on \S+ ended unexpectedly in each of 4 attempts at a task, .*--max-bytes-per-task"
+        with pytest.raises(OttlaError, match=sentence) as raised:
+            land(spark, plan.tasks, settings)
+        assert "\n" not in str(raised.value)
+    assert len(list(graves.iterdir())) == deaths
+
+
 def test_a_topic_made_again_is_loaded_from_its_start(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
@@ -193,6 +260,48 @@ def test_a_topic_made_again_is_loaded_from_its_start(
     assert summary.rows == 100
     assert "deleted and created again" in summary.notes[0]
     assert loaded(table) == values(0, 400)
+
+
+def test_a_topic_made_again_while_it_is_loaded(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    """Between plan and landing: the same name, offsets that were planned, and other records."""
+    produce(bootstrap, topic, values(0, 300))
+
+    class Remade(Observer):
+        def planned(self, plan: LoadPlan) -> None:
+            with Cluster(bootstrap) as cluster:
+                cluster.delete_topics([topic])
+                cluster.create_topic(topic, 3)
+            produce(bootstrap, topic, values(300, 900))
+
+    with pytest.raises(OttlaError, match=f"'{topic}' was deleted and created again"):
+        load_topic(Remade())
+    assert not list(table.rglob("*.parquet"))
+    assert load_topic().rows == 600
+    assert loaded(table) == values(300, 900)
+
+
+def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
+    spark: Any, bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    with Cluster(bootstrap) as cluster:
+        changes = [("message.timestamp.after.max.ms", ConfigOperation.SET, str(2**63 - 1))]
+        cluster.alter_configs(ResourceType.TOPIC, topic, changes)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"good", partition=1)
+    producer.produce(topic, b"bad", partition=1, timestamp=253_402_300_800_000)
+    assert producer.flush(30) == 0
+    summary = load_topic()
+    assert (summary.rows, summary.dead_letters) == (1, 1)
+    letters = DeltaTarget(table).dead_letters()
+    assert summary.notes == [f"1 record that the table can't hold went to {letters.path}, with the reason of each"]
+    assert loaded(table) == [b"good"]
+    register_tables(spark, [letters])
+    found = run_sql(spark, "select offset, timestamp_ms, value, reason from _dead_letters").to_pylist()
+    reason = "timestamp 253402300800000 is not within the years 1970 to 9999"
+    assert found == [{"offset": 1, "timestamp_ms": 253_402_300_800_000, "value": b"bad", "reason": reason}]
+    assert load_topic().version is None
 
 
 def test_records_deleted_before_the_load(
@@ -221,26 +330,28 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
 
 
-def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
+def test_the_commands(spark: Any, bootstrap: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
+    monkeypatch.setattr(cli, "open_session", lambda *_: nullcontext(spark))
     produce(bootstrap, topic, values(0, 500))
-    arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]")
-    first = run_cli(*arguments)
-    assert first.returncode == 0, first.stderr
+    arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
+    first = CliRunner().invoke(cli.pipeline, arguments)
+    assert first.exit_code == 0, first.output
     assert f"Loaded 500 rows from 3 partitions of {topic}" in first.stdout
     assert first.stderr == ""
     second = run_cli(*arguments, "--json")
     assert second.returncode == 0, second.stderr
     assert json.loads(second.stdout)["rows"] == 0
     query = "select cast(value as string) as v, value, offset >= 0 as ok from records order by v limit 1"
-    result = run_cli("sql", query, "--table", str(table), "--json", "--master", "local[1]")
-    assert result.returncode == 0, result.stderr
+    result = CliRunner().invoke(cli.pipeline, ["sql", query, "--table", str(table), "--json"])
+    assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == [{"v": "00000000", "value": "00000000", "ok": True}]
     assert result.stderr == ""
     missing = run_cli("load", "--topics", "no-such-topic", "--table", str(table), "-b", bootstrap)
     assert missing.returncode == 1
-    assert missing.stderr == "Topic 'no-such-topic' does not exist.\n"
+    assert missing.stderr == "ottla: topic 'no-such-topic' does not exist\n"
     empty = table.parent / "empty"
     empty.mkdir()
     nothing = run_cli("sql", "select 1", "--table", str(empty))
     assert nothing.returncode == 2
-    assert "There is no Delta table in" in nothing.stderr
+    assert "there is no Delta table in" in nothing.stderr

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.failure import TopicNotFound
+from ottla.client.model import OffsetInfo
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
-from ottla.pipeline.plan import DataLossError, LoadPlan, OffsetRange, PlanSettings, app_id, make_plan, split
+from ottla.pipeline.plan import (
+    DataLossError,
+    LoadPlan,
+    OffsetRange,
+    PlanSettings,
+    app_id,
+    epoch_app_id,
+    make_plan,
+    split,
+)
 
 from .memory_cluster import MemoryCluster
 
@@ -61,8 +73,9 @@ def test_first_load_then_nothing_then_what_is_new() -> None:
     plan = make_plan(cluster, table, ["clicks"], PlanSettings())
     assert bounds(plan) == [(1, 0, 5), (2, 30, 35)]
     topic_id = uuid_to_string(cluster.topic_ids["clicks"])
-    assert plan.expected == {app_id("default", topic_id, 1): None, app_id("default", topic_id, 2): 30}
-    assert plan.following == {app_id("default", topic_id, 1): 5, app_id("default", topic_id, 2): 35}
+    one, two = (app_id("default", topic_id, index) for index in (1, 2))
+    assert plan.expected == {one: None, epoch_app_id(one): None, two: 30, epoch_app_id(two): 0}
+    assert plan.following == {one: 5, epoch_app_id(one): 0, two: 35, epoch_app_id(two): 0}
 
 
 def test_pipelines_do_not_share_offsets() -> None:
@@ -108,13 +121,93 @@ def test_everything_deleted_moves_the_offset_once() -> None:
     assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
 
 
-def test_a_log_shorter_than_the_table() -> None:
+def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
+    """50 records are loaded, then a new leader has only the first `at` of them."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    cluster.partitions["clicks", 0].end = 40
-    with pytest.raises(DataLossError, match="ends at offset 40"):
+    cluster.partitions["clicks", 0].lead_anew(at)
+    return cluster, table
+
+
+SKIP = PlanSettings(on_data_loss="skip")
+
+
+@pytest.mark.parametrize("written", [0, 5, 10, 30])
+def test_a_log_that_was_cut_below_what_the_table_holds(written: int) -> None:
+    """Whatever came after the cut: not seeing it would be silent as soon as the log is as long as it was."""
+    cluster, table = loaded_and_cut(40)
+    log = cluster.partitions["clicks", 0]
+    if written:
+        log.append_values([b"new"] * written)
+    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 50: .*40 to 49 .*load from offset 40 on"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
-    assert make_plan(cluster, table, ["clicks"], PlanSettings(on_data_loss="skip")).is_empty
+    plan = make_plan(cluster, table, ["clicks"], SKIP)
+    assert bounds(plan) == ([(0, 40, 40 + written)] if written else [])
+    assert not plan.is_empty
+    assert "cut back to offset 40" in plan.notes[0]
+    table.apply(plan)
+    assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+    log.append_values([b"later"] * 3)
+    assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 40 + written, 43 + written)]
+
+
+def test_a_cut_log_whose_start_has_passed_the_cut() -> None:
+    cluster, table = loaded_and_cut(40)
+    log = cluster.partitions["clicks", 0]
+    log.append_values([b"new"] * 30)
+    log.log_start = 60
+    plan = make_plan(cluster, table, ["clicks"], SKIP)
+    assert bounds(plan) == [(0, 60, 70)]
+    assert plan.skipped_offsets == 20
+    assert ["cut back" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
+
+
+def test_elections_that_lose_nothing_are_no_cut() -> None:
+    """Neither is an end that is not known again yet, or is lower under read_committed than what was read without it."""
+    cluster, table = cluster_with(50), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    log = cluster.partitions["clicks", 0]
+    for _ in range(3):
+        log.lead_anew()
+        assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+    log.append_values([b"new"] * 10)
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    log.lead_anew()
+    log.lead_anew()
+    stable = cluster.list_offsets
+
+    def lower(*arguments: Any, **named: Any) -> dict[tuple[str, int], OffsetInfo]:
+        return {key: replace(found, offset=min(found.offset, 55)) for key, found in stable(*arguments, **named).items()}
+
+    cluster.list_offsets = lower  # type: ignore[method-assign]
+    assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+
+
+def test_a_table_of_an_older_release_knows_no_epochs() -> None:
+    """Only a log that is shorter can be told then; the epoch is kept from the next load on."""
+    cluster, table = loaded_and_cut(40)
+    table.offsets = {name: offset for name, offset in table.offsets.items() if "leader-epoch" not in name}
+    with pytest.raises(DataLossError, match="cut back to offset 40"):
+        make_plan(cluster, table, ["clicks"], PlanSettings())
+    cluster.partitions["clicks", 0].append_values([b"new"] * 20)
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    cluster.partitions["clicks", 0].lead_anew(40)
+    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 60"):
+        make_plan(cluster, table, ["clicks"], PlanSettings())
+
+
+def test_epochs_that_go_back_are_refused_in_any_case() -> None:
+    """The brokers were put back to an old copy: how far the table and the topic agree is not known to anybody."""
+    cluster, table = loaded_and_cut(40)
+    cluster.partitions["clicks", 0].append_values([b"new"] * 30)
+    table.apply(make_plan(cluster, table, ["clicks"], SKIP))
+    log = cluster.partitions["clicks", 0]
+    log.newest_epoch, log.epochs = 0, [(0, 0)]
+    for settings in (PlanSettings(), SKIP):
+        with pytest.raises(DataLossError, match=r"up to leader epoch 1, .* newest is 0: .*another --pipeline-id"):
+            make_plan(cluster, table, ["clicks"], settings)
+    again = make_plan(cluster, table, ["clicks"], PlanSettings(pipeline_id="again"))
+    assert bounds(again) == [(0, 0, 70)]
 
 
 def test_retention_before_the_first_load_is_no_loss() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline import session
-from ottla.pipeline.session import JavaRuntime, find_java, is_local, java_version, launch_home, require_extra
+from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, require_extra
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -96,15 +97,72 @@ def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
     assert (home / "bin" / "java").exists()
 
 
-def test_which_masters_are_local() -> None:
-    assert [is_local(name) for name in ("local", "local[*]", "local[2,3]", "spark://h:7077", "sc://h", "yarn")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("master", "local", "tasks", "tried"),
+    [
+        ("local", True, 1, "local[1,4]"),
+        ("local[3]", True, 3, "local[3,4]"),
+        ("local[*]", True, os.cpu_count(), "local[*,4]"),
+        ("local[*, 2]", True, os.cpu_count(), "local[*, 2]"),
+        ("local[5,1]", True, 5, "local[5,1]"),
+        ("local-cluster[2,1,1024]", True, 1, "local-cluster[2,1,1024]"),
+        ("spark://h:7077", False, 1, "spark://h:7077"),
+        ("sc://h", False, 1, "sc://h"),
+        ("yarn", False, 1, "yarn"),
+    ],
+)
+def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) -> None:
+    assert session.is_local(master) == local
+    assert session.parallelism(master) == tasks
+    assert session.with_attempts(master) == tried
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "",
+        "locl",
+        "local[x]",
+        "local[2",
+        "mesos://h:1",
+        "http://h",
+        "spark://",
+        "spark://h:x",
+        "sc://:1",
+        "spark://h:70000",
+    ],
+)
+def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(OperatorError, match="is no Spark master: use "):
+        session.check_master(master)
+
+
+@pytest.mark.parametrize("master", ["spark://{}", "sc://{}", "sc://{}/;user_id=me"])
+def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
+    with socket.socket() as taken, socket.create_server(("127.0.0.1", 0)) as server:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        silent, there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (taken, server))
+        with pytest.raises(OperatorError, match=f"no Spark answers at {silent}: Connection refused; name one"):
+            session.check_master(master.format(silent))
+        session.check_master(master.format(there))
+        session.check_master(f"spark://{silent},{there}")
+
+
+def test_what_spark_connect_needs_is_named_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+    real = importlib.util.find_spec
+
+    def without_grpc(name: str, package: str | None = None) -> Any:
+        if name == "google.rpc":
+            raise ModuleNotFoundError(name)  # as it does without the package around it
+        return None if name.startswith("grpc") else real("json" if name == "zstandard" else name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_grpc)
+    wanted = (
+        r"needs grpcio, grpcio-status, googleapis-common-protos, which are not installed: run .*'pyspark\[connect\]'"
+    )
+    with pytest.raises(OperatorError, match=wanted), session.open_session("sc://127.0.0.1:1"):
+        pass
 
 
 def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +198,7 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert run.returncode == 0, run.stderr

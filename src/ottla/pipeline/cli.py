@@ -5,7 +5,6 @@ Spark, Arrow and deltalake are imported by the commands that use them, so `--hel
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -18,13 +17,14 @@ from ottla.cli.command import (
     Group,
     bootstrap_option,
     complete_topic,
+    counted,
     json_option,
-    megabytes,
     print_json,
     print_table,
     settings_option,
+    size_text,
 )
-from ottla.pipeline.session import DEFAULT_MASTER, open_session, require_extra
+from ottla.pipeline.session import DEFAULT_MASTER, open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
     from ottla.pipeline.load import LoadSummary
@@ -68,7 +68,7 @@ def pipeline() -> None:
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
-        "ottla pipeline load -t clicks --table lake/clicks --master spark://host:7077 --json",
+        "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     )
 )
 @click.option(
@@ -106,7 +106,7 @@ def pipeline() -> None:
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="What to do when records were deleted before they were loaded.",
+    help="What to do when records were deleted before they were loaded, or a log was cut back below what was loaded.",
 )
 @click.option(
     "--partition-by",
@@ -136,14 +136,20 @@ def load(
     """Load what is new in some topics into a Delta table.
 
     Data and offsets are committed together: a load that is killed at any point and run again neither loses a record nor
-    doubles one, and a load with nothing new adds nothing.
+    doubles one, and a load with nothing new adds nothing. A task that fails is tried four times; local[N,F] tries F.
+    A record that the columns can't hold, such as one with a timestamp after the year 9999, goes to the table
+    TABLE/_dead_letters instead, with the reason.
+
+    On a cluster, Ottla itself travels with the job; the Python of the workers needs the other packages of
+    'ottla[pipeline]', and --conf spark.pyspark.python=PATH names it. The table's directory and the brokers must be
+    reached from every worker under the same names.
     """
     require_extra()
     from ottla.pipeline import load as loading
     from ottla.pipeline.plan import PlanSettings
     from ottla.pipeline.tables.delta import DeltaTarget
 
-    settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, _parallelism(master), on_data_loss)
+    settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, parallelism(master), on_data_loss)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
 
     def session() -> AbstractContextManager[Any]:
@@ -167,15 +173,7 @@ def _progress(silent: bool) -> AbstractContextManager[ProgressLine | None]:
 
     if silent or not sys.stderr.isatty():
         return nullcontext()
-    return closing(ProgressLine(sys.stderr))
-
-
-def _parallelism(master: str) -> int:
-    """How many tasks a local master runs at once; for others a task is cut by its size alone."""
-    if not master.startswith("local[") or "," in master:
-        return 1
-    count = master[len("local[") : -1]
-    return (os.cpu_count() or 1) if count == "*" else int(count) if count.isdigit() and int(count) else 1
+    return closing(ProgressLine(sys.__stderr__ or sys.stderr))
 
 
 def summary_text(summary: LoadSummary) -> str:
@@ -184,13 +182,13 @@ def summary_text(summary: LoadSummary) -> str:
     if summary.version is None:
         return f"Nothing new in {topics}; {summary.table} is unchanged."
     text = (
-        f"Loaded {summary.rows:,} rows from {summary.partitions} partitions of {topics} into {summary.table} "
-        f"as version {summary.version}: {summary.land_s:.1f} s, {summary.rows_per_s:,.0f} rows/s, "
-        f"{megabytes(summary.fetched_bytes)} fetched, {megabytes(summary.written_bytes)} written in "
-        f"{summary.files} files (Spark start {summary.start_s:.1f} s, commit {summary.commit_s:.2f} s)."
+        f"Loaded {counted(summary.rows, 'row')} from {counted(summary.partitions, 'partition')} of {topics} "
+        f"into {summary.table} as version {summary.version}: {summary.land_s:.1f} s, {summary.rows_per_s:,.0f} rows/s, "
+        f"{size_text(summary.fetched_bytes)} fetched, {size_text(summary.written_bytes)} written in "
+        f"{counted(summary.files, 'file')} (Spark start {summary.start_s:.1f} s, commit {summary.commit_s:.2f} s)."
     )
     if summary.skipped_offsets:
-        text += f" {summary.skipped_offsets:,} offsets were skipped."
+        text += f" Skipped: {counted(summary.skipped_offsets, 'offset')}."
     return text
 
 
@@ -213,7 +211,7 @@ def summary_text(summary: LoadSummary) -> str:
 @_conf_option
 @json_option
 def sql(statement: str, tables: tuple[Path, ...], master: str, conf: Mapping[str, str], as_json: bool) -> None:
-    """Run one Spark SQL statement over loaded tables.
+    """Run one Spark SQL query over loaded tables; a statement that would write is refused.
 
     A table is visible under the name of its directory, a single one also as `records`. Columns: topic, partition,
     offset, timestamp, timestamp_type, key, value, headers. Binary columns are printed as UTF-8, other bytes as \\xNN.
@@ -287,6 +285,10 @@ def demo(input_path: Path | None, events: int, directory: Path | None, master: s
     loads it by PySpark, prints the most viewed pages and the views per hour, loads again to show that nothing is added,
     and stops everything. A page is the seventh space-separated field of a line, the request's path: what
     `cut -d' ' -f7 FILE | sort | uniq -c` counts.
+
+    A file is refused before anything starts when it is empty, or when more than one in ten of its first 1,000 lines is
+    in neither the common nor the combined format of Apache and nginx. Fewer such lines, and later ones, are loaded and
+    counted as they are, and their number is told.
     """
     require_extra()
     from ottla.pipeline.demo import run_demo

@@ -5,8 +5,9 @@ Arrow make whole columns. Keys and values are cut out of the batch bodies by one
 (its offsets are the borders of keys, gaps and values in turn), so bytes are copied once, in native code.
 
 **Invariants:** every batch that gives rows had its CRC checked; rows come in offset order and lie in the asked range
-exactly; no row of a control batch and, where aborted transactions are given, none of theirs; memory is bounded by
-`MAX_BODY_BYTES` for one batch and `POOL_BYTES` beyond it.
+exactly; no row of a control batch and, where aborted transactions are given, none of theirs; a record that the columns
+can't hold as it is becomes a dead letter, never another value; memory is bounded by `MAX_BODY_BYTES` for one batch and
+`POOL_BYTES` beyond it.
 
 Left out: formats v0 and v1 (an error names them), and any look into keys and values.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,9 @@ import pyarrow as pa
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.record.batch import LOG_APPEND_TIME, BatchView, iter_batches
-from ottla.record.control import ControlRecordType, control_record_type
+from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView, iter_batches
 from ottla.record.errors import InvalidRecord
+from ottla.record.transactions import Aborted, TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records, parse_headers
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -45,13 +46,28 @@ SCHEMA = pa.schema(
 )
 """The columns of a raw topic. `timestamp_type`: 0 CreateTime, 1 LogAppendTime; a record without timestamp has null."""
 
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        ("reason", pa.string()),
+    ]
+)
+"""A record that SCHEMA can't hold, and why. `timestamp_ms` is as stored: milliseconds from the epoch."""
+
 MAX_BODY_BYTES = 1 << 30
 """Largest decompressed batch; also keeps Arrow's 32-bit offsets in range."""
 POOL_BYTES = 16 << 20
 POOL_ROWS = 100_000
 
 MAX_TIMESTAMP_MS = 253_402_300_799_999
-"""The end of the year 9999: many readers fail on anything later, so such a timestamp becomes null."""
+"""The end of the year 9999: many readers fail on anything later."""
 
 POSITION_COLUMNS = [2, 4, 6]
 """Columns of the walk's index that are positions: of key, value and headers."""
@@ -63,21 +79,14 @@ class DecodeError(KafkaError):
     """Stored bytes that can't be decoded; the message names topic, partition and offset."""
 
 
-class Aborted(Protocol):
-    """One aborted transaction, as a Fetch response lists it."""
-
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-
-
 @dataclass(slots=True)
 class Decoded:
     """What one call decoded. `next_offset` is where to go on: after the last whole batch, at most the range's end."""
 
     next_offset: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    dead_letters: list[pa.RecordBatch] = field(default_factory=list)
+    """By DEAD_LETTER_SCHEMA; their records are not in `batches`."""
     rows: int = 0
     body_bytes: int = 0
     """Bytes of records after decompression."""
@@ -173,8 +182,7 @@ def _kept_batches(
     records: Buffer, topic: str, partition: int, end_offset: int, aborted: Sequence[Aborted], decoded: Decoded
 ) -> Iterator[BatchView]:
     """Batches below `end_offset` without control batches and aborted ones; moves `decoded.next_offset` over all."""
-    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    aborted_ids: set[int] = set()
+    transactions = TransactionFilter(aborted)
     for batch in _whole_batches(records, topic, partition, decoded):
         if batch.base_offset >= end_offset:
             decoded.next_offset = end_offset
@@ -182,15 +190,8 @@ def _kept_batches(
         if not batch.crc_matches():
             raise _broken(topic, partition, batch.base_offset, "its checksum does not match")
         decoded.next_offset = max(decoded.next_offset, min(batch.next_offset, end_offset))
-        while pending and pending[-1].first_offset <= batch.last_offset:
-            aborted_ids.add(pending.pop().producer_id)
-        if batch.is_control:
-            if batch.producer_id in aborted_ids and _is_abort(batch, topic, partition):
-                aborted_ids.discard(batch.producer_id)
-            continue
-        if batch.is_transactional and batch.producer_id in aborted_ids:
-            continue
-        yield batch
+        if _passes(transactions, batch, topic, partition):
+            yield batch
 
 
 def _whole_batches(records: Buffer, topic: str, partition: int, decoded: Decoded) -> Iterator[BatchView]:
@@ -200,9 +201,9 @@ def _whole_batches(records: Buffer, topic: str, partition: int, decoded: Decoded
         raise _broken(topic, partition, decoded.next_offset, error.message) from error
 
 
-def _is_abort(batch: BatchView, topic: str, partition: int) -> bool:
+def _passes(transactions: TransactionFilter, batch: BatchView, topic: str, partition: int) -> bool:
     try:
-        return any(control_record_type(record) == ControlRecordType.ABORT for record in batch.records())
+        return transactions.passes(batch)
     except KafkaError as error:
         raise _broken(topic, partition, batch.base_offset, error.message) from error
 
@@ -233,9 +234,26 @@ def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offse
         index, offsets, timestamps, append_times = index[kept], offsets[kept], timestamps[kept], append_times[kept]
         if not len(offsets):
             return
-    batch = _to_arrow(pool.data, index, offsets, timestamps, append_times, topic, partition)
+    appended = append_times >= 0
+    timestamps = np.where(appended, append_times, timestamps)
+    batch = _to_arrow(pool.data, index, offsets, timestamps, appended, topic, partition)
+    bad = (timestamps != NO_TIMESTAMP) & ((timestamps < 0) | (timestamps > MAX_TIMESTAMP_MS))
+    if bad.any():
+        decoded.dead_letters.append(_dead_letters(batch.filter(pa.array(bad)), timestamps[bad]))
+        batch = batch.filter(pa.array(~bad))
+        if not batch.num_rows:
+            return
     decoded.batches.append(batch)
     decoded.rows += batch.num_rows
+
+
+def _dead_letters(batch: pa.RecordBatch, timestamps: Int64s) -> pa.RecordBatch:
+    reasons = [f"timestamp {timestamp} is not within the years 1970 to 9999" for timestamp in timestamps.tolist()]
+    columns = {name: batch.column(name) for name in batch.schema.names} | {
+        "timestamp_ms": pa.array(timestamps),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTER_SCHEMA.names], schema=DEAD_LETTER_SCHEMA)
 
 
 def _to_arrow(
@@ -243,13 +261,11 @@ def _to_arrow(
     index: Int64s,
     offsets: Int64s,
     timestamps: Int64s,
-    append_times: Int64s,
+    appended: npt.NDArray[np.bool_],
     topic: str,
     partition: int,
 ) -> pa.RecordBatch:
     count = len(offsets)
-    appended = append_times >= 0
-    timestamps = np.where(appended, append_times, timestamps)
     known = (timestamps >= 0) & (timestamps <= MAX_TIMESTAMP_MS)
     microseconds = np.where(known, timestamps, 0) * 1000
     keys, values = _cut(data, index)

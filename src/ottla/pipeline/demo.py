@@ -23,9 +23,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ottla.cli.command import megabytes
+from ottla.cli.command import program, size_text
 from ottla.client.cluster import Cluster
+from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import InvariantError, OperatorError, OttlaError
+from ottla.pipeline.access_log import AccessLog
 from ottla.pipeline.events import page_views
 from ottla.pipeline.load import LoadSummary, load
 from ottla.pipeline.plan import PlanSettings
@@ -71,23 +73,35 @@ class Step:
 
 
 def run_demo(input_path: Path | None, events: int, directory: Path | None, master: str) -> None:
-    """Run all steps and print what they give. Raises OttlaError when one fails."""
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=width)
+    """Run all steps and print what they give. Raises OttlaError when one fails, before any if the input is no log."""
+    if input_path is None:
+        _run(page_views(events), None, directory, master)
+        return
+    with input_path.open("rb") as file:
+        _run(AccessLog(file, str(input_path)), input_path, directory, master)
+
+
+def _run(lines: Iterable[bytes], input_path: Path | None, directory: Path | None, master: str) -> None:
+    console = _console()
     home = _home(directory)
-    data_dir, table_dir = home / "broker", home / "page_views"
+    data_dir, target = home / "broker", DeltaTarget(home / "page_views")
     steps: list[Step] = []
     started = time.monotonic()
     with Broker(data_dir=data_dir) as broker:
         steps.append(Step("broker start", time.monotonic() - started, what=broker.bootstrap_servers))
         console.print(f"Broker on {broker.bootstrap_servers}, data in {data_dir}")
         _create_topic(broker.bootstrap_servers)
-        produced = _produce(broker.bootstrap_servers, _lines(input_path, events))
+        produced = _produce(broker.bootstrap_servers, lines)
         steps.append(produced)
         console.print(
             f"Produced {produced.rows:,} records to {TOPIC} ({PARTITIONS} partitions, keyed by client address)"
         )
-        _load_and_ask(console, broker.bootstrap_servers, DeltaTarget(table_dir), master, produced.rows, steps)
+        if isinstance(lines, AccessLog) and lines.odd:
+            console.print(
+                f"{lines.odd:,} of {lines.lines:,} lines are in neither format of an access log, the first is line "
+                f"{lines.first_odd:,}; they are loaded and counted as they are."
+            )
+        _load_and_ask(console, broker.bootstrap_servers, target, master, produced.rows, steps)
         stopping = time.monotonic()
     steps.append(Step("broker stop", time.monotonic() - stopping))
     _print_steps(console, steps, time.monotonic() - started)
@@ -96,8 +110,21 @@ def run_demo(input_path: Path | None, events: int, directory: Path | None, maste
         console.print(f"Compare: cut -d' ' -f7 {path} | sort | uniq -c | sort -rn | head -{TOP_PAGES}")
         console.print(f"         cut -d' ' -f4 {path} | cut -c2-15 | sort | uniq -c")
     console.print(f"Everything is stopped. The data stays in {home}:")
-    console.print(f'  ottla pipeline sql "select count(*) from page_views" --table {table_dir}')
-    console.print(f"  ottla start --data-dir {data_dir}")
+    table, data = shlex.quote(str(target.path)), shlex.quote(str(data_dir))
+    console.print(f'  {program()} pipeline sql "select count(*) from page_views" --table {table}')
+    console.print(f"  {program()} start --data-dir {data}")
+
+
+def _console() -> Console:
+    """On a terminal the stream that lets rich's own control characters through."""
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=sys.__stdout__ if terminal else sys.stdout,
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+        width=None if terminal else PIPE_WIDTH,
+    )
 
 
 def _home(directory: Path | None) -> Path:
@@ -115,16 +142,6 @@ def _home(directory: Path | None) -> Path:
 def _create_topic(bootstrap_servers: str) -> None:
     with Cluster(bootstrap_servers, client_id="ottla-demo") as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
-
-
-def _lines(input_path: Path | None, events: int) -> Iterator[bytes]:
-    """Every line without its line end, the empty ones too."""
-    if input_path is None:
-        yield from page_views(events)
-        return
-    with input_path.open("rb") as file:
-        for line in file:
-            yield line.removesuffix(b"\n")
 
 
 def _produce(bootstrap_servers: str, lines: Iterable[bytes]) -> Step:
@@ -202,7 +219,7 @@ def _load(bootstrap_servers: str, target: DeltaTarget, spark: Any) -> LoadSummar
 def _load_step(name: str, summary: LoadSummary) -> Step:
     seconds = summary.plan_s + summary.land_s + summary.commit_s
     what = (
-        f"PySpark; {megabytes(summary.fetched_bytes)} fetched, {summary.files} files"
+        f"PySpark; {size_text(summary.fetched_bytes)} fetched, {summary.files} files"
         if summary.files
         else "nothing new"
     )
@@ -227,7 +244,8 @@ def _print_pages(console: Console, pages: list[dict[str, Any]]) -> None:
     table.add_column("views", justify="right")
     table.add_column("page", overflow="fold")
     for row in pages[:TOP_PAGES]:
-        table.add_row(str(row["views"]), row["page"] or "(none)")
+        page = row["page"] or "(none)"
+        table.add_row(str(row["views"]), escape_control_chars(page) if console.is_terminal else page)
     _print_table(console, f"Most viewed pages, of {len(pages):,}", table)
 
 

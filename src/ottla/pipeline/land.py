@@ -3,7 +3,8 @@
 Payload never enters the JVM: a worker gets the number of its task, and what comes back is one manifest row a task.
 Nothing is visible to readers of the table until the driver commits the manifest.
 
-**Invariants:** a task reads its range to the planned end and not beyond, in the partition's order; a file in the
+**Invariants:** a task reads its range to the planned end and not beyond, in the partition's order, from the topic with
+the planned id and from a log that was not cut back meanwhile; a file in the
 manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
 second attempt writes under another name, so a manifest names the files of exactly one attempt a task.
 
@@ -18,9 +19,9 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.model import EARLIEST_TIMESTAMP
+from ottla.client.model import EARLIEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
-from ottla.pipeline.decode import SCHEMA, Decoded, DecodeError, decode
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, Decoded, DecodeError, decode
+from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
-from ottla.pipeline.tables.delta import DataFile
+from ottla.pipeline.tables.delta import DEAD_LETTER_DIRECTORY, DataFile
 
 FETCH_BYTES = 8 << 20
 FETCH_WAIT_MS = 500
@@ -43,6 +45,7 @@ ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 STATISTICS_COLUMNS = ("partition", "offset", "timestamp")
 """Small columns only: keys and values would repeat whole payloads in the footer."""
+NULL_COUNT_COLUMNS = (*STATISTICS_COLUMNS, "key", "value")
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 """Connects from inside a worker; must be picklable."""
@@ -59,11 +62,16 @@ class LandSettings:
     partition_columns: tuple[str, ...] = ()
     isolation: str = "read_committed"
     on_data_loss: OnDataLoss = "fail"
+    letters_held: Mapping[Position, int] = field(default_factory=dict)
+    """Offsets below which dead letters are in their table already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The manifest row of one task. Without a file `path` is empty; `error` is empty unless the task failed."""
+    """The manifest row of one task. Without a file `path` is empty; `error` is empty unless the task failed.
+
+    `dead_file`: the file of its dead letters, a DataFile in JSON.
+    """
 
     task: int
     path: str = ""
@@ -74,6 +82,8 @@ class Landed:
     skipped_offsets: int = 0
     modified_ms: int = 0
     stats: str = ""
+    dead_rows: int = 0
+    dead_file: str = ""
     error_kind: str = ""
     error: str = ""
 
@@ -140,18 +150,6 @@ def land(
     return landed
 
 
-def spark_reason(error: BaseException) -> str:
-    """The line of a Spark exception that says what a worker raised, without the two stack traces."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for number, line in enumerate(lines):
-        if line.startswith("Traceback (most recent call last)"):
-            tail = [text for text in lines[number + 1 :] if not text.startswith(("File ", "at ", "^", "~"))]
-            raised = [text for text in tail if ": " in text and "Error" in text.split(": ", 1)[0]]
-            if raised:
-                return raised[0]
-    return lines[0] if lines else type(error).__name__
-
-
 def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     """Land one range; runs in a worker. Errors that trying again can't mend come back inside the row."""
     try:
@@ -166,7 +164,15 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
 
 def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     fetched_bytes = body_bytes = skipped = 0
-    with _FileWriter(task, settings) as writer, settings.open_cluster() as cluster:
+    letters_from = settings.letters_held.get((task.topic, task.partition), 0)
+    values = partition_values(task, settings.partition_columns)
+    with (
+        _FileWriter(Path(settings.table_dir), SCHEMA, values, task, settings.load_id) as writer,
+        _FileWriter(
+            Path(settings.table_dir, DEAD_LETTER_DIRECTORY), DEAD_LETTER_SCHEMA, {}, task, settings.load_id
+        ) as letter_writer,
+        settings.open_cluster() as cluster,
+    ):
         offset = task.start_offset
         while offset < task.end_offset:
             try:
@@ -180,20 +186,29 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
                 continue
             for batch in decoded.batches:
                 writer.add(batch)
+            for letters in decoded.dead_letters:
+                letter_writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
             fetched_bytes += size
             body_bytes += decoded.body_bytes
             offset = decoded.next_offset
+        _require_whole(cluster, task)
+        letter_file = letter_writer.finish()
         file = writer.finish()
-    if file is None:
-        return Landed(number, fetched_bytes=fetched_bytes, body_bytes=body_bytes, skipped_offsets=skipped)
-    return Landed(
+    row = Landed(
         number,
-        path=file.path,
-        size_bytes=file.size_bytes,
-        rows=file.rows,
         fetched_bytes=fetched_bytes,
         body_bytes=body_bytes,
         skipped_offsets=skipped,
+        dead_rows=letter_file.rows if letter_file else 0,
+        dead_file=json.dumps(asdict(letter_file)) if letter_file else "",
+    )
+    if file is None:
+        return row
+    return replace(
+        row,
+        path=file.path,
+        size_bytes=file.size_bytes,
+        rows=file.rows,
         modified_ms=file.modified_ms,
         stats=file.stats,
     )
@@ -210,6 +225,7 @@ def _fetch_some(cluster: ClusterView, task: OffsetRange, offset: int, isolation:
             max_bytes=FETCH_BYTES,
             max_wait_ms=FETCH_WAIT_MS,
             isolation=isolation,
+            topic_id=task.wire_topic_id,
         )
         decoded = decode(
             result.records,
@@ -243,17 +259,32 @@ def _after_loss(cluster: ClusterView, task: OffsetRange, offset: int, on_data_lo
     return log_start
 
 
+def _require_whole(cluster: ClusterView, task: OffsetRange) -> None:
+    """Raise DataLossError when the log was cut below the range's end since the plan: other records are in it then."""
+    if task.leader_epoch < 0:
+        return
+    key = (task.topic, task.partition)
+    end = cluster.epoch_ends({key: task.leader_epoch})[key]
+    if NO_OFFSET < end < task.end_offset:
+        raise DataLossError(
+            f"topic {task.topic!r} partition {task.partition}: the log was cut back to offset {end} while it was "
+            "loaded; nothing was committed, run the load again"
+        )
+
+
 class _FileWriter:
     """One Parquet file, opened with its first row; removed unless `finish` was reached."""
 
-    def __init__(self, task: OffsetRange, settings: LandSettings) -> None:
-        self._partition_values = partition_values(task, settings.partition_columns)
-        directory = "".join(f"{name}={value}/" for name, value in self._partition_values.items())
+    def __init__(
+        self, root: Path, schema: pa.Schema, values: Mapping[str, str], task: OffsetRange, load_id: str
+    ) -> None:
+        self._partition_values = values
+        directory = "".join(f"{name}={value}/" for name, value in values.items())
         attempt = uuid.uuid4().hex[:8]
-        name = f"part-{task.topic}-{task.partition}-{task.start_offset:020d}-{settings.load_id}-{attempt}.zstd.parquet"
+        name = f"part-{task.topic}-{task.partition}-{task.start_offset:020d}-{load_id}-{attempt}.zstd.parquet"
         self._relative = directory + name
-        self._path = Path(settings.table_dir, self._relative)
-        kept = [column for column in SCHEMA if column.name not in self._partition_values]
+        self._path = root / self._relative
+        kept = [column for column in schema if column.name not in values]
         self._schema = pa.schema(kept)
         self._writer: Any = None
         self._pending: list[pa.RecordBatch] = []
@@ -273,6 +304,8 @@ class _FileWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in; they are written in row groups of bounded size."""
+        if not batch.num_rows:
+            return
         self._statistics.add(batch)
         self._pending.append(batch.select(self._schema.names))
         self._pending_bytes += batch.nbytes
@@ -335,18 +368,19 @@ class _Statistics:
         self.rows = 0
         self._least: dict[str, int] = {}
         self._greatest: dict[str, int] = {}
-        self._nulls = dict.fromkeys(("partition", "offset", "timestamp", "key", "value"), 0)
+        self._nulls: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        for name in STATISTICS_COLUMNS:
+        present = batch.schema.names
+        for name in [name for name in STATISTICS_COLUMNS if name in present]:
             extremes = pc.min_max(batch.column(name).cast(pa.int64()))
             least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
             if least is not None:
                 self._least[name] = min(least, self._least.get(name, least))
                 self._greatest[name] = max(greatest, self._greatest.get(name, greatest))
-        for name in self._nulls:
-            self._nulls[name] += batch.column(name).null_count
+        for name in [name for name in NULL_COUNT_COLUMNS if name in present]:
+            self._nulls[name] = self._nulls.get(name, 0) + batch.column(name).null_count
 
     def to_json(self, columns: Sequence[str]) -> str:
         return json.dumps(
@@ -367,11 +401,11 @@ def _stat(name: str, value: int) -> int | str:
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def discard_load(table_dir: str, load_id: str, committed: Sequence[str] = ()) -> None:
-    """Remove the files of a load that failed, but none in `committed` (absolute); what can't go stays for a vacuum."""
-    kept = set(committed)
+def discard_load(table_dir: str, load_id: str, named: Collection[Path] = ()) -> None:
+    """Remove the files of a load that failed, but none that the table names; what can't go stays for a vacuum."""
+    kept = {path.name for path in named}  # unique by load and attempt, so nothing hangs on how a path is written
     for path in Path(table_dir).rglob(f"part-*-{load_id}-*.zstd.parquet"):
-        if str(path) in kept:
+        if path.name in kept:
             continue
         try:
             path.unlink(missing_ok=True)

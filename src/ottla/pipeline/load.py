@@ -2,13 +2,15 @@
 
 **Invariant:** exactly once. Either the commit happened, then files and offsets are in the table together, or it did
 not, then nothing of the load is; wherever the driver or a worker dies, running it again continues from the truth in
-the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError.
+the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError. A file is
+committed only when it is seen where the table is.
 
 Nothing starts Spark when there is nothing to load. Left out: committing the offsets of a consumer group as well.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ from ottla.pipeline.land import (
     partition_values,
 )
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
-from ottla.pipeline.tables.delta import DataFile, DeltaTarget
+from ottla.pipeline.tables.delta import Committed, DataFile, DeltaTarget
 
 CLIENT_ID = "ottla-pipeline"
 
@@ -54,6 +56,8 @@ class LoadSummary:
     body_bytes: int = 0
     written_bytes: int = 0
     skipped_offsets: int = 0
+    dead_letters: int = 0
+    """Records that the table can't hold; they are in the table of dead letters with the reason."""
     plan_s: float = 0.0
     start_s: float = 0.0
     land_s: float = 0.0
@@ -98,7 +102,7 @@ def load(
     open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
     started = time.monotonic()
     with open_cluster() as cluster:
-        plan = make_plan(cluster, target, topics, settings)
+        plan = make_plan(cluster, target, topics, settings, target.dead_letters())
     summary = LoadSummary(
         table=str(target.path),
         topics=list(dict.fromkeys(topics)),
@@ -129,6 +133,7 @@ def _run(
         partition_columns=tuple(target.ensure()),
         isolation=settings.isolation,
         on_data_loss=settings.on_data_loss,
+        letters_held=plan.letters.held,
     )
     try:
         started = time.monotonic()
@@ -144,15 +149,18 @@ def _run(
         else:
             landed_at = started
         observer.landed(rows)
-        version, commit_s = _commit(plan, target, rows, land_settings)
+        committing = time.monotonic()
+        committed = _commit(plan, target, rows, land_settings)
     except OttlaError:
-        with suppress(OperatorError):  # an unreadable table has its own error, and its files stay
-            discard_load(land_settings.table_dir, land_settings.load_id, target.files())
+        with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
+            letters = target.dead_letters()
+            named = target.named_files() | (letters.named_files() if letters.exists() else set())
+            discard_load(land_settings.table_dir, land_settings.load_id, named)
         raise
-    observer.committed(version)
+    observer.committed(committed.version)
     return replace(
         summary,
-        version=version,
+        version=committed.version,
         rows=sum(row.rows for row in rows),
         offsets=plan.offsets,
         partitions=len(plan.ranges),
@@ -164,9 +172,18 @@ def _run(
         skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in rows),
         start_s=landing - started,
         land_s=landed_at - landing,
-        commit_s=commit_s,
+        commit_s=time.monotonic() - committing,
         ranges=readable_ranges(plan),
+        dead_letters=sum(row.dead_rows for row in rows),
+        notes=[*plan.notes, *_letter_notes(rows, target), *([committed.note] if committed.note else [])],
     )
+
+
+def _letter_notes(rows: Sequence[Landed], target: DeltaTarget) -> list[str]:
+    count = sum(row.dead_rows for row in rows)
+    path = target.dead_letters().path
+    records = "record" if count == 1 else "records"
+    return [f"{count:,} {records} that the table can't hold went to {path}, with the reason of each"] if count else []
 
 
 def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
@@ -174,8 +191,9 @@ def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
     return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
 
 
-def _commit(plan: LoadPlan, target: DeltaTarget, rows: Sequence[Landed], settings: LandSettings) -> tuple[int, float]:
-    started = time.monotonic()
+def _commit(plan: LoadPlan, target: DeltaTarget, rows: Sequence[Landed], settings: LandSettings) -> Committed:
+    """Dead letters first: they may be there before the load is, and then they are not written again; never too late."""
+    letters = [DataFile(**json.loads(row.dead_file)) for row in rows if row.dead_file]
     files = [
         DataFile(
             row.path,
@@ -188,12 +206,24 @@ def _commit(plan: LoadPlan, target: DeltaTarget, rows: Sequence[Landed], setting
         for row in rows
         if row.path
     ]
-    version = target.commit(
+    if letters:
+        table = target.dead_letters()
+        table.ensure()
+        table.commit(
+            plan.letters.expected,
+            plan.letters.following,
+            letters,
+            load_id=settings.load_id,
+            pipeline_id=plan.pipeline_id,
+            topic_ids=plan.topic_ids,
+            ranges=readable_ranges(plan),
+        )
+    return target.commit(
         plan.expected,
         plan.following,
         files,
+        load_id=settings.load_id,
         pipeline_id=plan.pipeline_id,
         topic_ids=plan.topic_ids,
         ranges=readable_ranges(plan),
     )
-    return version, time.monotonic() - started

@@ -1,10 +1,13 @@
 """What a load will read: committed offsets and the partitions' ends -> ranges, cut into tasks by bytes.
 
 The table is the truth. Each topic partition is one application id, `pipeline/topic id/partition`, whose committed
-version is the next offset. A topic that was deleted and made again has a new id, so it starts anew by itself.
+version is the next offset. A topic that was deleted and made again has a new id, so it starts anew by itself. A second
+application id holds the leader epoch in which that offset was the end: a log that lost its end to an unclean election
+or a disk gives the same offsets to other records, and only the epoch tells (KIP-320).
 
 **Invariants:** the tasks of a partition cover its range without gap or overlap; ranges end where they were planned to
-end, whatever arrives meanwhile; nothing is planned past the last stable offset under read_committed.
+end, whatever arrives meanwhile; nothing is planned past the last stable offset under read_committed; no record below
+the table's offset that came after the log was cut is passed over: the load is refused, or starts where the log was cut.
 
 Sizes are estimated by small fetches at points spread over a range, since no request tells the bytes between two
 offsets; a wrong estimate makes tasks uneven, never wrong. Left out: reading segment files, and any start other than
@@ -16,12 +19,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult, OffsetInfo, TopicInfo
+from ottla.client.model import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_OFFSET,
+    FetchResult,
+    OffsetInfo,
+    Position,
+    TopicInfo,
+)
 from ottla.common.errors import KafkaError, OperatorError, OttlaError
-from ottla.common.ids import uuid_to_string
+from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.record.batch import iter_batches
 
 DEFAULT_MAX_BYTES_PER_TASK = 256 << 20
@@ -35,7 +46,8 @@ OnDataLoss = Literal["fail", "skip"]
 
 
 class DataLossError(OttlaError):
-    """Records were deleted before they were loaded; the message names partition, offsets and the way on."""
+    """Records were deleted before they were loaded, or replaced after; the message names partition, offsets and the
+    way on."""
 
 
 class ClusterView(Protocol):
@@ -45,8 +57,17 @@ class ClusterView(Protocol):
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = ...
     ) -> dict[tuple[str, int], OffsetInfo]: ...
+    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]: ...
     def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, max_wait_ms: int, isolation: str
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+        isolation: str,
+        topic_id: Uuid | None,
     ) -> FetchResult: ...
 
 
@@ -59,7 +80,10 @@ class TableState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets [start_offset, end_offset) of one partition; `size_bytes` is an estimate of what is stored for them."""
+    """Offsets [start_offset, end_offset) of one partition; `size_bytes` is an estimate of what is stored for them.
+
+    `leader_epoch`: that of the leader that named the end, -1 when it told none.
+    """
 
     topic: str
     topic_id: str
@@ -67,15 +91,33 @@ class OffsetRange:
     start_offset: int
     end_offset: int
     size_bytes: int
+    leader_epoch: int = -1
 
     @property
     def offsets(self) -> int:
         return self.end_offset - self.start_offset
 
+    @property
+    def wire_topic_id(self) -> Uuid:
+        """The topic id as requests have it."""
+        return uuid_from_string(self.topic_id)
+
+
+@dataclass(slots=True)
+class LetterPlan:
+    """The same for the table of dead letters, which is committed first, and only when there are any.
+
+    `held`: how far it goes where a load died between both commits or lost a race; those letters are not written again.
+    """
+
+    held: dict[Position, int] = field(default_factory=dict)
+    expected: dict[str, int | None] = field(default_factory=dict)
+    following: dict[str, int] = field(default_factory=dict)
+
 
 @dataclass(slots=True)
 class LoadPlan:
-    """`expected` and `following` are the table's offsets before and after the commit, by application id."""
+    """`expected` and `following` are the table's offsets and epochs before and after the commit, by application id."""
 
     pipeline_id: str
     isolation: str
@@ -84,6 +126,7 @@ class LoadPlan:
     expected: dict[str, int | None] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    letters: LetterPlan = field(default_factory=LetterPlan)
     notes: list[str] = field(default_factory=list)
     """What an operator should know: recreated topics, skipped offsets."""
     skipped_offsets: int = 0
@@ -124,8 +167,22 @@ def app_id(pipeline_id: str, topic_id: str, partition: int) -> str:
     return f"{pipeline_id}/{topic_id}/{partition}"
 
 
-def make_plan(cluster: ClusterView, table: TableState, topics: Sequence[str], settings: PlanSettings) -> LoadPlan:
-    """Plan one load of `topics`. Raises DataLossError, TopicNotFound, KafkaError."""
+def epoch_app_id(name: str) -> str:
+    """The application id beside `app_id`: its version is the leader epoch in which the committed offset was the end."""
+    return f"{name}/leader-epoch"
+
+
+def make_plan(
+    cluster: ClusterView,
+    table: TableState,
+    topics: Sequence[str],
+    settings: PlanSettings,
+    dead_letters: TableState | None = None,
+) -> LoadPlan:
+    """Plan one load of `topics` into `table` and, beside it, `dead_letters`.
+
+    Raises DataLossError, TopicNotFound, KafkaError.
+    """
     plan = LoadPlan(settings.pipeline_id, settings.isolation)
     known_ids = table.known_topic_ids()
     for name in dict.fromkeys(topics):
@@ -137,7 +194,9 @@ def make_plan(cluster: ClusterView, table: TableState, topics: Sequence[str], se
                 f"topic {name!r} was deleted and created again since the last load (id {known_ids[name]}, now "
                 f"{topic_id}): its records load from the first one, the rows of the old topic stay"
             )
-        _plan_topic(cluster, table, topic, topic_id, settings, plan)
+        ends = _plan_topic(cluster, table, topic, topic_id, settings, plan)
+        if dead_letters is not None:
+            _plan_letters(cluster, dead_letters, name, topic_id, ends, plan)
     profiles = _measure_all(cluster, plan)
     per_task = min(settings.max_bytes_per_task, max(MIN_BYTES_PER_TASK, plan.size_bytes // settings.parallelism + 1))
     for whole, profile in zip(plan.ranges, profiles, strict=True):
@@ -148,38 +207,110 @@ def make_plan(cluster: ClusterView, table: TableState, topics: Sequence[str], se
 
 def _plan_topic(
     cluster: ClusterView, table: TableState, topic: TopicInfo, topic_id: str, settings: PlanSettings, plan: LoadPlan
-) -> None:
+) -> dict[Position, OffsetInfo]:
+    """Add the topic's ranges to the plan; returns the ends of its partitions."""
     keys = [(topic.name, info.index) for info in topic.partitions]
     starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
     ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=settings.isolation)
-    app_ids = {key: app_id(settings.pipeline_id, topic_id, key[1]) for key in keys}
-    committed = table.committed_offsets(app_ids.values())
-    for key in keys:
+    names = {key: app_id(settings.pipeline_id, topic_id, key[1]) for key in keys}
+    committed = table.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
+    held = {key: before for key, name in names.items() if (before := committed[name]) is not None}
+    cuts = _find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    for key, name in names.items():
         log_start, end = starts[key].offset, ends[key].offset
-        before = committed[app_ids[key]]
-        start = log_start if before is None else before
-        if start < log_start or start > end:
-            _note_data_loss(key, start, log_start, end, settings, plan)
-            start = max(start, log_start)
+        start = before = held.get(key)
+        if start is None:
+            start = log_start
+        if key in cuts:
+            start = cuts[key]
+            _note(_cut_text(key, start, held[key]), f"load from offset {start} on", settings, plan)
+        if start < log_start:
+            plan.skipped_offsets += log_start - start
+            what = f"{_where(key)}: offsets {start} to {log_start - 1} were deleted before they were loaded"
+            _note(what, "load what is there", settings, plan)
+            start = log_start
+        epoch = ends[key].leader_epoch
         if start < end:
-            plan.ranges.append(OffsetRange(key[0], topic_id, key[1], start, end, 0))
-        elif before is None or start <= before:
+            plan.ranges.append(OffsetRange(key[0], topic_id, key[1], start, end, 0, epoch))
+        elif before is None or start == before:
             continue
-        plan.expected[app_ids[key]] = before
-        plan.following[app_ids[key]] = max(start, end)
+        plan.expected[name] = before
+        plan.following[name] = max(start, end)
+        if epoch >= 0:
+            plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
+            plan.following[epoch_app_id(name)] = epoch
+    return ends
 
 
-def _note_data_loss(
-    key: tuple[str, int], committed: int, log_start: int, end: int, settings: PlanSettings, plan: LoadPlan
+def _plan_letters(
+    cluster: ClusterView,
+    letters: TableState,
+    topic: str,
+    topic_id: str,
+    ends: Mapping[Position, OffsetInfo],
+    plan: LoadPlan,
 ) -> None:
-    where = f"topic {key[0]!r} partition {key[1]}"
-    if committed < log_start:
-        what = f"{where}: offsets {committed} to {log_start - 1} were deleted before they were loaded"
-        plan.skipped_offsets += log_start - committed
-    else:
-        what = f"{where}: the log ends at offset {end}, but the table already holds it up to {committed}"
+    """Where the letters of a topic's ranges go on. A log that was cut below them holds others from there on."""
+    names = {key: app_id(plan.pipeline_id, topic_id, key[1]) for key in ends}
+    names = {key: name for key, name in names.items() if name in plan.following}
+    committed = letters.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
+    held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
+    cuts = _find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    plan.letters.held |= held | cuts
+    for key, name in names.items():
+        plan.letters.expected |= {one: committed[one] for one in (name, epoch_app_id(name)) if one in plan.following}
+        plan.letters.following[name] = max(plan.following[name], plan.letters.held.get(key, 0))
+        if epoch_app_id(name) in plan.following:
+            plan.letters.following[epoch_app_id(name)] = plan.following[epoch_app_id(name)]
+
+
+def _find_cuts(
+    cluster: ClusterView,
+    held: Mapping[Position, int],
+    epochs: Mapping[Position, int | None],
+    ends: Mapping[Position, OffsetInfo],
+) -> dict[Position, int]:
+    """Where the logs end of which the table holds more: what lies above is not, or no longer, what the table holds.
+
+    Raises DataLossError for a log whose leader epochs went back, since where it differs can't be told.
+    """
+    asked: dict[Position, int] = {}
+    for key in held:
+        epoch, newest = epochs[key], ends[key].leader_epoch
+        if epoch is not None and 0 <= newest < epoch:
+            raise DataLossError(
+                f"{_where(key)}: the table was loaded up to leader epoch {epoch}, but the newest is {newest}: the "
+                "topic was put back to an older state, and which of its records the table lacks can't be told; load it "
+                "from its start under another --pipeline-id or into another table"
+            )
+        if newest >= 0:
+            asked[key] = newest if epoch is None else epoch  # of the newest epoch the end is that of the log
+    known = cluster.epoch_ends(asked) if asked else {}
+    found = {}
+    for key, before in held.items():
+        log_end = known.get(key, NO_OFFSET)
+        if log_end == NO_OFFSET:
+            log_end = ends[key].offset
+        if log_end < before:
+            found[key] = log_end
+    return found
+
+
+def _where(key: Position) -> str:
+    return f"topic {key[0]!r} partition {key[1]}"
+
+
+def _cut_text(key: Position, cut: int, before: int) -> str:
+    return (
+        f"{_where(key)}: the log was cut back to offset {cut}, but the table holds it up to {before}: rows of offsets "
+        f"{cut} to {before - 1} are of records that are gone, other records take these offsets"
+    )
+
+
+def _note(what: str, way_out: str, settings: PlanSettings, plan: LoadPlan) -> None:
+    """Tell of a loss that the operator accepts, or refuse."""
     if settings.on_data_loss == "fail":
-        raise DataLossError(f"{what}; load what is there with --on-data-loss skip")
+        raise DataLossError(f"{what}; {way_out} with --on-data-loss skip")
     plan.notes.append(what)
 
 
@@ -200,9 +331,7 @@ def _measure_all(cluster: ClusterView, plan: LoadPlan) -> list[Profile]:
 
 
 def _resized(whole: OffsetRange, profile: Profile) -> OffsetRange:
-    return OffsetRange(
-        whole.topic, whole.topic_id, whole.partition, whole.start_offset, whole.end_offset, math.ceil(sum(profile))
-    )
+    return replace(whole, size_bytes=math.ceil(sum(profile)))
 
 
 def measure(cluster: ClusterView, whole: OffsetRange, isolation: str) -> Profile:
@@ -233,6 +362,7 @@ def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: st
         max_bytes=SAMPLE_BYTES,
         max_wait_ms=SAMPLE_WAIT_MS,
         isolation=isolation,
+        topic_id=whole.wire_topic_id,
     )
     following, size = offset, 0
     try:
@@ -256,7 +386,7 @@ def split(whole: OffsetRange, profile: Profile, max_bytes: int) -> list[OffsetRa
     borders.append(whole.end_offset)
     share = math.ceil(total / max(len(borders) - 1, 1))
     return [
-        OffsetRange(whole.topic, whole.topic_id, whole.partition, start, end, share)
+        replace(whole, start_offset=start, end_offset=end, size_bytes=share)
         for start, end in itertools.pairwise(borders)
     ]
 

@@ -1,31 +1,31 @@
 """SQL over loaded tables: Spark reads a Delta table by the list of its data files, without any jar.
 
 The list is that of one version, so a query sees a consistent table whatever is loaded meanwhile. A table is visible
-under the name of its directory, and under `records` when it is the only one. Left out: writing through SQL, and tables
-with deletion vectors, which are refused.
+under the name of its directory, and under `records` when it is the only one.
+
+**Invariant:** no statement that writes is run. What Spark takes as a subquery only reads; of all others those that name
+what is there are let through by their first word. Left out: tables with deletion vectors, which are refused.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.tables.delta import DeltaTarget
 
 DEFAULT_VIEW = "records"
-COLUMNS = {
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestamp_type": "int",
-    "key": "binary",
-    "value": "binary",
-    "headers": "array<struct<key: string, value: binary>>",
-}
-"""The columns of `ottla.pipeline.decode.SCHEMA` as Spark SQL writes their types."""
+READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
+"""First words of statements that are no queries and change nothing."""
+_EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
+"""Spark runs what EXECUTE IMMEDIATE gives it to explain, so what follows has to be a query."""
+_GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
+"""What Hadoop takes for a pattern in a path; a backslash before it makes it plain (FileSystem.globStatus)."""
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 
 def view_name(target: DeltaTarget) -> str:
@@ -51,21 +51,63 @@ def register_tables(spark: Any, targets: Sequence[DeltaTarget]) -> list[str]:
 
 
 def read_table(spark: Any, target: DeltaTarget) -> Any:
-    """The newest version of the table as a DataFrame."""
-    files = target.files()
-    schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    """The newest version of the table as a DataFrame. Raises OperatorError."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(target.schema_json()))
+    files = [_GLOB_CHARACTERS.sub(r"\\\1", path) for path in target.files()]
     if not files:
         return spark.createDataFrame([], schema)
-    # The base path makes Spark take partition columns from the directories; they come last then.
-    return spark.read.schema(schema).option("basePath", str(target.path)).parquet(*files).select(*COLUMNS)
+    columns = [f"`{name.replace('`', '``')}`" for name in schema.names]
+    try:
+        # The base path makes Spark take partition columns from the directories; they come last then.
+        reader = spark.read.schema(schema).option("basePath", str(target.path))
+        return reader.parquet(*files).select(*columns)
+    except PySparkException as error:
+        raise OperatorError(f"Spark can't read the table {target.path}: {_reason(error)}") from error
 
 
 def run_sql(spark: Any, statement: str) -> Any:
-    """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong."""
+    """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong, and
+    without running it when it is no query; OttlaError when a task of it fails."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    statement = statement.strip().removesuffix(";")
     try:
+        _require_reading(spark, statement)
         return spark.sql(statement).toArrow()
     except PySparkException as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise OperatorError(f"Spark refused the statement: {reason.strip()}") from error
+        raise OperatorError(f"Spark refused the statement: {_reason(error)}") from error
+    except Py4JJavaError as error:  # a task failed while the result was fetched
+        raise OttlaError(f"the query failed: {spark_reason(error)}") from error
+
+
+def _require_reading(spark: Any, statement: str) -> None:
+    """Raise OperatorError unless it is a query (explained or not) or one of READING_COMMANDS."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    if "".join(statement.split(maxsplit=1)[:1]).upper() in READING_COMMANDS:
+        return
+    try:
+        spark.sql(f"SELECT * FROM (\n{_explained(statement)}\n)")
+    except ParseException as error:
+        raise OperatorError(
+            f"the statement is no query: {_reason(error)}; `ottla pipeline sql` does not write, it takes queries, "
+            "SHOW, DESCRIBE and EXPLAIN of a query"
+        ) from error
+    except AnalysisException:
+        pass  # a query of something that is not there: running it says so with the right line
+
+
+def _explained(statement: str) -> str:
+    """What an EXPLAIN is about, any other statement as it is."""
+    explain = _EXPLAIN.match(statement)
+    return statement[explain.end() :] if explain else statement
+
+
+def _reason(error: Exception) -> str:
+    """Spark's first line, without SQLSTATE and the place in a text that is not the user's."""
+    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _SQLSTATE.sub("", reason).strip().rstrip(".")

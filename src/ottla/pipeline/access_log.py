@@ -1,0 +1,69 @@
+"""An access log as Apache and nginx write it, read once and line by line, so that a pipe can be given as well.
+
+The first lines decide whether a file is one: it is refused where more than one in ten of them is no such line. What is
+odd further on (a line cut off by a crash, say) is handed out as it is, and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ottla.common.control_chars import escape_control_chars
+from ottla.common.errors import OperatorError
+
+SAMPLE_LINES = 1_000
+ODD_ONE_IN = 10
+MAX_LINE_BYTES = 1_000_000
+"""A line is a record; what is longer neither fits in one nor is it a request."""
+SHOWN_BYTES = 80
+
+_LINE = re.compile(
+    rb"\S+ \S+ \S+ "  # client, identity, user
+    rb"\[\d\d/[A-Z][a-z]{2}/\d{4}(?::\d\d){3} [+-]\d{4}\] "
+    rb'"[^"\\]*(?:\\.[^"\\]*)*" '  # the request; quotes in it are escaped
+    rb"\d{3} (?:\d+|-)(?: .*)?\r?",  # referer and agent of the combined format, and what a server adds
+    re.DOTALL,
+)
+EXAMPLE = '192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET /page HTTP/1.1" 200 1234 "http://referer/" "agent"'
+
+
+class AccessLog:
+    """The lines of one file; `odd` of those read so far are in neither format, the first is number `first_odd`."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        """Read the first lines. Raises OperatorError when the file is empty or is no access log."""
+        self.lines = self.odd = self.first_odd = 0
+        self._name = name
+        self._read = self._checked_lines(file)
+        self._sample = list(itertools.islice(self._read, SAMPLE_LINES))
+        if not self._sample:
+            raise OperatorError(f"{name} is empty; name a file with lines such as {EXAMPLE}")
+        if self.odd * ODD_ONE_IN > len(self._sample):
+            line = self._sample[self.first_odd - 1]
+            shown = escape_control_chars(line[:SHOWN_BYTES].decode("utf-8", "backslashreplace"))
+            raise OperatorError(
+                f"{name} is no access log in the common or combined format: {self.odd:,} of its first "
+                f'{len(self._sample):,} lines are not in it, such as line {self.first_odd}, "{shown}"; lines have to '
+                f"look like {EXAMPLE}"
+            )
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Every line without its line end, the empty and the odd ones too; once. Raises OperatorError as well."""
+        return itertools.chain(self._sample, self._read)
+
+    def _checked_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            self.lines += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise OperatorError(
+                    f"{self._name} is no access log: line {self.lines:,} is longer than {MAX_LINE_BYTES:,} bytes; "
+                    f"lines have to look like {EXAMPLE}"
+                )
+            line = line.removesuffix(b"\n")
+            if _LINE.fullmatch(line) is None:
+                self.odd += 1
+                self.first_odd = self.first_odd or self.lines
+            yield line

@@ -1,0 +1,83 @@
+"""What an error of Spark says, in one sentence: the cause, without the stack traces of two languages around it.
+
+Spark wraps what went wrong several times: py4j in "An error occurred while calling o65.collectToPython", the scheduler
+in "Job aborted due to stage failure: ... most recent failure: Lost task 1.0 ...", a Python worker in its own traceback.
+The innermost reason is the one that a person can act on, so it is the one that is told.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<kind>[A-Za-z_]*(?:[Ee]rror|Exception|Interrupt))(?:: .*)?")
+_PYTHON_SECTION = "Traceback (most recent call last)"
+_STAGE_FAILURE = re.compile(r"Task \d+ in stage \S+ failed (\d+) times?, most recent failure: (.*)")
+_LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \(([^)]*)\): (.*)")
+_JAVA_CLASS = re.compile(r"(?:[a-z_$][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error): ")
+_WRAPPERS = ("An error occurred while calling", "An exception was thrown from the Python worker")
+
+WORKER_DIED = "Python worker exited unexpectedly"
+OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
+
+
+def spark_reason(error: BaseException) -> str:
+    """The cause that an exception of PySpark, py4j or Spark Connect carries, with a way out where one is known."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return _advised(_python_error(lines) or _java_error(lines) or type(error).__name__)
+
+
+def _python_error(lines: list[str]) -> str:
+    """The last line of the innermost Python traceback: what the worker raised."""
+    found = ""
+    for number, line in enumerate(lines):
+        if _PYTHON_SECTION not in line:
+            continue
+        for text in lines[number + 1 :]:
+            match = _PYTHON_ERROR.fullmatch(text)
+            if match is not None:
+                found = text[match.start("kind") :]
+                break
+            if text.startswith("at "):
+                break
+    return found
+
+
+def _java_error(lines: list[str]) -> str:
+    """What a failed task says, else the innermost cause, else the first exception."""
+    stage = next((match for match in map(_STAGE_FAILURE.search, lines) if match), None)
+    if stage is not None:
+        return _task_failure(int(stage[1]), stage[2])
+    causes = [_without_class(line.removeprefix("Caused by: ")) for line in lines if line.startswith("Caused by: ")]
+    first = next((line.removeprefix(": ") for line in lines if not line.startswith(_WRAPPERS)), "")
+    return causes[-1] if causes else _without_class(first) or "".join(lines[:1])
+
+
+def _task_failure(attempts: int, failure: str) -> str:
+    lost = _LOST_TASK.search(failure)
+    if lost is None:
+        return failure
+    host, reason = lost[1].split()[0], _without_class(lost[2])
+    if WORKER_DIED in reason:
+        times = "its only attempt" if attempts == 1 else f"each of {attempts} attempts"
+        return f"a Python worker on {host} ended unexpectedly in {times} at a task"
+    return reason
+
+
+def _without_class(text: str) -> str:
+    """The message without the names of Java's exceptions before it."""
+    while match := _JAVA_CLASS.match(text):
+        text = text[match.end() :]
+    return text
+
+
+def _advised(reason: str) -> str:
+    if "ended unexpectedly" in reason:
+        return (
+            f"{reason}, as it does when memory runs out and the system kills it; give a task less with "
+            "--max-bytes-per-task or run fewer at once"
+        )
+    if reason.startswith("ModuleNotFoundError"):
+        return f"{reason} on a worker; it needs the packages of 'ottla[pipeline]', and {OTHER_PYTHON}"
+    if "Cannot run program" in reason or "PYTHON_VERSION_MISMATCH" in reason:
+        return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
+    return reason

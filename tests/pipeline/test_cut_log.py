@@ -1,0 +1,69 @@
+"""A real broker whose log lost its end is not taken for the one that was loaded, although its offsets go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.pipeline import load as loading  # noqa: E402
+from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
+from ottla.pipeline.plan import DataLossError, PlanSettings, make_plan  # noqa: E402
+from ottla.pipeline.tables.delta import DeltaTarget  # noqa: E402
+from ottla.record.batch import iter_batches  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+from .test_delta import rows  # noqa: E402
+
+
+def produce(broker: Broker, start: int, end: int) -> None:
+    """One batch a record."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+    for number in range(start, end):
+        producer.produce("clicks", b"%d" % number)
+        assert producer.flush(30) == 0
+
+
+def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[str]:
+    """One load without Spark; returns its notes."""
+    open_cluster = partial(Cluster, broker.bootstrap_servers)
+    with open_cluster() as cluster:
+        plan = make_plan(cluster, target, ["clicks"], settings, target.dead_letters())
+    land_settings = LandSettings(open_cluster, str(target.path), os.urandom(8).hex(), tuple(target.ensure()))
+    landed = [land_task(number, task, land_settings) for number, task in enumerate(plan.tasks)]
+    assert [row.error for row in landed] == [""] * len(landed)
+    if not plan.is_empty:
+        loading._commit(plan, target, landed, land_settings)
+    return plan.notes
+
+
+def test_a_log_that_lost_its_end_with_the_power(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
+    broker, target = ottla_broker_factory(), DeltaTarget(tmp_path / "table")
+    with Cluster(broker.bootstrap_servers) as cluster:
+        cluster.create_topic("clicks", 1)
+    produce(broker, 0, 10)
+    load(broker, target, PlanSettings())
+    broker.restart()
+    produce(broker, 10, 12)
+    assert load(broker, target, PlanSettings()) == []  # a restart that loses nothing is none of this
+    broker.kill()
+    (segment,) = (broker.data_dir / "clicks-0").glob("*.log")
+    kept = list(iter_batches(segment.read_bytes()))[:6]
+    assert kept[-1].next_offset == 6
+    os.truncate(segment, sum(batch.size_bytes for batch in kept))
+    broker.start()
+    produce(broker, 100, 120)
+    with pytest.raises(DataLossError, match=r"cut back to offset 6, but the table holds it up to 12"):
+        load(broker, target, PlanSettings())
+    (note,) = load(broker, target, PlanSettings(on_data_loss="skip"))
+    assert "cut back to offset 6" in note
+    values = [value for _, _, value in rows(target.path)]
+    assert sorted(values) == sorted(b"%d" % number for number in [*range(12), *range(100, 120)])
+    assert load(broker, target, PlanSettings()) == []

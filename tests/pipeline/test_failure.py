@@ -1,0 +1,93 @@
+"""What is told of Spark's errors: the cause in a sentence, from texts as Spark, py4j and Python workers give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.pipeline.failure import spark_reason
+
+JAVA_STACK = """
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+def aborted(failure: str, attempts: int = 4, stack: str = JAVA_STACK) -> str:
+    """A failed stage as py4j tells it."""
+    return (
+        "An error occurred while calling o65.collectToPython.\n"
+        f": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed {attempts} "
+        f"times, most recent failure: Lost task 1.3 in stage 0.0 (TID 5) (192.0.2.2 executor driver): {failure}"
+        f"{stack}\nDriver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)"
+    )
+
+
+CRASH = (
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting "
+    "'spark.sql.execution.pyspark.udf.faulthandler.enabled' or 'spark.python.worker.faulthandler.enabled' "
+    "configuration to 'true' for the better Python traceback."
+)
+NO_MODULE = (
+    "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+    "Traceback (most recent call last):\n"
+    '  File "/spark/python/lib/pyspark.zip/pyspark/serializers.py", line 189, in _read_with_length\n'
+    "    return self.loads(obj)\n"
+    "ModuleNotFoundError: No module named 'pyarrow'\n\n"
+    "During handling of the above exception, another exception occurred:\n\n"
+    "Traceback (most recent call last):\n"
+    '  File "/spark/python/lib/pyspark.zip/pyspark/worker.py", line 4207, in invoke_udf\n'
+    "    raise SerializationError(...)\n"
+    "pyspark.serializers.SerializationError: Caused by Traceback (most recent call last):\n"
+    '  File "/spark/python/lib/pyspark.zip/pyspark/serializers.py", line 189, in _read_with_length\n'
+    "ModuleNotFoundError: No module named 'pyarrow'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+            '  File "/x/land.py", line 1, in run\n    raise error\nValueError: the reason\n' + JAVA_STACK,
+            "ValueError: the reason",
+        ),
+        (aborted("x\nTraceback (most recent call last):\n  File\nstruct.error: unpack"), "error: unpack"),
+        (aborted("x\nTraceback (most recent call last):\n  File\n    call()\nMemoryError"), "MemoryError"),
+        (
+            aborted(CRASH, stack=JAVA_STACK + "Caused by: java.io.EOFException"),
+            "a Python worker on 192.0.2.2 ended unexpectedly in each of 4 attempts at a task, as it does when memory "
+            "runs out and the system kills it; give a task less with --max-bytes-per-task or run fewer at once",
+        ),
+        (
+            aborted(NO_MODULE),
+            "ModuleNotFoundError: No module named 'pyarrow' on a worker; it needs the packages of 'ottla[pipeline]', "
+            "and --conf spark.pyspark.python=PATH names the Python of the workers",
+        ),
+        (
+            aborted('java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory'),
+            'Cannot run program "/no/python": error=2, No such file or directory; '
+            "--conf spark.pyspark.python=PATH names the Python of the workers",
+        ),
+        (
+            aborted("ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137", stack=""),
+            "ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137",
+        ),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n" + JAVA_STACK,
+            "Could not parse Master URL: 'local[x]'",
+        ),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.\n"
+            + JAVA_STACK
+            + "Caused by: java.io.IOException: Connection refused: /192.0.2.1:1\n\t... 2 more\n"
+            "Caused by: java.net.ConnectException: Connection refused\n",
+            "Connection refused",
+        ),
+        ("short\nrest", "short"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_cause_in_a_sentence(text: str, reason: str) -> None:
+    assert spark_reason(RuntimeError(text)) == reason
