@@ -20,3 +20,9 @@ def resident_bytes(pid: int | str = "self") -> int:
 def high_water_bytes(pid: int | str = "self") -> int:
     """VmHWM: the most it ever held."""
     return _status_bytes(pid, "VmHWM")
+
+
+def unread_bytes(port: int) -> int:
+    """What came over IPv4 connections to `port` of this machine and was not read yet."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if int(row[1].rpartition(":")[2], 16) == port)

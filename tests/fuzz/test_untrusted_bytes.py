@@ -22,6 +22,8 @@ from ottla.client.cluster import Cluster
 from ottla.common.errors import ErrorCode
 from ottla.protocol.codec import write_message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_for_leader_epoch import (
@@ -36,7 +38,7 @@ from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
 
 from .generator import HUGE_VARINT, INT32_MAX, header, unsigned, with_crc
-from .memory import high_water_bytes, resident_bytes
+from .memory import high_water_bytes, resident_bytes, unread_bytes
 from .wire import Wire
 
 LIMIT = 104_857_600  # socket.request.max.bytes
@@ -109,6 +111,58 @@ def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: 
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
     message = ProduceRequest(**{"acks": -1, "timeout_ms": 1000, **fields}, topic_data=[data])
     return wire.ask(ApiKey.PRODUCE, version, message).responses[0].partition_responses[0].error_code
+
+
+# What members of groups bring stays until their session ends.
+
+
+SESSION_MS = 30_000
+"""Longer than a busy machine takes for 400 MB of requests: the first must still be there when the last has come."""
+
+
+def join(group: str, size: int) -> JoinGroupRequest:
+    """A consumer with `size` bytes of metadata."""
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=1000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(size))],
+    )
+
+
+def test_metadata_of_members_takes_a_bounded_amount_of_memory(broker):
+    large = MEGABYTE - 1000
+    with Wire(broker.port) as wire:
+        coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["large"])
+        while wire.ask(ApiKey.FIND_COORDINATOR, 4, coordinator).coordinators[0].error_code:
+            time.sleep(0.05)
+        for size in (2, 20, 90):
+            assert (
+                wire.ask(ApiKey.JOIN_GROUP, 3, join("large", size * MEGABYTE)).error_code == ErrorCode.INVALID_REQUEST
+            )
+        growth = Growth(broker)
+        for first in range(0, 400, 25):
+            with ExitStack() as stack:
+                for number in range(first, first + 25):
+                    body = bytearray()
+                    write_message(join(f"large-{number}", large), 3, body)
+                    other = stack.enter_context(Wire(broker.port))
+                    other.send(header(ApiKey.JOIN_GROUP, 3) + body)
+                    # A reset: no end of input for which the broker would wait. What a connection keeps goes with it.
+                    other.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                while unread_bytes(broker.port):
+                    time.sleep(0.01)
+        begin = time.monotonic()
+        assert wire.ask(ApiKey.JOIN_GROUP, 4, join("honest", 100)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert time.monotonic() - begin < QUICK_S
+        assert wire.ask(ApiKey.JOIN_GROUP, 3, join("one-more", large)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert growth.bytes < 300 * MEGABYTE  # 128 of them as members, and the buffers of 25 connections
+    with Wire(broker.port) as wire:  # their sessions end
+        deadline = time.monotonic() + 4 * SESSION_MS / 1000
+        while wire.ask(ApiKey.JOIN_GROUP, 3, join("later", large)).error_code != ErrorCode.NONE:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 # CVE-2022-34917: memory for a length that was only announced.
@@ -282,6 +336,39 @@ def test_many_bombs_in_one_request_cost_as_much_as_two(broker):
     assert cpu_seconds(broker) - before < 3
 
 
+def test_an_honest_producer_beside_thirty_with_large_batches(broker):
+    """Who sends 127 MiB decompressed waits for others who do; a small batch waits for none of them."""
+    record = b"\0\0\0" + zigzag(1) + b"k" + zigzag(127 * MEGABYTE) + bytes(127 * MEGABYTE) + b"\0"
+    large = compressed_batch(4, bytes(cramjam.zstd.compress(zigzag(len(record)) + record, level=1)), 1)
+    small = bytes(build_batch([RecordData(5, b"k", b"v")], compression="gzip"))
+    data = TopicProduceData(name="compacted", partition_data=[PartitionProduceData(index=0, records=large)])
+    body = bytearray()
+    write_message(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data]), 9, body)
+    with ExitStack() as stack:
+        others = [stack.enter_context(Wire(broker.port)) for _ in range(30)]
+        for other in others:
+            other.send(header(ApiKey.PRODUCE, 9) + body)
+        honest = stack.enter_context(Wire(broker.port))
+        for _ in range(3):
+            begin = time.monotonic()
+            assert produce(honest, "compacted", small) == ErrorCode.NONE
+            assert time.monotonic() - begin < QUICK_S
+        # What is still in work would count as memory of the next test.
+        assert all(other.receive() for other in others)
+
+
+@pytest.mark.parametrize("topic", ["plain", "compacted", "recompressed"])
+@pytest.mark.parametrize("codec_id", [1, 2, 3, 4])
+def test_claimed_records_take_no_offsets_and_roll_no_segment(broker, topic, codec_id):
+    """89 bytes that claim 2^31 - 1 records would use up a segment's offsets, for every replica."""
+    claim = compressed_batch(codec_id, bytes(28), INT32_MAX)
+    assert len(claim) == 89
+    files = sorted(path.name for path in broker.data_dir.rglob(f"{topic}-0/*"))
+    with Wire(broker.port) as wire:
+        assert {produce(wire, topic, claim) for _ in range(20)} == {ErrorCode.INVALID_RECORD}
+    assert sorted(path.name for path in broker.data_dir.rglob(f"{topic}-0/*")) == files
+
+
 @pytest.mark.parametrize(
     "payload", [b"\xff\xff\xff\xff\x0f" + bytes(20), b"\x82SNAPPY\0" + bytes(8) + b"\x7f\xff\xff\xff"]
 )
@@ -452,7 +539,7 @@ def test_an_unsupported_version_closes(broker, api_key, version):
     refused(broker, header(api_key, version) + bytes(40))
 
 
-@pytest.mark.parametrize("version", [-1, 5, 99, 32767])
+@pytest.mark.parametrize("version", [-1, 6, 99, 32767])
 def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(broker, version):
     with Wire(broker.port) as wire:
         wire.send(struct.pack(">hhi", ApiKey.API_VERSIONS, version, 77) + b"\xff" * 9)
