@@ -1,7 +1,7 @@
 # Everything a person or a machine does with a checkout. Each target installs what it needs into .venv first.
 #
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
-#   make test                      unit, property, integration, fault and pipeline tests
+#   make test [JOBS=2]             unit, property, integration, fault and pipeline tests; ARGS=tests/storage for some
 #   make check                     format, lint, types, import contracts; under a minute
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
@@ -15,17 +15,18 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 INPUT  ?=
 ARGS   ?=
 SEED   ?= 1
 WORKLOAD ?= groups
 N      ?= 200
 MINUTES ?= 40
+JOBS   ?= 2
 BROKERS ?= 3
 
-# Apache Kafka's jars, shared with compat/, which looks at the same stamp.
-KAFKA := .cache/compat/java-lib/pom.xml
+# Apache Kafka's jars, shared with compat/, which looks at the same stamps.
+KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 
 # A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
@@ -39,33 +40,40 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Ottla needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: $(BIN)/python $(DECLARED)
-	PIP_CONSTRAINT=constraints.txt $(PIP) -e .
+	@echo "Installing Ottla and what it needs into $(VENV), about 50 MB; a C compiler makes it faster"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) -e .
 	@touch $@
 
 $(VENV)/.pipeline: $(VENV)/.base
-	$(PIP) -e '.[pipeline]'
+	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
+	@$(PIP) -e '.[pipeline]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pipeline
-	$(PIP) -e '.[test,pipeline]'
+	@echo "Installing what the tests need"
+	@$(PIP) -e '.[test,pipeline]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
-	$(PIP) -e '.[bench]'
+	@echo "Installing what the measurements need"
+	@$(PIP) -e '.[bench]'
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.base
-	$(PIP) -e '.[check]'
+	@echo "Installing the linters and the type checker"
+	@$(PIP) -e '.[check]'
 	@touch $@
 
 demo: $(VENV)/.pipeline
 	$(BIN)/ottla pipeline demo $(if $(INPUT),--input "$(INPUT)") $(ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/pytest $(ARGS)
+	@echo "All tests take about ten minutes on two idle cores, longer on a busy machine."
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff format --check --no-cache
@@ -85,7 +93,7 @@ chaos: $(VENV)/.test
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
 
-$(KAFKA): compat/java/pom.xml
+$(KAFKA): .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven Apache Kafka is left out of the measurements."
 	-@command -v mvn > /dev/null && mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)) && cp $< $@
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.cells import PROFILES, Cell, all_cells, chosen
 from harness.compare import installed, regressions, verdict
 from harness.conditions import conditions
+from harness.load import missing
 from harness.peers import PEERS, Ottla, Server
 from harness.report import write_report
 from harness.run import Plan, minutes, run_plan
@@ -103,6 +104,9 @@ def main() -> int:
     if options.list:
         for cell in cells:
             print(f"{cell.name}  ({', '.join(cell.peers)}; {', '.join(sorted(cell.profiles))}) {cell.shape}")
+    elif missing():
+        print(f"nothing was measured: {missing()}", file=sys.stderr)
+        return 2
     elif options.command == "run":
         measure(options, cells)
     else:

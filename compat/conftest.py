@@ -19,7 +19,9 @@ for folder in ("compat", "compat/java", "tests/clients"):
 
 CACHE = ROOT / ".cache" / "compat"
 LOG_ARTIFACT = ("org.slf4j", "slf4j-simple", "1.7.36")
-"""Of the version of slf4j-nop in java/pom.xml."""
+"""Of the version of slf4j-nop in java/tools.xml."""
+JAVA_LIBRARIES = ("kafka", "tools")
+"""What is resolved by compat/java/<name>.xml, in this order on a class path: the newer clients under the tools."""
 GO_MODULES = ("newest.mod", "go.mod")
 """Sets of versions of Go's libraries: the first that this machine's Go can build is taken."""
 
@@ -71,12 +73,11 @@ def group_broker(group_configs: dict[str, object]) -> Iterator[Broker | Elsewher
         yield running
 
 
-@pytest.fixture(scope="session")
-def java_classpath() -> str:
-    """Apache Kafka's jars, resolved once by Maven."""
+def java_libraries(name: str) -> str:
+    """The class path of the jars of compat/java/<name>.xml, resolved once by Maven."""
     need("java")
-    libraries = CACHE / "java-lib"
-    pom = ROOT / "compat" / "java" / "pom.xml"
+    libraries = CACHE / f"java-{name}"
+    pom = ROOT / "compat" / "java" / f"{name}.xml"
     stamp = libraries / "pom.xml"
     if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
         shutil.rmtree(libraries, ignore_errors=True)
@@ -88,6 +89,18 @@ def java_classpath() -> str:
             pytest.skip(f"Maven could not resolve Apache Kafka: {result.stdout.strip()[-300:]}")
         shutil.copy(pom, stamp)
     return str(libraries / "*")
+
+
+@pytest.fixture(scope="session")
+def java_classpath() -> str:
+    """Apache Kafka's broker and clients, and its tools behind them."""
+    return ":".join(java_libraries(name) for name in JAVA_LIBRARIES)
+
+
+@pytest.fixture(scope="session")
+def java_tools_classpath() -> str:
+    """Apache Kafka's tools with the older modules that they were built with."""
+    return java_libraries("tools")
 
 
 @pytest.fixture(scope="session")

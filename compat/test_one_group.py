@@ -49,15 +49,15 @@ def name() -> str:
 
 
 @pytest.fixture
-def logging_tools(java_logging_classpath: str) -> JavaTools:
+def logging_tools(java_logging_classpath: str, java_tools_classpath: str) -> JavaTools:
     logger = "-Dorg.slf4j.simpleLogger"
     options = (f"{logger}.showDateTime=true", f"{logger}.dateTimeFormat={ConsoleMember.DATE_FORMAT}")
-    return JavaTools(java_logging_classpath, options)
+    return JavaTools(java_logging_classpath, java_tools_classpath, options)
 
 
 @pytest.fixture
-def tools(java_classpath: str) -> JavaTools:
-    return JavaTools(java_classpath)
+def tools(java_classpath: str, java_tools_classpath: str) -> JavaTools:
+    return JavaTools(java_classpath, java_tools_classpath)
 
 
 def java_members(

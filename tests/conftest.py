@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 # An example that takes long says something about the machine, not about the code.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+# A shell that ignores SIGINT, as that of a job in the background does, would hand this on to each process of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)

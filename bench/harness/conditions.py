@@ -36,7 +36,7 @@ def cpu_model() -> str:
 
 def kafka_version() -> str:
     """From the name of the jar that holds the broker's clients."""
-    return next((jar.stem.removeprefix("kafka-clients-") for jar in JARS.glob("kafka-clients-*.jar")), "")
+    return next((jar.stem.removeprefix("kafka-clients-") for jar in JARS[0].glob("kafka-clients-*.jar")), "")
 
 
 def conditions() -> dict[str, Any]:

@@ -45,14 +45,27 @@ def client_library() -> Path:
     raise RuntimeError("confluent-kafka brings no librdkafka of its own here; install its wheel")
 
 
+def missing() -> str:
+    """What must be installed before the load generator can be built, as a sentence; empty where nothing is."""
+    if not shutil.which("gcc"):
+        return "the load generator needs gcc and librdkafka's header: apt-get install gcc librdkafka-dev"
+    probe = ["gcc", "-E", "-x", "c", "-o", os.devnull, "-"]
+    found = subprocess.run(
+        probe, input="#include <librdkafka/rdkafka.h>\n", text=True, capture_output=True, check=False
+    )
+    return (
+        "" if found.returncode == 0 else "the load generator needs librdkafka's header: apt-get install librdkafka-dev"
+    )
+
+
 def program() -> Path:
     """The load generator, built once for each change of its source or library."""
     library = client_library()
     built = BUILD / "load"
     if built.exists() and built.stat().st_mtime > max(SOURCE.stat().st_mtime, library.stat().st_mtime):
         return built
-    if not shutil.which("gcc"):
-        raise RuntimeError("the load generator needs gcc and librdkafka's header (Debian: gcc librdkafka-dev)")
+    if missing():
+        raise RuntimeError(missing())
     BUILD.mkdir(parents=True, exist_ok=True)
     command = ["gcc", "-O2", "-Wall", "-Wextra", "-std=gnu11", str(SOURCE), str(library), "-lpthread"]
     unfinished = BUILD / f"load.{os.getpid()}"

@@ -26,7 +26,9 @@ from harness.processes import Usage, memory_mb, pinned, usage
 from ottla.app.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-JARS = ROOT / ".cache" / "compat" / "java-lib"
+JARS = [ROOT / ".cache" / "compat" / f"java-{name}" for name in ("kafka", "tools")]
+"""Apache Kafka's broker and clients, then its tools, which are of an older version."""
+CLASS_PATH = ":".join(f"{folder}/*" for folder in JARS)
 START_TIMEOUT_S = 600.0  # an unclean restart of 10 GB is a start too
 STOP_TIMEOUT_S = 120.0
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -269,12 +271,12 @@ class Kafka(Server):
     JAVA: ClassVar[Sequence[str]] = (
         *("java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
         *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
-        *("-Djava.awt.headless=true", "-cp", f"{JARS}/*"),
+        *("-Djava.awt.headless=true", "-cp", CLASS_PATH),
     )
 
     @staticmethod
     def missing() -> str:
-        if shutil.which("java") and any(JARS.glob("*.jar")):
+        if shutil.which("java") and all(any(folder.glob("*.jar")) for folder in JARS):
             return ""
         return "Java (Debian: default-jre-headless) or Apache Kafka's jars are missing; make bench fetches the jars"
 

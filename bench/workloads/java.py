@@ -14,7 +14,7 @@ from functools import partial
 
 from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures
 from harness.load import create_topic
-from harness.peers import JARS, Server
+from harness.peers import CLASS_PATH, Server
 from harness.processes import Usage
 
 from workloads.throughput import ACKS, CODECS, PARTITIONS, SHAPES, SIZES
@@ -27,7 +27,7 @@ FIRST_BYTES = 100_000_000
 
 def tool(name: str, *arguments: str) -> str:
     """What the tool prints."""
-    command = ["java", HEAP, "-cp", f"{JARS}/*", name, *arguments]
+    command = ["java", HEAP, "-cp", CLASS_PATH, name, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"{name} failed: {(result.stdout + result.stderr)[-500:]}")

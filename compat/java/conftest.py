@@ -13,5 +13,5 @@ from tools import JavaTools
 
 
 @pytest.fixture(scope="session")
-def tools(java_classpath: str) -> JavaTools:
-    return JavaTools(java_classpath)
+def tools(java_classpath: str, java_tools_classpath: str) -> JavaTools:
+    return JavaTools(java_classpath, java_tools_classpath)

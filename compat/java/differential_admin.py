@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from differential_data import batch, produce_body
-from differential_pair import Pair, TopicId
+from differential_pair import Each, Pair, TopicId
 from differential_wire import KEYS
 
 NO_ID = uuid.UUID(int=0)
@@ -27,7 +27,14 @@ def api_versions(pair: Pair, versions: list[int]) -> None:
         body = {"client_software_name": "a", "client_software_version": "1"}
         for client_id in (None, "", "ü", "x" * 300):
             pair.ask(f"client id {str(client_id)[:5]!r}", "api_versions", version, body, client_id=client_id)
-    for version in (5, 6, 100, -1):
+        if version >= 5:
+            own = Each(pair.kafka.cluster_id, pair.ottla.cluster_id)
+            for cluster_id in (None, "", "another", own):
+                for node_id in (1, 2, -1):
+                    meant = body | {"cluster_id": cluster_id, "node_id": node_id}
+                    words = "own" if cluster_id is own else repr(cluster_id)
+                    pair.ask(f"cluster {words} node {node_id}", "api_versions", version, meant)
+    for version in (6, 7, 100, -1):
         pair.ask_unknown(f"version {version}", "api_versions", 18, version, answer_version=0, flexible=version > 2)
 
 
@@ -40,7 +47,7 @@ def unknown_versions(pair: Pair, served: dict[str, list[int]]) -> None:
             pair.ask_unknown(
                 f"version {version}", api, KEYS[api], version, answer_version=versions[-1], flexible=version > 3
             )
-    for key in (4, 7, 58, 82, 93, 1_000, -1):
+    for key in (4, 7, 58, 82, 93, 94, 95, 1_000, -1):
         pair.ask_unknown(f"key {key}", "api_versions", key, 0, answer_version=0, flexible=False)
 
 
@@ -403,7 +410,7 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"topic {name[:20]!r}", ("retention.ms", SET, "1"), name=name, validate_only=True)
         for name in ("2", "-1", "one", "01"):
             ask(f"broker {name!r}", ("log.retention.ms", SET, "1"), name=name, kind=BROKER, validate_only=True)
-        _broker_changes(ask)
+        _broker_changes(ask, pair)
         for kind in (0, 1, LOGGER, GROUP, 64, -1):
             ask(f"type {kind}", ("retention.ms", SET, "1"), name="1", kind=kind, validate_only=True)
         row = {"name": "retention.ms", "config_operation": SET, "value": "9"}
@@ -413,10 +420,19 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
         pair.ask("good and unknown topic", "incremental_alter_configs", version, {"resources": others})
         pair.ask("nothing", "incremental_alter_configs", version, {})
         result("all")
+    _kept_settings(pair)
 
 
-def _broker_changes(ask: Any) -> None:
-    """Settings of one broker and of all, checked only."""
+def _broker_changes(ask: Any, pair: Pair) -> None:
+    """Settings of one broker and of all, checked only: every one of the reference at its own value, then others."""
+    every = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    [described] = pair.tell(pair.kafka, "describe_configs", 4, {"resources": [every]})["results"]
+    for entry in described["configs"]:
+        name, value = entry["name"], entry["value"] or ""
+        ask(f"broker {name} as it is", (name, SET, value), kind=BROKER, name="1", validate_only=True)
+        ask(f"all brokers {name} as it is", (name, SET, value), kind=BROKER, name="", validate_only=True)
+        ask(f"broker {name} deleted", (name, DELETE, None), kind=BROKER, name="1", validate_only=True)
+        ask(f"all brokers {name} deleted", (name, DELETE, None), kind=BROKER, name="", validate_only=True)
     for key, value in {
         "log.retention.ms": "60000",
         "message.max.bytes": "2000000",
@@ -436,6 +452,26 @@ def _broker_changes(ask: Any) -> None:
     }.items():
         ask(f"broker {key}={value}", (key, SET, value), kind=BROKER, name="1", validate_only=True)
         ask(f"all brokers {key}={value}", (key, SET, value), kind=BROKER, name="", validate_only=True)
+
+
+def _kept_settings(pair: Pair) -> None:
+    """What has no effect in Ottla is kept as by the reference, and what nobody knows is a secret."""
+    keys = ["num.io.threads", "plugin.of.mine"]
+    for name in ("1", ""):
+
+        def change(how: int, *values: str | None, name: str = name) -> None:
+            rows = [{"name": k, "config_operation": how, "value": v} for k, v in zip(keys, values, strict=True)]
+            resource = {"resource_type": BROKER, "resource_name": name, "configs": rows}
+            pair.ask("kept settings", "incremental_alter_configs", 1, {"resources": [resource]})
+            pair.settle()
+
+        change(SET, "9", "secret")
+        for described in ("1", ""):
+            asked = [{"resource_type": BROKER, "resource_name": described, "configuration_keys": keys}]
+            for synonyms in (False, True):
+                body = {"resources": asked, "include_synonyms": synonyms}
+                pair.ask(f"kept settings of {name!r} at {described!r}", "describe_configs", 4, body)
+        change(DELETE, None, None)
 
 
 def alter_configs(pair: Pair, versions: list[int]) -> None:
@@ -532,6 +568,59 @@ def describe_log_dirs(pair: Pair, versions: list[int]) -> None:
         }.items():
             asked = [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
             pair.ask(case, "describe_log_dirs", version, {"topics": asked})
+
+
+def describe_acls(pair: Pair, versions: list[int]) -> None:
+    """Without an authorizer."""
+    for version in versions:
+        body = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1}
+        body |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+        pair.ask("everything", "describe_acls", version, body)
+
+
+def create_acls(pair: Pair, versions: list[int]) -> None:
+    """Without an authorizer."""
+    entry = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a"}
+    entry |= {"host": "*", "operation": 3, "permission_type": 3}
+    for version in versions:
+        for count in range(3):
+            pair.ask(f"{count} entries", "create_acls", version, {"creations": [entry] * count})
+
+
+def delete_acls(pair: Pair, versions: list[int]) -> None:
+    """Without an authorizer."""
+    wanted = {"resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": 3}
+    wanted |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+    for version in versions:
+        for count in range(3):
+            pair.ask(f"{count} filters", "delete_acls", version, {"filters": [wanted] * count})
+
+
+def describe_producers(pair: Pair, versions: list[int]) -> None:
+    """Idempotent producers, partitions that are not there."""
+    pair.create("produced", partitions=2)
+    body = produce_body("produced", batch(producer=(7, 0, 0)))
+    pair.ask("fill", "produce", 7, body)
+    for version in versions:
+        for case, topics in {
+            "one": [("produced", [0, 1])],
+            "unknown partition": [("produced", [7, -1])],
+            "unknown topic": [("nowhere", [0])],
+            "bad name": [("bad name!", [0])],
+            "no partitions": [("produced", [])],
+            "none": [],
+        }.items():
+            asked = [{"name": name, "partition_indexes": indexes} for name, indexes in topics]
+            pair.ask(case, "describe_producers", version, {"topics": asked})
+
+
+def alter_replica_log_dirs(pair: Pair, versions: list[int]) -> None:
+    """Directories that are not the broker's; its own has another name on each side."""
+    pair.create("placed", partitions=2)
+    for version in versions:
+        for path in ("/no/such/directory", "relative", ""):
+            topics = [{"name": "placed", "partitions": [0, 1, 9]}, {"name": "nowhere", "partitions": [0]}]
+            pair.ask(f"{path!r}", "alter_replica_log_dirs", version, {"dirs": [{"path": path, "topics": topics}]})
 
 
 def find_coordinator(pair: Pair, versions: list[int]) -> None:

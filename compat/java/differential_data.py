@@ -136,6 +136,9 @@ def _topics(body: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return body | {"topic_data": [topic | changes for topic in body["topic_data"]]}
 
 
+KEYS_MISSING = [(None if number in (1, 3, 4, 6) else b"k", b"v") for number in range(8)]
+
+
 def produce_configs(pair: Pair, versions: list[int]) -> None:
     """Topics whose settings decide what may be written."""
     settings = {
@@ -154,8 +157,11 @@ def produce_configs(pair: Pair, versions: list[int]) -> None:
         "keys": batch([(b"a", b"1"), (b"b", None)]),
         "no key": batch([(b"a", b"1"), (None, b"2")]),
         "no key, gzip": batch([(None, b"2")], compress=True),
+        "no keys at 1, 3, 4, 6": batch(KEYS_MISSING),
+        "no keys at 1, 3, 4, 6, gzip": batch(KEYS_MISSING, compress=True),
         "no timestamp": batch(time=-1, max_time=-1),
         "far ahead": batch(time=FAR_AHEAD),
+        "far ahead, gzip": batch(KEYS_MISSING, time=FAR_AHEAD, compress=True),
         "gzip": batch([(b"a", b"1"), (b"b", b"2" * 500)], compress=True),
         "large": batch([(b"a", b"1" * 200)]),
         "good, then bad": batch([(b"a", b"1")]) + batch([(None, b"2")]),

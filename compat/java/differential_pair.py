@@ -36,6 +36,7 @@ NO_PRODUCER = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1
 CONFIGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "3000",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -108,10 +109,8 @@ class Kafka:
         properties = self.home / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath]
-        # Ottla finalizes no eligible leader replicas; with them Apache Kafka sets min.insync.replicas for the cluster.
-        feature = ["--feature", "eligible.leader.replicas.version=0"]
         format_it = [*java, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
-        subprocess.run([*format_it, *feature], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(format_it, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with (self.home / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home

@@ -20,9 +20,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kio.index import load_payload_module
+from kio.schema.api_versions.v4 import request as api_versions_4
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+from kio.static.primitive import i32
 
 CLOSED = "the connection was closed"
 SILENT = "no answer"
@@ -30,6 +32,22 @@ ANSWER_TIMEOUT_S = 3.0
 CORRELATION_ID = 77
 
 KEYS = {name: key for key, name in api_key_map.items()}
+
+ApiVersionsRequest5 = dataclasses.make_dataclass(
+    "ApiVersionsRequest5",
+    [
+        ("cluster_id", str | None, dataclasses.field(metadata={"kafka_type": "string"}, default=None)),
+        ("node_id", i32, dataclasses.field(metadata={"kafka_type": "int32"}, default=i32(-1))),
+    ],
+    bases=(api_versions_4.ApiVersionsRequest,),
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
+"""What kio doesn't know yet, in its terms (KIP-1242)."""
+
+NEWER: Mapping[tuple[str, int], tuple[type, int]] = {("api_versions", 5): (ApiVersionsRequest5, 4)}
+"""Requests of versions that kio doesn't know, with the version whose response they get."""
 
 
 class Connection:
@@ -73,13 +91,18 @@ class Connection:
 
 
 def versions_of(api: str) -> list[int]:
-    """The versions of `api` that kio has a request for."""
-    return sorted(version for version, kinds in schema_name_map[api].items() if EntityType.request in kinds)
+    """The versions of `api` that there is a request for."""
+    known = {version for version, kinds in schema_name_map[api].items() if EntityType.request in kinds}
+    return sorted(known | {version for newer, version in NEWER if newer == api})
 
 
 @functools.cache
 def payload_class(api: str, version: int, response: bool) -> type:
     """kio's class of a whole request or response."""
+    request, answered_as = NEWER.get((api, version), (None, version))
+    if request is not None and not response:
+        return request
+    version = answered_as
     kind = EntityType.response if response else EntityType.request
     module = load_payload_module(KEYS[api], version, kind)
     for found in vars(module).values():

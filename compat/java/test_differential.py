@@ -38,6 +38,7 @@ class Accepted(NamedTuple):
 
 NOTHING = "(None|missing|)"
 PARTITION = r"responses\[.*\]\.partition_responses\[.*\]"
+OUT_OF_RANGE = r"Timestamp \d+ of message with offset \d+ is out of range\. .* should be within \[-?\d+, \d+\]"
 FETCHED = r"responses\[.*\]\.partitions\[.*\]"
 
 ACCEPTED = (
@@ -70,6 +71,13 @@ ACCEPTED = (
         r"|log\.initial\.task\.delay\.ms)\].*",
         kafka="missing",
     ),
+    Accepted(
+        "a setting of Ottla alone",
+        "describe_configs",
+        "broker.*",
+        r".*\[group\.coordinator\.((group|member)\.)?max\.bytes\].*",
+        kafka="missing",
+    ),
     Accepted("its feature is not built", "describe_configs", "broker.*", r".*configs\[.*\]", ottla="missing"),
     Accepted(
         "loggers, client metrics and groups are not configurable",
@@ -78,6 +86,7 @@ ACCEPTED = (
     ),
     Accepted("no transactions yet", "produce", ".*transactional.*"),
     # -- settings
+    Accepted("bounds of its own", "describe_configs", "broker.*", r".*group\.coordinator\.(.+\.)?max\.bytes.*"),
     Accepted("text of its own", "describe_configs", ".*texts", r".*\.documentation"),
     Accepted("defaults of synonyms too (KIP-226)", "describe_configs", path=r".*synonyms\[.* 5\]", kafka="missing"),
     Accepted("one listener, other defaults", "describe_configs", "broker.*", r".*\[(listeners|log\.dir)\].*"),
@@ -88,17 +97,23 @@ ACCEPTED = (
         "broker.*",
         r".*\[(controller\..*|process\.roles|broker\.id)\]\..*",
     ),
-    Accepted("read at start only", "describe_configs", "broker.*", r".*\.read_only", kafka="False", ottla="True"),
     Accepted(
-        "a setting that has no effect or is read at start only is refused",
+        "security is not built: no setting of it is taken, as it is or otherwise",
         "incremental_alter_configs",
-        "(all brokers|broker) .*=.*",
-        ottla="invalid_request|Cannot update these configs dynamically: .*",
+        r"(all brokers|broker) (sasl|ssl|principal)\..* as it is",
+        ottla="invalid_request|.*security feature.*|Cannot update .*",
     ),
+    Accepted(
+        "listeners are bound at the start only",
+        "incremental_alter_configs",
+        "(all brokers|broker) (listeners|listener.security.protocol.map)( as it is|=.*)",
+        ottla=r"invalid_request|Cannot update these configs dynamically: .*",
+    ),
+    Accepted("no Java virtual machine", "describe_configs", path=r".*\[metric\.reporters\].*"),
+    Accepted("read at start only", "describe_configs", "broker.*", r".*\.read_only", kafka="False", ottla="True"),
     Accepted("an unknown operation is the client's error", "incremental_alter_configs", "operation .*", ".*error_code"),
     # -- topics
     Accepted("names that collide are refused within a request too", "create_topics", "collide in one request"),
-    Accepted("a topic is created before the answer", "metadata", r"creating auto.*"),
     Accepted("ids are read from version 10 on", "metadata", "by .*|ids and names mixed"),
     Accepted("an empty name is a bad name", "describe_topic_partitions", "name ''", r"topics\[\]\..*"),
     # -- Produce
@@ -112,11 +127,16 @@ ACCEPTED = (
         "produce|list_offsets",
         "(after )?(log append time bit|delete horizon bit|record offset.*|bytes behind the batch)",
     ),
+    Accepted("each by its own clock", "produce", path=r".*record_errors\[.*", kafka=OUT_OF_RANGE, ottla=OUT_OF_RANGE),
+    Accepted(
+        "found at the log",
+        "produce",
+        ".*good, then bad|two batches|unknown codec .",
+        rf"{PARTITION}\.log_start_offset",
+        "-1",
+        "0",
+    ),
     Accepted("wording of damage", "produce", path=".*error_message", kafka="Invalid magic.*|Record size.*"),
-    Accepted("only keys are told by record", "produce", path=r".*record_errors\[.*\]", ottla="missing"),
-    Accepted("wording of refused records", "produce", path=".*error_message", kafka="One or more records.*"),
-    Accepted("wording of refused records", "produce", path=".*error_message", kafka="Compacted topic cannot.*"),
-    Accepted("no log start with an error", "produce", path=rf"{PARTITION}\.log_start_offset", ottla="-1"),
     Accepted("size before form", "produce", "small: good, then bad", rf"{PARTITION}\.error_code"),
     Accepted("what is named twice is written twice", "produce", "(partition|topic) twice"),
     Accepted("a topic that is named is answered", "produce", "topic without partitions"),
@@ -148,6 +168,11 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
             admin.list_config_resources,
             admin.describe_cluster,
             admin.describe_log_dirs,
+            admin.describe_acls,
+            admin.create_acls,
+            admin.delete_acls,
+            admin.alter_replica_log_dirs,
+            admin.describe_producers,
             admin.find_coordinator,
             admin.update_features,
             quotas.alter_client_quotas,

@@ -1,0 +1,65 @@
+"""The suite itself: a test that hangs ends alone, and the shell that it runs in does not matter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HANGING = """
+import signal, threading
+
+def test_before(): pass
+
+def test_hangs():
+    {where}
+    threading.Event().wait()
+
+def test_after(): pass
+"""
+
+CHILD_IS_INTERRUPTED = """
+import signal, subprocess, sys
+
+def test_a_child_can_be_interrupted():
+    child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == -signal.SIGINT
+"""
+
+
+def run_pytest(folder: Path, *arguments: str, shell: str = "") -> str:
+    """What a run of the tests in `folder` prints, with the settings and the conftest of this suite."""
+    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
+    command += ["-p", "no:cacheprovider", str(folder), *arguments]
+    result = subprocess.run(
+        ["sh", "-c", f'{shell} exec "$@"', "sh", *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "limit"),
+    [
+        ("pass", ["--timeout", "1"]),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())", ["-o", "faulthandler_timeout=1"]),
+    ],
+    ids=["in Python", "where no signal gets through"],
+)
+def test_a_test_that_hangs_takes_no_other_with_it(tmp_path: Path, where: str, limit: list[str]) -> None:
+    (tmp_path / "test_it.py").write_text(HANGING.format(where=where))
+    printed = run_pytest(tmp_path, "--numprocesses", "1", "--dist", "worksteal", *limit)
+    assert "1 failed, 2 passed" in printed
+    assert "test_hangs" in printed
+
+
+def test_a_shell_that_ignores_interrupts_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(CHILD_IS_INTERRUPTED)
+    assert "1 passed" in run_pytest(tmp_path, "-v", shell="trap '' INT;")
