@@ -52,10 +52,10 @@ from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
-from ottla.server.handlers.delete_records import DELETE_RECORDS
-from ottla.server.handlers.fetch import FETCH
-from ottla.server.handlers.list_offsets import LIST_OFFSETS
-from ottla.server.handlers.produce import PRODUCE
+from ottla.server.handlers.data.delete_records import DELETE_RECORDS
+from ottla.server.handlers.data.fetch import FETCH
+from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
+from ottla.server.handlers.data.produce import PRODUCE
 from ottla.server.in_flight import InFlight
 from ottla.server.statistics import BrokerStatistics
 from ottla.storage.log_config import LogConfig

@@ -1,6 +1,6 @@
 """ListOffsets for one partition: what each special timestamp means and what isolation hides.
 
-Left out: request layouts and batching (server.handlers.list_offsets).
+Left out: request layouts and batching (server.handlers.data.list_offsets).
 """
 
 from __future__ import annotations

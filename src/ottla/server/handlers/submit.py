@@ -12,7 +12,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.server.context import BrokerContext
-from ottla.server.handlers.envelope import EnvelopedChannel
+from ottla.server.handlers.quorum.envelope import EnvelopedChannel
 from ottla.server.request import Request
 
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]

@@ -10,7 +10,7 @@ from ottla.protocol.messages.leave_group import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 

@@ -20,7 +20,7 @@ from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop
 
 if TYPE_CHECKING:
-    from ottla.server.handlers.fetch import ReadRound
+    from ottla.server.handlers.data.fetch import ReadRound
 
 Failed = Callable[[SessionPartition, Exception], FetchPartitionResult]
 

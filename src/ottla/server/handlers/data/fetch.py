@@ -5,7 +5,7 @@ its partitions and reads again when they changed. The first batch is returned ev
 so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here. Where finding
 their place needs pages that are not cached, the request parks until the pool has read those, and begins again.
 
-A follower's fetch is read by `server.handlers.follower_fetch`. From version 11 on a consumer may read from a follower
+A follower's fetch is read by `server.handlers.data.follower_fetch`. From version 11 on a consumer may read from a follower
 too, and may be sent to one in its rack (KIP-392).
 """
 
@@ -27,7 +27,7 @@ from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import HotApi
-from ottla.server.handlers.follower_fetch import Follower, read_for_follower
+from ottla.server.handlers.data.follower_fetch import Follower, read_for_follower
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 

@@ -10,8 +10,8 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
-from ottla.server.handlers.group_requests import answering, request_context
+from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
+from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 

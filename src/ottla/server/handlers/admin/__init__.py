@@ -1,0 +1,1 @@
+"""What administers and describes a cluster: topics, settings, limits, ACLs, brokers, directories."""
