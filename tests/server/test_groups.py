@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.common.errors import ErrorCode, OperatorError
-from ottla.coordinator.group.committed_offset import unpack
+from ottla.coordinator.group.offsets.committed_offset import unpack
 from ottla.coordinator.group.records import OffsetPlace, decode_record, encode_record
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.runtime import partition_for

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from ottla.coordinator.group.classic_group import ClassicGroup
-from ottla.coordinator.group.consumer_group import ConsumerGroup
-from ottla.coordinator.group.offsets import Offsets
-from ottla.coordinator.group.reconciliation import Reconciliation
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.reconciliation import Reconciliation
+from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.runtime.context import CoordinatorContext
 from ottla.coordinator.runtime.timer import CoordinatorTimer
 

@@ -7,7 +7,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.member_memory import MEMBER_BYTES, SMALL_MEMBER_BYTES
 
-from .consumer_world import World
+from .consumer.world import World
 from .conversation import INITIAL_DELAY_S, SESSION_MS, Conversation
 
 KIB = 1024

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.coordinator.group.committed_offset import NO_TIMESTAMP, pack, unpack
+from ottla.coordinator.group.offsets.committed_offset import NO_TIMESTAMP, pack, unpack
 from ottla.coordinator.group.records import (
     GroupRecord,
     GroupRecordSerde,

@@ -2,7 +2,7 @@
 
 A method checks what needs no group, finds the shard by the group id, schedules the work on it and puts errors where the
 API carries them: nothing is raised for what a client did. `done` may be called before the method returns. Topic names
-and ids of commits and fetches are resolved here, against the image at the time of the request (`offset_requests`).
+and ids of commits and fetches are resolved here, against the image at the time of the request (`offsets.requests`).
 Access checks are the handlers' business, before they come here.
 """
 
@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
-from ottla.coordinator.group import offset_requests, responses
-from ottla.coordinator.group.classic_member import request_protocols
+from ottla.coordinator.group import responses
+from ottla.coordinator.group.classic.member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.member_memory import protocols_bytes
+from ottla.coordinator.group.offsets import requests as offset_requests
 from ottla.coordinator.group.reply import Gathering, Reply
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorRuntime, CoordinatorState

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ottla.common.errors import KafkaError
-from ottla.coordinator.group.classic_handlers import ClassicGroups
-from ottla.coordinator.group.classic_member import JoinReply, SyncReply
-from ottla.coordinator.group.classic_rebalance import Result
-from ottla.coordinator.group.consumer_handlers import ConsumerGroups
+from ottla.coordinator.group.classic.handlers import ClassicGroups
+from ottla.coordinator.group.classic.member import JoinReply, SyncReply
+from ottla.coordinator.group.classic.rebalance import Result
+from ottla.coordinator.group.consumer.handlers import ConsumerGroups
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import GroupType
-from ottla.coordinator.group.offsets import Offsets
+from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.delete_groups import DeletableGroupResult

@@ -1,0 +1,1 @@
+"""Classic groups: members agree through their leader (join, sync, heartbeat, leave)."""

@@ -1,0 +1,1 @@
+"""Consumer groups: the coordinator assigns and reconciles (KIP-848)."""
