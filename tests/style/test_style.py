@@ -1,16 +1,14 @@
-"""Rules of architecture.md that no linter knows: sizes, the hot path, module docstrings, an honest release file."""
+"""Rules that no linter knows: sizes, the hot path, module docstrings, loggers, an honest release file."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "ottla"
+from .tree import ROOT, SOURCE, module_id, modules, parsed
 
 MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 800
@@ -33,20 +31,10 @@ PER_RECORD_NAMES = {"Record", "RecordData", "build_batch", "records", "index_rec
 MAY_OVERFLOW = re.compile(r"style: (function|file) size: \S+")
 
 
-def modules() -> Iterator[Path]:
-    """Every module of the package."""
-    yield from sorted(SOURCE.rglob("*.py"))
-
-
-def module_id(path: Path) -> str:
-    """Shown as the test's name."""
-    return str(path.relative_to(SOURCE))
-
-
-@pytest.mark.parametrize("path", list(modules()), ids=module_id)
+@pytest.mark.parametrize("path", modules(), ids=module_id)
 def test_sizes_and_docstring(path: Path) -> None:
     text = path.read_text()
-    tree = ast.parse(text)
+    tree = parsed(path)
     lines = text.splitlines()
     if not MAY_OVERFLOW.search(text[:2000]):
         assert len(lines) <= MAX_FILE_LINES, f"{path.name} has {len(lines)} lines"
@@ -60,19 +48,32 @@ def test_sizes_and_docstring(path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(HOT_PATH))
 def test_hot_path_builds_nothing_for_a_record(name: str) -> None:
-    tree = ast.parse((SOURCE / name).read_text())
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(SOURCE / name)):
         assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), f"{name} is flat and synchronous"
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             assert called not in PER_RECORD_NAMES, f"{name}:{node.lineno} calls {called}"
 
 
-@pytest.mark.parametrize("path", list(modules()), ids=module_id)
+@pytest.mark.parametrize("path", modules(), ids=module_id)
 def test_invariants_survive_optimisation(path: Path) -> None:
     """`python -O` strips assert, so none may guard an invariant."""
-    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+    found = [node.lineno for node in ast.walk(parsed(path)) if isinstance(node, ast.Assert)]
     assert not found, f"assert in {path.name} at lines {found}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=module_id)
+def test_a_logger_is_named_logger_and_after_its_module(path: Path) -> None:
+    """So that the name in a line of the log leads to the file, and a package's name to all of its lines."""
+    imported = [
+        node.lineno
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "logging" and "getLogger" in {n.name for n in node.names}
+    ]
+    assert not imported, f"getLogger without logging in {path.name} at lines {imported}"
+    for node in parsed(path).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and "getLogger" in ast.unparse(node):
+            assert ast.unparse(node) == "logger = logging.getLogger(__name__)", f"{path.name}:{node.lineno}"
 
 
 def test_no_placeholder_is_left() -> None:

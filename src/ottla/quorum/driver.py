@@ -65,7 +65,7 @@ from ottla.record.builder import RecordData
 
 T = TypeVar("T")
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SNAPSHOT_AT_START_BYTES = 1024 * 1024
 """Each start adds a record for each partition: with many of them, a few starts would make the next ones slow."""
@@ -476,7 +476,7 @@ class QuorumDriver:
         if self._led_epoch >= 0 and (leading is None or leading.epoch != self._led_epoch):
             self._led_epoch = -1
             self.active = False
-            _LOGGER.info("node %d leads the metadata quorum no more", self._node_id)
+            logger.info("node %d leads the metadata quorum no more", self._node_id)
             self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller any more"))
         if leading is None:
             return
@@ -485,7 +485,7 @@ class QuorumDriver:
         elif leading.committed and not self.active:
             self.active = True
             if self._networks is not None:
-                _LOGGER.info("node %d leads the metadata quorum in epoch %d", self._node_id, leading.epoch)
+                logger.info("node %d leads the metadata quorum in epoch %d", self._node_id, leading.epoch)
                 self._replay.leader_heard()
 
     def _begin_leading(self, leading: LeaderState, raft: Raft) -> None:
@@ -545,7 +545,7 @@ class QuorumDriver:
         if self._failure is not None:
             return
         self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log failed: {error}")
-        _LOGGER.error("the metadata log in %s failed: %s", self.log.directory, error)
+        logger.error("the metadata log in %s failed: %s", self.log.directory, error)
         self._withdraw()
         self._replay.fail(self._failure)
         self._on_failure(error)

@@ -31,7 +31,7 @@ from ottla.quorum.rpc import (
 )
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, read_snapshot
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_FETCH_WAIT_MS = 500
 MAX_FETCH_BYTES = 1024 * 1024
@@ -253,7 +253,7 @@ class Fetcher:
             if self._log.failed:
                 self._owner.failed(error)
             else:  # a full disk, mostly: it may have room again
-                _LOGGER.warning("the metadata log takes nothing now: %s", error, extra=RATE_LIMITED)
+                logger.warning("the metadata log takes nothing now: %s", error, extra=RATE_LIMITED)
                 self._pause()
         except (OSError, ProtocolError) as error:
             self._owner.failed(error)
@@ -263,7 +263,7 @@ class Fetcher:
         self._busy = False
         raft = self._raft
         if reason is not ErrorCode.NONE:
-            _LOGGER.debug("fetching metadata: %s", reason)
+            logger.debug("fetching metadata: %s", reason)
         if isinstance(raft.role, Follower) and raft.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s
             return
@@ -313,7 +313,7 @@ class Fetcher:
         if download is None:
             return
         if partition.position != len(download.data) or not piece or partition.size > MAX_SNAPSHOT_BYTES:
-            _LOGGER.warning(
+            logger.warning(
                 "a piece of metadata snapshot %s does not fit: position %d, %d of %d bytes",
                 download.snapshot.file_name,
                 partition.position,
@@ -342,9 +342,9 @@ class Fetcher:
             if self._stopped:
                 return
             if isinstance(error, ProtocolError):
-                _LOGGER.warning("metadata snapshot %s arrived damaged: %s", snapshot.file_name, error)
+                logger.warning("metadata snapshot %s arrived damaged: %s", snapshot.file_name, error)
             elif isinstance(error, OSError):
-                _LOGGER.warning("metadata snapshot %s can't be stored: %s", snapshot.file_name, error)
+                logger.warning("metadata snapshot %s can't be stored: %s", snapshot.file_name, error)
                 self._pause()
             elif error is not None or content is None:
                 self._owner.failed(error or ProtocolError("the snapshot is empty"))

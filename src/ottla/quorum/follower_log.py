@@ -16,7 +16,7 @@ from ottla.quorum.snapshot_file import Snapshot, SnapshotId
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.record.batch import iter_batches
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class FollowerLog:
@@ -64,7 +64,7 @@ class FollowerLog:
     def cut(self, end_offset: int) -> None:
         """See `FetcherOwner`."""
         log = self._log
-        _LOGGER.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
+        logger.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
         try:
             log.truncate_to(end_offset)
         finally:  # a disk that refuses a part of it may have cut the log all the same

@@ -18,7 +18,7 @@ from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """Between two requests: a change that is under way is committed by then, mostly."""
 
@@ -78,7 +78,7 @@ class VoterJoiner:
 
     def _answered(self, response: Any, error: BaseException | None) -> None:
         if error is not None or response.error_code:
-            _LOGGER.debug("this node is no voter yet: %s", error or response.error_message)
+            logger.debug("this node is no voter yet: %s", error or response.error_message)
         self._scheduler.call_later(PAUSE_S, self._rested)
 
     def _rested(self) -> None:

@@ -43,7 +43,7 @@ from ottla.storage.names import METADATA_DIR, METADATA_TOPIC
 DIRECTORY = METADATA_DIR
 QUORUM_STATE = "quorum-state"
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _READ_BYTES = 1024 * 1024
 _MAX_DESCRIPTORS = 16
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
@@ -79,7 +79,7 @@ class _Events:
         """No checkpoint names offsets of this log."""
 
     def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        _LOGGER.error("%s: %s failed: %s", log.directory, action, error, extra=RATE_LIMITED)
+        logger.error("%s: %s failed: %s", log.directory, action, error, extra=RATE_LIMITED)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Nobody reads on another path: removed at once."""

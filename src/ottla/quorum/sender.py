@@ -26,7 +26,7 @@ from ottla.quorum.rpc import (
     vote_request,
 )
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _RETRY_VOTE_S = 0.1
 _RETRY_UPDATE_S = 1.0
 
@@ -101,7 +101,7 @@ class EffectSender:
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
-                _LOGGER.debug("vote of node %d: %s", asked.to.voter_id, error)
+                logger.debug("vote of node %d: %s", asked.to.voter_id, error)
                 self._scheduler.call_later(_RETRY_VOTE_S, self._retry_vote, asked)
                 self._raft.vote_unanswered(self._clock.monotonic(), asked.to.key, asked)
                 self._act()
@@ -127,7 +127,7 @@ class EffectSender:
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
-                _LOGGER.debug("node %d does not hear of the epoch: %s", to.voter_id, error)
+                logger.debug("node %d does not hear of the epoch: %s", to.voter_id, error)
                 return
             self._raft.answered(self._clock.monotonic(), read_epoch_response(response).peer)
             self._act()
@@ -158,7 +158,7 @@ class EffectSender:
         def answered(response: Any, error: BaseException | None) -> None:
             code = error_code(response.error_code) if error is None else None
             if code is not ErrorCode.NONE:
-                _LOGGER.debug("the leader does not take the new address: %s", error or code)
+                logger.debug("the leader does not take the new address: %s", error or code)
             self._scheduler.call_later(_RETRY_UPDATE_S, self._update_again)
 
         self._network.send(address, message, answered, self._times.request_s)

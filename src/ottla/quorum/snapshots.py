@@ -15,7 +15,7 @@ from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SNAPSHOT_STEP = 200
 """Records of a snapshot that are encoded before the loop gets its turn: well under a millisecond each few dozen."""
 
@@ -144,6 +144,6 @@ class SnapshotTaker:
             self._log.roll(self._config.snapshot_bytes)
             self._log.clean(self._config)
         except (OSError, KafkaError) as failure:
-            _LOGGER.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
+            logger.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
         else:
-            _LOGGER.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)
+            logger.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)

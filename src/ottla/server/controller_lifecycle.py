@@ -25,7 +25,7 @@ from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 FIRST_RETRY_S = 0.1
@@ -108,7 +108,7 @@ class ControllerLifecycle:
         if response is not None:
             self._retry_s = FIRST_RETRY_S
         else:
-            _LOGGER.debug("this controller is not registered yet: %s", error, extra=RATE_LIMITED)
+            logger.debug("this controller is not registered yet: %s", error, extra=RATE_LIMITED)
         # Also after a success: the metadata with it may be on its way, or lost with the controller that answered.
         self._timer = self._scheduler.call_later(self._retry_s, self._rested)
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)

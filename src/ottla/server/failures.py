@@ -14,7 +14,7 @@ INTERVAL_S = 10.0
 MAX_PLACES = 256
 """Places that are remembered; beyond it the oldest is forgotten, so the table is bounded whatever the callers name."""
 
-logger = logging.getLogger("ottla.server")
+logger = logging.getLogger(__name__)
 
 
 class Failures:

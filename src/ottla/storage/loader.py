@@ -45,7 +45,7 @@ from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.producer_files import load_producers
 from ottla.storage.segment import Segment
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
 _OLD_MAGICS = (0, 1)
 _MIN_OLD_MESSAGE = 14
@@ -102,7 +102,7 @@ def load_log(
     try:
         topic_id = read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
     except CheckpointCorruption as error:
-        _LOGGER.warning("%s; the topic id is taken from the metadata log", error)
+        logger.warning("%s; the topic id is taken from the metadata log", error)
     _load_epochs(loading)
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
@@ -111,7 +111,7 @@ def load_log(
         end_offset, _ = loading.segments[-1].find_end()
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
-        _LOGGER.warning(
+        logger.warning(
             "%s ends at %d, before its start offset %d; it begins empty there", folder.path, end_offset, start_offset
         )
         _drop_segments(loading, 0)
@@ -242,7 +242,7 @@ def _load_epochs(loading: _Loading) -> None:
     try:
         loading.epochs = LeaderEpochCache(read_epochs(loading.folder.disk, path))
     except CheckpointCorruption as error:
-        _LOGGER.warning("%s; the leader epochs are read from the log", error)
+        logger.warning("%s; the leader epochs are read from the log", error)
         loading.epochs_damaged = True
     if not loading.options.clean and loading.epochs.latest_epoch < 0:
         # Flushing writes the file before anything counts as durable, so there was no flush, or the file is lost.
@@ -255,7 +255,7 @@ def _clean_end(loading: _Loading) -> int | None:
     end_offset, end = segment.find_end()
     if end == segment.size_bytes:
         return end_offset
-    _LOGGER.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
+    logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
     return None
 
 
@@ -275,7 +275,7 @@ def _recover(loading: _Loading) -> None:
             walk.defect = _gap_after(loading, number, walk.next_offset)
         if not walk.defect:
             continue
-        _LOGGER.warning(
+        logger.warning(
             "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
             segment.path,
             walk.end,
@@ -308,7 +308,7 @@ def _drop_segments(loading: _Loading, first: int) -> None:
         return
     disk = loading.folder.disk
     for segment in loading.segments[first:]:
-        _LOGGER.warning("%s: dropped, since the log ends before it", segment.path)
+        logger.warning("%s: dropped, since the log ends before it", segment.path)
         paths = segment.mark_deleted()
         segment.close()
         for path in paths:

@@ -47,7 +47,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
 from ottla.storage.meta_properties import MetaProperties
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ERROR_LOG_INTERVAL_MS = 10_000
 DEFAULT_OPEN_FILES = 16_384
@@ -205,7 +205,7 @@ class LogManager:
         try:
             return read_offsets(self._disk, self._join(name))
         except CheckpointCorruption as error:
-            _LOGGER.warning("%s; it is made anew", error)
+            logger.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
             self.last_broker_epoch, self._waiting_incarnation = Running()
             return {}
@@ -244,7 +244,7 @@ class LogManager:
         try:
             self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id()))
         except OSError as error:
-            _LOGGER.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
+            logger.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
             return False
         return True
 
@@ -263,7 +263,7 @@ class LogManager:
                 log.close()
                 clean = clean and not log.failed
             except (KafkaError, InvariantError) as error:
-                _LOGGER.error("%s", error)
+                logger.error("%s", error)
                 clean = False
         try:
             self.write_checkpoints()
@@ -271,7 +271,7 @@ class LogManager:
                 epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
                 self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(epoch))
         except (OSError, KafkaError) as error:
-            _LOGGER.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
+            logger.error("the clean shutdown of %s could not be recorded: %s", self.data_dir, error)
         self._logs.clear()
         self._release_lock()
 
@@ -407,7 +407,7 @@ class LogManager:
             try:
                 count += log.delete_old_segments(now)
             except KafkaError as error:
-                _LOGGER.error("%s", error)
+                logger.error("%s", error)
             log.remove_expired_producers(now)
             size = log.log_end_offset
             if self._sizes_at_last_pass.get(key) == size:
@@ -552,7 +552,7 @@ class LogManager:
         lasting = lasting or error.errno not in TRANSIENT_ERRORS
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
-            _LOGGER.error(
+            logger.error(
                 "%s failed in %s: %s%s%s",
                 action,
                 self.data_dir,

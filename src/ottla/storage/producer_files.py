@@ -17,7 +17,7 @@ from ottla.storage.names import SNAPSHOT_SUFFIX, offset_name
 from ottla.storage.producer_state import ProducerState, SnapshotCorruption
 from ottla.storage.segment import Segment
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def load_producers(
@@ -67,7 +67,7 @@ def _load_newest(producers: ProducerState, folder: Folder, now_ms: int, expirati
         try:
             producers.load(folder.disk.read_bytes(path), offsets[-1], now_ms, expiration_ms)
         except SnapshotCorruption as error:
-            _LOGGER.warning("%s: %s; an older one and the log serve instead", path, error)
+            logger.warning("%s: %s; an older one and the log serve instead", path, error)
             folder.disk.unlink(path)
             offsets.pop()
         else:

@@ -27,7 +27,7 @@ from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.errors import CorruptBatch
 
-logger = logging.getLogger("ottla.coordinator")
+logger = logging.getLogger(__name__)
 
 RECORDS_PER_LOOK = 16
 """Records replayed between two looks at the clock."""

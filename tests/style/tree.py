@@ -1,0 +1,27 @@
+"""The source as the rules of this folder see it: every module, parsed once."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ottla"
+
+
+@cache
+def modules() -> tuple[Path, ...]:
+    """Every module of the package, in the order of their paths."""
+    return tuple(sorted(SOURCE.rglob("*.py")))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a module. Nobody changes it."""
+    return ast.parse(path.read_text(encoding="utf-8"), path)
+
+
+def module_id(path: Path) -> str:
+    """A module as the name of a test or in a message."""
+    return str(path.relative_to(SOURCE))
