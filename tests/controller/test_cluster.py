@@ -176,7 +176,7 @@ class Life:
             on_failure=lambda error: None,
         )
         self.controller = Controller(
-            quorum=quorum,
+            metadata_log=quorum,
             config=config,
             cluster_id="a-cluster-of-tests-0000",
             directory_id=b"D" * 16,

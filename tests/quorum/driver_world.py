@@ -10,6 +10,7 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import ZERO_UUID
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.codec import read_message
@@ -20,7 +21,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.format import format_directory
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import LeaderAndEpoch, Voter
+from ottla.quorum.raft_types import Voter
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, SimClock, SimLoop
 from ottla.sim.network import Listening, Network

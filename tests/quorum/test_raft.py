@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.ids import ZERO_UUID
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
 from ottla.quorum.raft_leader import MAX_OBSERVERS, LeaderState
 from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
-    NO_NODE,
     ElectionState,
-    LeaderAndEpoch,
     OffsetAndEpoch,
     Peer,
     Persist,

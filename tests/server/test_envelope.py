@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
-from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.server.controller_apis import CONTROLLER_APIS
 from ottla.server.dispatch import RequestDispatcher
 

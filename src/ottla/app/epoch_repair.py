@@ -23,8 +23,9 @@ from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import ZERO_UUID, uuid_to_string
+from ottla.metadata.log import NO_NODE
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
-from ottla.quorum.raft_types import MAX_LEADER_EPOCH, NO_NODE, decode_election_state
+from ottla.quorum.raft_types import MAX_LEADER_EPOCH, decode_election_state
 from ottla.storage.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
 from ottla.storage.reader import SegmentDamage, iter_segment
 

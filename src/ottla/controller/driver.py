@@ -1,10 +1,10 @@
 """The controller of this node: while it is active, runs handlers one after the other and commits what they return.
 
-Purpose: the one place where decision (pure handlers) meets the metadata log (`ottla.quorum`). Order is by call: a
+Purpose: the one place where decision (pure handlers) meets the metadata log (`metadata.log`). Order is by call: a
 handler sees every change that an earlier one returned, committed or not, and no response leaves before all it was
 decided on is committed.
 
-One node of a cluster is active: the leader of the metadata quorum. It keeps what no record says (heartbeats), begins
+One node of a cluster is active: the leader of the metadata log. It keeps what no record says (heartbeats), begins
 anew with that when it becomes active, and forgets it when it resigns; what was under way then fails with
 NOT_CONTROLLER, and its caller finds out by asking again.
 
@@ -32,14 +32,14 @@ from ottla.controller.replication import led_by_anyone
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.log import LeaderAndEpoch, MetadataLog
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
 from ottla.quorum.config import QuorumConfig
-from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import LeaderAndEpoch, Timeouts, Voter
+from ottla.quorum.raft_types import Timeouts, Voter
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -102,7 +102,7 @@ class Controller:
         "_dynamic",
         "_fencing_timer",
         "_heartbeats",
-        "_quorum",
+        "_metadata_log",
         "_rng",
         "_scheduler",
         "_static_config",
@@ -114,7 +114,7 @@ class Controller:
     def __init__(
         self,
         *,
-        quorum: QuorumDriver,
+        metadata_log: MetadataLog,
         config: BrokerConfig,
         cluster_id: str,
         directory_id: Uuid,
@@ -124,7 +124,7 @@ class Controller:
         registry: MetricsRegistry,
     ) -> None:
         """`config` as parsed at the start; dynamic settings are laid over it from the image."""
-        self._quorum = quorum
+        self._metadata_log = metadata_log
         self._static_config = self._config = config
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._cluster_id = cluster_id
@@ -143,7 +143,7 @@ class Controller:
     @property
     def image(self) -> MetadataImage:
         """The newest image, which may not be committed yet: for decisions only, while this controller is active."""
-        return self._quorum.latest
+        return self._metadata_log.latest
 
     @property
     def active(self) -> bool:
@@ -168,11 +168,11 @@ class Controller:
         it leads has a new leader epoch. Such a broker needs no heartbeats: it lives as long as its controller does.
         Raises OperatorError, and KafkaError when the disk refuses.
         """
-        self._quorum.start(endpoints)
+        self._metadata_log.start(endpoints)
         records = activation_records(self.image, self._static_min_isr)
         node_id = self._static_config.node_id
         log_epochs = open_logs(self.image)
-        self.broker_epoch = self._quorum.next_offset + len(records)
+        self.broker_epoch = self._metadata_log.next_offset + len(records)
         records.append(
             register_broker(
                 node_id,
@@ -186,9 +186,9 @@ class Controller:
         records += raise_leader_epochs(self.image, node_id, log_epochs)
         starts = range(0, len(records), _MAX_RECORDS_PER_BATCH)
         self._active = True
-        self._quorum.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
+        self._metadata_log.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
 
-    # -- leadership of the quorum ------------------------------------------------------------------------------------
+    # -- leadership of the metadata log ------------------------------------------------------------------------------
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`; a leader that leads on in the same epoch does not come here."""
@@ -215,7 +215,7 @@ class Controller:
 
     def context(self) -> ControllerContext:
         """What handlers get beside the image."""
-        image = self._quorum.latest
+        image = self._metadata_log.latest
         dynamic = (image.default_broker_configs(), image.broker_configs(self._static_config.node_id))
         if dynamic != self._dynamic:
             self._dynamic = dynamic
@@ -227,7 +227,7 @@ class Controller:
             cluster_id=self._cluster_id,
             heartbeats=self._heartbeats,
             now_ms=self._now_ms(),
-            next_offset=self._quorum.next_offset,
+            next_offset=self._metadata_log.next_offset,
         )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
@@ -241,7 +241,7 @@ class Controller:
             done(None, KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
             return
         try:
-            result = operation(self._quorum.latest, self.context())
+            result = operation(self._metadata_log.latest, self.context())
         except KafkaError as error:
             done(None, error)
             return
@@ -256,22 +256,22 @@ class Controller:
             else:
                 done(result.response, None)
 
-        self._quorum.submit(result.records, committed)
+        self._metadata_log.submit(result.records, committed)
         self._note_causes(result.records)
 
     def stop(self, done: Callable[[BaseException | None], None]) -> None:
-        """Leave the quorum and close the metadata log; later submissions fail."""
+        """Leave the metadata log and close it; later submissions fail."""
         self._active = False
         self._cancel_timers()
 
         def left(error: BaseException | None) -> None:
             try:
-                self._quorum.close()
+                self._metadata_log.close()
             except KafkaError as failure:
                 error = error or failure
             done(error)
 
-        self._quorum.stop(left)
+        self._metadata_log.stop(left)
 
     # -- by itself ---------------------------------------------------------------------------------------------------
 

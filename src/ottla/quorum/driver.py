@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
 from ottla.common.disk import Disk
@@ -31,6 +31,7 @@ from ottla.common.ids import Uuid
 from ottla.common.peer import PeerNetwork
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, encode_record
 from ottla.net.peer_messages import MessageDone
@@ -46,17 +47,15 @@ from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
-    NO_NODE,
     Address,
     ElectionState,
-    LeaderAndEpoch,
     OffsetAndEpoch,
     Persist,
     ReplicaKey,
     Voter,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
-from ottla.quorum.replay import Replay, SubmitDone
+from ottla.quorum.replay import Replay
 from ottla.quorum.rpc import begin_request
 from ottla.quorum.sender import EffectSender, address_of
 from ottla.quorum.service import QuorumService
@@ -74,17 +73,6 @@ _STOP_S = 1.0
 _SHORTEST_TIMER_S = 0.001
 
 
-class LeadershipListener(Protocol):
-    """Who follows the leadership of the quorum."""
-
-    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """There is another leader, or none is known (`NO_NODE`).
-
-        With `active` it is this node, `latest` holds all that is committed, and `submit` takes records.
-        """
-        ...
-
-
 class _Parts(NamedTuple):
     """What there is from `start` on."""
 
@@ -97,7 +85,7 @@ class _Parts(NamedTuple):
 
 
 class QuorumDriver:
-    """The metadata quorum as this process sees it. All methods belong to the loop."""
+    """The metadata quorum as this process sees it. Implements `MetadataLog`. All methods belong to the loop."""
 
     __slots__ = (
         "_acting",

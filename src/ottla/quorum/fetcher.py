@@ -18,10 +18,11 @@ from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
-from ottla.quorum.raft_types import NO_NODE, Address, LeaderAndEpoch, OffsetAndEpoch
+from ottla.quorum.raft_types import Address, OffsetAndEpoch
 from ottla.quorum.rpc import (
     Answer,
     fetch_request,

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
 from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 
-NO_NODE = -1
 MAX_LEADER_EPOCH = 2**31 - 1
 _DATA_VERSION = 1
 _DATA_VERSION_OF_CONFIGURED = 0
@@ -36,13 +36,6 @@ class Voter(NamedTuple):
 
 Address = tuple[str, int]
 """(host, port) of a controller."""
-
-
-class LeaderAndEpoch(NamedTuple):
-    """Who leads the quorum, as far as this node knows; `NO_NODE` while nobody does."""
-
-    leader_id: int
-    epoch: int
 
 
 class OffsetAndEpoch(NamedTuple):

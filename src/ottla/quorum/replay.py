@@ -14,21 +14,20 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
 from ottla.metadata.difference import changes_between
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import decode_record
 from ottla.quorum.control import read_voters
 from ottla.quorum.raft_types import Voter
 from ottla.record.batch import BatchView
 from ottla.record.control import ControlRecordType, control_record_type
-
-SubmitDone = Callable[[BaseException | None], None]
 
 
 class _Entry:

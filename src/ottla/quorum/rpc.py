@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochPartition,
     BeginQuorumEpochPartitionResponse,
@@ -60,10 +61,8 @@ from ottla.protocol.messages.vote import (
     VoteTopicResponse,
 )
 from ottla.quorum.raft_types import (
-    NO_NODE,
     Address,
     FetchVerdict,
-    LeaderAndEpoch,
     OffsetAndEpoch,
     Peer,
     ReplicaKey,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.common.clock import TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.protocol.messages.describe_quorum import (
@@ -36,13 +37,7 @@ from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftV
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState, Progress
-from ottla.quorum.raft_types import (
-    FetchVerdict,
-    LeaderAndEpoch,
-    OffsetAndEpoch,
-    ReplicaKey,
-    Voter,
-)
+from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey, Voter
 from ottla.quorum.rpc import (
     begin_response,
     end_response,

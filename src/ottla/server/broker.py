@@ -30,10 +30,10 @@ from ottla.common.peer import PeerNetwork
 from ottla.controller.driver import Controller, metadata_log_config, quorum_config
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
-from ottla.quorum.raft_types import LeaderAndEpoch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
@@ -303,7 +303,7 @@ class Broker:
             quorum=quorum_config(config, self.cluster_id),
         )
         controller = Controller(
-            quorum=quorum,
+            metadata_log=quorum,
             config=config,
             cluster_id=self.cluster_id,
             directory_id=directory_id,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ottla.common.errors import KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
-from ottla.quorum.raft_types import NO_NODE, LeaderAndEpoch
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.sim.checkers import Violation
 from ottla.sim.network import Address
 from ottla.sim.node import SimNode
