@@ -15,7 +15,7 @@ from harness.compare import installed, regressions, verdict
 from harness.conditions import conditions
 from harness.load import missing
 from harness.peers import PEERS, Ottla, Server
-from harness.report import write_report
+from harness.report import publish, write_report
 from harness.run import Plan, minutes, run_plan
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     compare = commands.add_parser("compare", help="this checkout against another revision")
     for each, profile in ((run, "full"), (report, "full"), (compare, "quick")):
         each.add_argument("--profile", choices=PROFILES, default=profile, help="default: %(default)s")
+    report.add_argument("--publish", action="store_true", help="also copy it to bench/results, which git keeps")
     for each in (run, compare):
         each.add_argument(
             "--only", action="append", default=[], metavar="PATTERN", help="cells, such as 'produce/1024/*'"
@@ -98,7 +99,10 @@ def main() -> int:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # peers are stopped, as after Ctrl-C
     if options.command == "report":
-        write_report(RESULTS / PROFILES[options.profile].results)
+        folder = RESULTS / PROFILES[options.profile].results
+        write_report(folder)
+        for path in publish(folder, RESULTS) if options.publish else ():
+            print(path)
         return 0
     cells = chosen(all_cells(), options.profile, options.only)
     if options.list:

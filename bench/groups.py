@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--offset-groups", type=int, default=1000)
     parser.add_argument("--offset-partitions", type=int, default=1000)
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/groups.json")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/groups.json")
     arguments = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, arguments.members + 500)), hard))

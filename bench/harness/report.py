@@ -6,6 +6,7 @@ A ratio is taken within a round, of two runs that followed each other, and then 
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,16 @@ from typing import Any
 
 Run = Mapping[str, Any]
 MORE = "more is better"
+
+PUBLISHED_PLOTS = (
+    "produce_broker_cpu_per_gb.png",
+    "consume_broker_cpu_per_gb.png",
+    "broker_cpu_per_request_broker_cpu_per_m_requests.png",
+    "broker_cpu_per_fetch_broker_cpu_per_m_requests.png",
+    "cluster_latency_end_to_end_p99.png",
+    "unclean_restart_restart_to_first_record.png",
+)
+"""What the documents show of the plots; the others are drawn again from summary.json by whoever wants them."""
 
 
 def load_runs(folder: Path) -> list[Run]:
@@ -126,7 +137,20 @@ def write_report(folder: Path, first: str = "ottla", second: str = "kafka") -> l
     if not runs:
         raise SystemExit(f"no runs in {folder}")
     summary = summarise(runs, first, second)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / "summary.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in summary) + "\n]\n")
     (folder / "table.md").write_text(markdown(runs, summary, first, second))
     draw(summary, folder / "plots")
     return summary
+
+
+def publish(folder: Path, published: Path) -> list[Path]:
+    """Copies the report of `folder`, without its runs, to where the documents link to; what it put there.
+
+    What `folder` does not have, as a report of some cells lacks plots, stays as it was published last.
+    """
+    names = ("summary.json", "table.md", "groups.json", *(f"plots/{name}" for name in PUBLISHED_PLOTS))
+    copied = [published / name for name in names if (folder / name).exists()]
+    for path in copied:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / path.relative_to(published), path)
+    return copied

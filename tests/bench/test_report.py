@@ -10,7 +10,7 @@ import pytest
 from harness.cells import cpu_figures
 from harness.compare import regressions, verdict
 from harness.processes import Usage
-from harness.report import number, ratio, shown, spread, summarise, write_report
+from harness.report import PUBLISHED_PLOTS, number, publish, ratio, shown, spread, summarise, write_report
 
 
 def run(peer: str, round_number: int, value: float, **more: Any) -> dict[str, Any]:
@@ -102,6 +102,26 @@ def test_plots_are_drawn_for_cells_with_an_axis(tmp_path: Path) -> None:
         (tmp_path / "runs" / f"{index}.json").write_text(json.dumps(row))
     write_report(tmp_path)
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["fetch_cpu.png"]
+
+
+def test_a_report_is_published_without_its_runs(tmp_path: Path) -> None:
+    folder, published = tmp_path / "measured", tmp_path / "published"
+    (folder / "runs").mkdir(parents=True)
+    (folder / "plots").mkdir()
+    published.mkdir()
+    (published / "groups.json").write_text("of an earlier day")
+    for name in ("summary.json", "table.md", "runs/a.json", f"plots/{PUBLISHED_PLOTS[0]}", "plots/other.png"):
+        (folder / name).write_text(name)
+    assert publish(folder, published) == [
+        published / "summary.json",
+        published / "table.md",
+        published / "plots" / PUBLISHED_PLOTS[0],
+    ]
+    assert sorted(path.name for path in published.rglob("*") if path.is_file()) == sorted(
+        ["summary.json", "table.md", "groups.json", PUBLISHED_PLOTS[0]]
+    )
+    assert (published / "groups.json").read_text() == "of an earlier day"
+    assert (published / "table.md").read_text() == "table.md"
 
 
 def test_a_rate_that_falls_is_a_regression() -> None:

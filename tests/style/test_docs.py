@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "ARCHITECTURE.md"
 PROMISES = ROOT / "SAFETY.md"
-DOCUMENTS = [MAP, PROMISES, ROOT / "README.md"]
+DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 MAX_MAP_LINES = 300
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)((?:::\w+)*)`")
@@ -60,7 +60,7 @@ def test_named_tests_exist(document):
 def test_named_files_exist(document):
     text = document.read_text()
     named = {name for name in SOURCE_NAME.findall(text) if not name.startswith("tests/")} | set(LINK.findall(text))
-    roots = (ROOT, ROOT / "src" / "ottla")
+    roots = (document.parent, ROOT, ROOT / "src" / "ottla")
     missing = sorted(name for name in named if not any((root / name).exists() for root in roots))
     assert not missing
 
