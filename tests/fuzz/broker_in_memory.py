@@ -14,6 +14,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ProtocolError
+from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import BUFFER_TYPES, release_parts
 from ottla.protocol.header import decode_response, encode_request
@@ -123,7 +124,7 @@ async def memory_broker(data_dir: Path, **settings: object) -> AsyncIterator[Mem
     config, _ = BrokerConfig.parse({"log.dirs": str(data_dir), **properties})
     loop = asyncio.get_running_loop()
     pool = ThreadPool(loop)
-    broker = Broker(config, RealDisk(), SystemClock(), SystemRng(), loop, pool, MetricsRegistry())
+    broker = Broker(config, Machine(RealDisk(), SystemClock(), SystemRng(), loop, pool), MetricsRegistry())
     await broker.start([LISTENER])
     try:
         yield MemoryBroker(broker)

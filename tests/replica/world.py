@@ -46,6 +46,7 @@ from ottla.protocol.registry import API
 from ottla.record.builder import RecordData, build_batch
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager, ReplicationSettings
+from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
@@ -286,16 +287,13 @@ class Node:
         self.publisher = MetadataPublisher()
         self.statistics = ReplicationStatistics(MetricsRegistry())
         self.replicas = ReplicaManager(
-            node_id,
+            Membership(node_id, Network(world, node_id), world.controller_for(node_id), lambda: broker_epoch),
             self.logs,
             purgatory,
-            SoonPool(loop),
             config.topic_properties,
             clock=loop,
             scheduler=loop,
-            peers=Network(world, node_id),
-            controller=world.controller_for(node_id),
-            broker_epoch=lambda: broker_epoch,
+            pool=SoonPool(loop),
             settings=world.settings,
             statistics=self.statistics,
         )

@@ -14,6 +14,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ProtocolError
+from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -230,7 +231,8 @@ class Server:
         config, _ = BrokerConfig.parse(self.settings)
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
-        self.broker = Broker(config, RealDisk(), SystemClock(), SystemRng(), self.loop, self.pool, self.registry)
+        machine = Machine(RealDisk(), SystemClock(), SystemRng(), self.loop, self.pool)
+        self.broker = Broker(config, machine, self.registry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1
 

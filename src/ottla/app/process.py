@@ -28,6 +28,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
+from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
@@ -125,11 +126,7 @@ class BrokerProcess:
         budget = DescriptorBudget.of(self._config, self._descriptor_limit)
         broker = Broker(
             self._config,
-            self._disk,
-            SystemClock(),
-            SystemRng(),
-            loop,
-            pool,
+            Machine(self._disk, SystemClock(), SystemRng(), loop, pool),
             self._registry,
             peers=self._peers(loop),
             on_fatal=_end_of_node,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import PeerConnection, PeerNetwork
+from ottla.common.peer import PeerConnection
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -41,6 +41,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.replica.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, MAX_EPOCH
+from ottla.replica.membership import Membership
 from ottla.replica.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.replica.partition import Partition
 from ottla.replica.throttle import ReplicationQuota
@@ -92,11 +93,9 @@ class FetcherSettings(NamedTuple):
 class FetcherContext(NamedTuple):
     """What fetchers need of the broker around them."""
 
-    node_id: int
-    peers: PeerNetwork
+    membership: Membership
     scheduler: Scheduler
     monotonic: Callable[[], float]
-    broker_epoch: Callable[[], int]
     quota: ReplicationQuota
     throttled: Callable[[Partition], bool]
     settings: FetcherSettings
@@ -314,12 +313,12 @@ class ReplicaFetcher:
         connection = self._connection
         if connection is None or connection.failed:
             self._session_epoch = INITIAL_EPOCH
-            connection = self._connection = self._context.peers.connect(self._host, self._port)
-        settings = self._context.settings
+            connection = self._connection = self._context.membership.peers.connect(self._host, self._port)
+        settings, membership = self._context.settings, self._context.membership
         # What opens a session does not wait: were it broken off, nobody could close the session.
         opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
         request = FetchRequest(
-            replica_state=ReplicaState(replica_id=self._context.node_id, replica_epoch=self._context.broker_epoch()),
+            replica_state=ReplicaState(replica_id=membership.node_id, replica_epoch=membership.broker_epoch()),
             max_wait_ms=0 if opens else settings.wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
@@ -387,7 +386,7 @@ class ReplicaFetcher:
             return
         for followed in list(self._ready.values()):
             partition = followed.partition
-            in_sync = self._context.node_id in partition.state.isr
+            in_sync = self._context.membership.node_id in partition.state.isr
             if not in_sync and self._context.throttled(partition):
                 self._make_unready(followed)
                 self._wake_later(followed, THROTTLE_CHECK_S)
@@ -547,7 +546,8 @@ class ReplicaFetcher:
             partition_index=partition.index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(
-            replica_id=self._context.node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+            replica_id=self._context.membership.node_id,
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])],
         )
 
         def answered(response: ListOffsetsResponse | None, error: BaseException | None) -> None:

@@ -10,13 +10,11 @@ Left out: what to propose and what follows from an answer (`replica.leadership`,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import ControllerRequests
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionPartition,
     AlterPartitionPartitionResult,
@@ -26,6 +24,7 @@ from ottla.protocol.messages.alter_partition import (
     BrokerState,
 )
 from ottla.replica.leadership import IsrChange
+from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
 from ottla.replica.statistics import ReplicationStatistics
 
@@ -67,10 +66,8 @@ class IsrChanges:
     """The proposals of one broker."""
 
     __slots__ = (
-        "_broker_epoch",
-        "_controller",
         "_in_flight",
-        "_node_id",
+        "_membership",
         "_scheduled",
         "_scheduler",
         "_statistics",
@@ -80,15 +77,11 @@ class IsrChanges:
 
     def __init__(
         self,
-        node_id: int,
-        controller: ControllerRequests,
-        broker_epoch: Callable[[], int],
+        membership: Membership,
         scheduler: Scheduler,
         statistics: ReplicationStatistics,
     ) -> None:
-        self._node_id = node_id
-        self._controller = controller
-        self._broker_epoch = broker_epoch
+        self._membership = membership
         self._scheduler = scheduler
         self._statistics = statistics
         self._unsent: Proposals = {}
@@ -122,7 +115,7 @@ class IsrChanges:
         self._unsent = {}
         if not sent or self._stopped:
             return
-        broker_epoch = self._broker_epoch()
+        node_id, broker_epoch = self._membership.node_id, self._membership.broker_epoch()
         topics: dict[bytes, AlterPartitionTopic] = {}
         for (topic_id, index), (_, change, _) in sent.items():
             topic = topics.setdefault(topic_id, AlterPartitionTopic(topic_id=topic_id))
@@ -131,19 +124,17 @@ class IsrChanges:
                     partition_index=index,
                     leader_epoch=change.leader_epoch,
                     new_isr_with_epochs=[
-                        BrokerState(
-                            broker_id=member, broker_epoch=broker_epoch if member == self._node_id else member_epoch
-                        )
+                        BrokerState(broker_id=member, broker_epoch=broker_epoch if member == node_id else member_epoch)
                         for member, member_epoch in change.isr
                     ],
                     partition_epoch=change.partition_epoch,
                 )
             )
         self._in_flight = True
-        request = AlterPartitionRequest(
-            broker_id=self._node_id, broker_epoch=broker_epoch, topics=list(topics.values())
+        request = AlterPartitionRequest(broker_id=node_id, broker_epoch=broker_epoch, topics=list(topics.values()))
+        self._membership.controller.send(
+            request, lambda response, error: self._answered(sent, response, error), TIMEOUT_S
         )
-        self._controller.send(request, lambda response, error: self._answered(sent, response, error), TIMEOUT_S)
 
     def _answered(self, sent: Proposals, response: AlterPartitionResponse | None, error: BaseException | None) -> None:
         self._in_flight = False

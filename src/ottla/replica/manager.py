@@ -22,17 +22,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replica.fetch_session import TopicKey
 from ottla.replica.fetcher import FetcherContext, FetcherSettings
 from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
-from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH, IsrChange
+from ottla.replica.leadership import IsrChange
+from ottla.replica.membership import Membership
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
@@ -65,16 +65,6 @@ class ReplicationSettings(NamedTuple):
     fetcher: FetcherSettings = FetcherSettings()
     selector: ReplicaSelector | None = None
     """`replica.selector.class`; None lets consumers read from leaders only."""
-
-
-class _Alone:
-    """The other nodes of a cluster that has none."""
-
-    def connect(self, host: str, port: int) -> PeerConnection:
-        raise InvariantError(f"a broker without peers was to connect to {host}:{port}")
-
-    def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
-        raise InvariantError(f"a broker without a controller was to send it {type(message).__name__}")
 
 
 class ReplicaManager:
@@ -110,24 +100,18 @@ class ReplicaManager:
 
     def __init__(
         self,
-        node_id: int,
+        membership: Membership,
         logs: LogManager,
         purgatory: Purgatory,
-        pool: BlockingPool,
         topic_properties: TopicProperties,
         *,
         clock: Clock,
         scheduler: Scheduler,
-        peers: PeerNetwork | None = None,
-        controller: ControllerRequests | None = None,
-        broker_epoch: Callable[[], int] = lambda: UNKNOWN_BROKER_EPOCH,
-        settings: ReplicationSettings | None = None,
+        pool: BlockingPool,
+        settings: ReplicationSettings,
         statistics: ReplicationStatistics,
     ) -> None:
-        """Without `peers` and `controller` the cluster is this broker."""
-        settings = settings or ReplicationSettings()
-        alone = _Alone()
-        self._node_id = node_id
+        node_id = self._node_id = membership.node_id
         self._logs = logs
         self._purgatory = purgatory
         self._pool = pool
@@ -153,17 +137,15 @@ class ReplicaManager:
         self._shrinking: TimerHandle | None = None
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
-        self._isr_changes = IsrChanges(node_id, controller or alone, broker_epoch, scheduler, statistics)
+        self._isr_changes = IsrChanges(membership, scheduler, statistics)
         self._leader_context = LeaderContext(
             clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose
         )
         self._fetchers = ReplicaFetchers(
             FetcherContext(
-                node_id=node_id,
-                peers=peers or alone,
+                membership=membership,
                 scheduler=scheduler,
                 monotonic=clock.monotonic,
-                broker_epoch=broker_epoch,
                 quota=self.follower_quota,
                 throttled=lambda partition: self._throttled(partition, FOLLOWER_THROTTLED, node_id),
                 settings=settings.fetcher,

@@ -20,12 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler
 from ottla.common.config_def import ConfigResourceType
-from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
+from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.controller.driver import Controller, metadata_log_config, quorum_config
 from ottla.metadata.delta import MetadataChanges, all_changes
@@ -36,6 +35,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
+from ottla.replica.membership import Membership, alone
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.apis import BROKER_APIS
@@ -81,11 +81,7 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        disk: Disk,
-        clock: Clock,
-        rng: Rng,
-        scheduler: Scheduler,
-        pool: BlockingPool,
+        machine: Machine,
         metrics_registry: MetricsRegistry,
         *,
         hostname: str = "localhost",
@@ -101,20 +97,16 @@ class Broker:
         self._peers = peers if config.clustered else None
         self._on_fatal = on_fatal if config.clustered else None
         self._static_config = config
-        self._disk = disk
-        self._clock = clock
-        self._rng = rng
-        self._scheduler = scheduler
-        self._pool = pool
+        self._machine = machine
         self._registry = metrics_registry
         self._hostname = hostname
-        self._failures = Failures(clock)
-        self._steps = PeriodicSteps(scheduler, self._failures)
+        self._failures = Failures(machine.clock)
+        self._steps = PeriodicSteps(machine.scheduler, self._failures)
         self._publisher = MetadataPublisher()
         self._logs = LogManager(
-            disk,
-            clock,
-            rng,
+            machine.disk,
+            machine.clock,
+            machine.rng,
             config.log_dir,
             default_config=LogConfig.from_properties(config.topic_properties({})),
             max_open_files=max_open_files,
@@ -178,12 +170,12 @@ class Broker:
             [endpoint for endpoint in listeners if endpoint.listener_name in controllers], self._hostname
         )
         if config.clustered:
-            format_or_refuse(self._disk, self._clock, self._rng, config, own)
+            format_or_refuse(self._machine.disk, self._machine.clock, self._machine.rng, config, own)
         self._logs.open(node_id=config.node_id)
         parts = self._parts = self._make_parts(config)
         if config.clustered:
             if parts.quorum.start(own):
-                refuse_partitions(self._disk, config.log_dir)
+                refuse_partitions(self._machine.disk, config.log_dir)
             image = parts.quorum.latest
             self._open_logs(image)
             context = self._context = self._make_context(parts, _with_dynamic(config, image))
@@ -215,7 +207,7 @@ class Broker:
         self._dispatcher = RequestDispatcher(context, BROKER_APIS)
         register_gauges(self._registry, context, self._logs)
         if self._groups is not None:
-            register_group_gauges(self._registry, self._groups.runtime, self._clock)
+            register_group_gauges(self._registry, self._groups.runtime, self._machine.clock)
         self._start_steps(config)
 
     async def _register_controller(self) -> None:
@@ -282,17 +274,17 @@ class Broker:
     def _open_logs_alone(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """The same where `image` is all that there is to know of topics."""
         if not image.features:
-            refuse_partitions(self._disk, self._static_config.log_dir)
+            refuse_partitions(self._machine.disk, self._static_config.log_dir)
         return self._open_logs(image)
 
     def _make_parts(self, config: BrokerConfig) -> _Parts:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
         quorum = QuorumDriver(
-            disk=self._disk,
-            clock=self._clock,
-            rng=self._rng,
-            scheduler=self._scheduler,
-            pool=self._pool,
+            disk=self._machine.disk,
+            clock=self._machine.clock,
+            rng=self._machine.rng,
+            scheduler=self._machine.scheduler,
+            pool=self._machine.pool,
             data_dir=config.log_dir,
             node_id=config.node_id,
             directory_id=directory_id,
@@ -307,13 +299,17 @@ class Broker:
             config=config,
             cluster_id=self.cluster_id,
             directory_id=directory_id,
-            clock=self._clock,
-            rng=self._rng,
-            scheduler=self._scheduler,
+            clock=self._machine.clock,
+            rng=self._machine.rng,
+            scheduler=self._machine.scheduler,
             registry=self._registry,
         )
         channel = ControllerChannel(
-            controller, quorum.leader_endpoint, self._peers, clock=self._clock, scheduler=self._scheduler
+            controller,
+            quorum.leader_endpoint,
+            self._peers,
+            clock=self._machine.clock,
+            scheduler=self._machine.scheduler,
         )
         return _Parts(quorum, controller, channel)
 
@@ -322,11 +318,11 @@ class Broker:
 
         return ControllerLifecycle(
             self._static_config.node_id,
-            uuid_from_string(random_id(self._rng)),
+            uuid_from_string(random_id(self._machine.rng)),
             self.advertised_controllers,
             parts.channel,
             self._publisher,
-            self._scheduler,
+            self._machine.scheduler,
         )
 
     def _make_lifecycle(self, parts: _Parts) -> BrokerLifecycle:
@@ -335,7 +331,7 @@ class Broker:
         identity = BrokerIdentity(
             node_id=config.node_id,
             cluster_id=meta.cluster_id,
-            incarnation_id=self._logs.begin_incarnation(uuid_from_string(random_id(self._rng))),
+            incarnation_id=self._logs.begin_incarnation(uuid_from_string(random_id(self._machine.rng))),
             directory_id=uuid_from_string(meta.directory_id),
             endpoints=self.advertised_listeners,
             rack=config.rack,
@@ -345,10 +341,10 @@ class Broker:
             identity,
             parts.channel,
             self._publisher,
-            new_incarnation_id=lambda: uuid_from_string(random_id(self._rng)),
+            new_incarnation_id=lambda: uuid_from_string(random_id(self._machine.rng)),
             registered_again=self._registered_again,
-            clock=self._clock,
-            scheduler=self._scheduler,
+            clock=self._machine.clock,
+            scheduler=self._machine.scheduler,
             heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
@@ -368,7 +364,7 @@ class Broker:
     def _end_of_disk(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster others can lead what this one can't append to."""
         if self._on_fatal is not None:
-            self._scheduler.call_soon(self._on_fatal, error)
+            self._machine.scheduler.call_soon(self._on_fatal, error)
 
     def broker_epoch(self) -> int:
         """Of the registration that holds; -1 before."""
@@ -377,28 +373,27 @@ class Broker:
         return -1 if self._parts is None else self._parts.controller.broker_epoch
 
     def _make_context(self, parts: _Parts, config: BrokerConfig) -> BrokerContext:
-        purgatory = Purgatory(self._scheduler, self._failures)
+        purgatory = Purgatory(self._machine.scheduler, self._failures)
         replicas = ReplicaManager(
-            config.node_id,
+            alone(config.node_id)
+            if self._peers is None
+            else Membership(config.node_id, self._peers, parts.channel, self.broker_epoch),
             self._logs,
             purgatory,
-            self._pool,
             config.topic_properties,
-            clock=self._clock,
-            scheduler=self._scheduler,
-            peers=self._peers,
-            controller=None if self._peers is None else parts.channel,
-            broker_epoch=self.broker_epoch,
+            clock=self._machine.clock,
+            scheduler=self._machine.scheduler,
+            pool=self._machine.pool,
             settings=replication_settings(config),
             statistics=ReplicationStatistics(self._registry),
         )
         in_flight = InFlight()
         groups = self._groups = GroupCoordination(
             config=config,
-            clock=self._clock,
-            rng=self._rng,
-            scheduler=self._scheduler,
-            pool=self._pool,
+            clock=self._machine.clock,
+            rng=self._machine.rng,
+            scheduler=self._machine.scheduler,
+            pool=self._machine.pool,
             publisher=self._publisher,
             replicas=replicas,
             in_flight=in_flight,
@@ -407,19 +402,19 @@ class Broker:
         return BrokerContext(
             config=config,
             cluster_id=self.cluster_id,
-            disk=self._disk,
-            clock=self._clock,
-            rng=self._rng,
-            pool=self._pool,
+            disk=self._machine.disk,
+            clock=self._machine.clock,
+            rng=self._machine.rng,
+            pool=self._machine.pool,
             publisher=self._publisher,
             quorum=parts.quorum,
             controller=parts.controller,
             controller_channel=parts.channel,
-            topic_arrivals=TopicArrivals(replicas, self._scheduler),
+            topic_arrivals=TopicArrivals(replicas, self._machine.scheduler),
             replicas=replicas,
             purgatory=purgatory,
             sessions=FetchSessionCache(
-                config.get_int("max.incremental.fetch.session.cache.slots"), self._rng, purgatory
+                config.get_int("max.incremental.fetch.session.cache.slots"), self._machine.rng, purgatory
             ),
             producer_ids=ProducerIdSource(parts.channel, config.node_id, self.broker_epoch),
             statistics=BrokerStatistics(self._registry),
@@ -477,7 +472,7 @@ class Broker:
             self._logs.run_retention,
             initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
         )
-        add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._pool))
+        add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._machine.pool))
         add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
         add("recovery point checkpoint", recovery_interval_ms, self._checkpoint_recovery_points)
         add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
@@ -497,7 +492,7 @@ class Broker:
             context.in_flight.end()
 
         context.in_flight.begin()
-        self._pool.submit(lambda: self._logs.write_files(files), written)
+        self._machine.pool.submit(lambda: self._logs.write_files(files), written)
 
     def _checkpoint_recovery_points(self) -> None:
         """Recovery points, written in the pool."""
@@ -513,7 +508,7 @@ class Broker:
             in_flight.end()
 
         in_flight.begin()
-        self._pool.submit(lambda: self._logs.write_off_loop(due), written)
+        self._machine.pool.submit(lambda: self._logs.write_off_loop(due), written)
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
@@ -571,10 +566,10 @@ class Broker:
     async def _flush_for_close(self, log: Log) -> None:
         loop = asyncio.get_running_loop()
         flushed: asyncio.Future[None] = loop.create_future()
-        log.request_flush(self._pool, _resolving(flushed))
+        log.request_flush(self._machine.pool, _resolving(flushed))
         await flushed
         ready: asyncio.Future[None] = loop.create_future()
-        request_closing_flush(log, self._pool, _resolving(ready))
+        request_closing_flush(log, self._machine.pool, _resolving(ready))
         await ready
 
 

@@ -16,6 +16,7 @@ from ottla.common.channel import Dispatcher
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.ids import ZERO_UUID, Uuid, new_uuid, uuid_from_string, uuid_to_string
+from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
@@ -125,11 +126,7 @@ class SimNode:
         self._trace.note(self.host, f"start {self.starts}")
         broker = Broker(
             self.config,
-            self._mount,
-            self.clock,
-            self._rng.fork(f"rng {self.starts}"),
-            process,
-            process,
+            Machine(self._mount, self.clock, self._rng.fork(f"rng {self.starts}"), process, process),
             MetricsRegistry(),
             peers=SimPeerNetwork(self.network, process, self.host),
             on_fatal=lambda error: process.kill(),

@@ -1,0 +1,36 @@
+"""A broker's membership in its cluster: who it is there, and its ways to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.common.errors import InvariantError
+from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
+from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
+
+
+class Membership(NamedTuple):
+    """What a broker's replicas need to know and reach of the cluster."""
+
+    node_id: int
+    peers: PeerNetwork
+    controller: ControllerRequests
+    broker_epoch: Callable[[], int]
+    """Of the registration that holds; `UNKNOWN_BROKER_EPOCH` before."""
+
+
+class _Nobody:
+    """The other nodes of a cluster that has none."""
+
+    def connect(self, host: str, port: int) -> PeerConnection:
+        raise InvariantError(f"a broker without peers was to connect to {host}:{port}")
+
+    def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+        raise InvariantError(f"a broker without a controller was to send it {type(message).__name__}")
+
+
+def alone(node_id: int) -> Membership:
+    """Of a broker that is the cluster."""
+    nobody = _Nobody()
+    return Membership(node_id, nobody, nobody, lambda: UNKNOWN_BROKER_EPOCH)
