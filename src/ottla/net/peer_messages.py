@@ -9,23 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.errors import ProtocolError
 from ottla.common.peer import PeerConnection
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
-from ottla.protocol.registry import API, ApiSpec
+from ottla.protocol.registry import spec_of_request
 
 MessageDone = Callable[[Any, BaseException | None], None]
 """The response message, or the error: ConnectionError, TimeoutError, ProtocolError."""
-
-_SPEC_OF: dict[type, ApiSpec] = {spec.request: spec for spec in API.values()}
-
-
-def spec_of(message: object) -> ApiSpec:
-    """The API of a request message; raises InvariantError when it is none."""
-    spec = _SPEC_OF.get(type(message))
-    if spec is None:
-        raise InvariantError(f"{type(message).__name__} is no request")
-    return spec
 
 
 def send_message(connection: PeerConnection, message: object, done: MessageDone, timeout_s: float) -> None:
@@ -34,7 +24,7 @@ def send_message(connection: PeerConnection, message: object, done: MessageDone,
     An answer that can't be read closes the connection: what follows it can't be trusted either. Raises KafkaError
     UNSUPPORTED_VERSION when the message holds what its newest version can't carry.
     """
-    spec = spec_of(message)
+    spec = spec_of_request(message)
     version = spec.max_version
     body = bytearray()
     write_message(message, version, body)

@@ -1,101 +1,35 @@
-"""The APIs that Ottla serves: keys, names, message classes and versions.
+"""The APIs of the Kafka protocol: their keys, and the messages and versions of those that are implemented.
 
-Advertised is exactly what works (protocol.md). An API that is not in `API` closes the connection, as in Apache Kafka.
+An API is declared in one module, `ottla.protocol.messages.<its key's name in lower case>`: its messages, and below them
+its row, `SPEC = ApiSpec(...)`. Nothing else lists it: `API` looks a key up there when it is first asked for, so that a
+tool loads the messages it speaks and no others. What a node serves, and how, is declared beside the handlers
+(`server.apis`); advertised is exactly what works.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from importlib import import_module
 
-from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ottla.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from ottla.protocol.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
-from ottla.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from ottla.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from ottla.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.common.errors import InvariantError
 from ottla.protocol.schema import Versions, schema_of
+
+_MESSAGES = "ottla.protocol.messages"
 
 
 class ApiKey(IntEnum):
-    """Keys of the APIs in `API`."""
+    """Every key that Apache Kafka has given away, implemented here or not."""
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -105,12 +39,18 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -118,7 +58,12 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -128,6 +73,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -141,19 +87,41 @@ class ApiKey(IntEnum):
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
     UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class ApiSpec:
-    """One API. Versions `min_version` to `max_version` are served; `advertised_min` is what ApiVersions tells."""
+    """One API, declared below its messages.
+
+    Versions `min_version` to `max_version` are served; `advertised_min` is what ApiVersions tells.
+    """
 
     __slots__ = ("advertised_min", "flexible_from", "key", "max_version", "min_version", "name", "request", "response")
 
@@ -194,81 +162,50 @@ class ApiSpec:
         return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
 
 
-API: dict[int, ApiSpec] = {
-    spec.key: spec
-    for spec in (
-        ApiSpec(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised_min=0),
-        ApiSpec(ApiKey.FETCH, FetchRequest, FetchResponse),
-        ApiSpec(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
-        ApiSpec(ApiKey.METADATA, MetadataRequest, MetadataResponse),
-        ApiSpec(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
-        ApiSpec(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
-        ApiSpec(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
-        ApiSpec(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse),
-        ApiSpec(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
-        ApiSpec(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
-        ApiSpec(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
-        ApiSpec(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
-        ApiSpec(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
-        ApiSpec(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
-        ApiSpec(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
-        ApiSpec(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
-        ApiSpec(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
-        ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, max_version=5),
-        ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
-        ApiSpec(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
-        ApiSpec(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse),
-        ApiSpec(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
-        ApiSpec(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
-        ApiSpec(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
-        ApiSpec(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
-        ApiSpec(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
-        ApiSpec(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
-        ApiSpec(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
-        ApiSpec(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse),
-        ApiSpec(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
-        ApiSpec(
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            AlterPartitionReassignmentsRequest,
-            AlterPartitionReassignmentsResponse,
-        ),
-        ApiSpec(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-        ),
-        ApiSpec(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
-        ApiSpec(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
-        ApiSpec(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
-        ApiSpec(
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-            DescribeUserScramCredentialsRequest,
-            DescribeUserScramCredentialsResponse,
-        ),
-        ApiSpec(ApiKey.VOTE, VoteRequest, VoteResponse),
-        ApiSpec(ApiKey.BEGIN_QUORUM_EPOCH, BeginQuorumEpochRequest, BeginQuorumEpochResponse),
-        ApiSpec(ApiKey.END_QUORUM_EPOCH, EndQuorumEpochRequest, EndQuorumEpochResponse),
-        ApiSpec(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest, DescribeQuorumResponse),
-        ApiSpec(ApiKey.ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse),
-        ApiSpec(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest, UpdateFeaturesResponse),
-        ApiSpec(ApiKey.ENVELOPE, EnvelopeRequest, EnvelopeResponse),
-        ApiSpec(ApiKey.FETCH_SNAPSHOT, FetchSnapshotRequest, FetchSnapshotResponse),
-        ApiSpec(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
-        ApiSpec(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
-        ApiSpec(ApiKey.BROKER_REGISTRATION, BrokerRegistrationRequest, BrokerRegistrationResponse),
-        ApiSpec(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest, BrokerHeartbeatResponse),
-        ApiSpec(ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest, UnregisterBrokerResponse),
-        ApiSpec(ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest, AllocateProducerIdsResponse),
-        ApiSpec(ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
-        ApiSpec(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
-        ApiSpec(ApiKey.CONTROLLER_REGISTRATION, ControllerRegistrationRequest, ControllerRegistrationResponse),
-        ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse),
-        ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
-        ApiSpec(ApiKey.ADD_RAFT_VOTER, AddRaftVoterRequest, AddRaftVoterResponse),
-        ApiSpec(ApiKey.REMOVE_RAFT_VOTER, RemoveRaftVoterRequest, RemoveRaftVoterResponse),
-        ApiSpec(ApiKey.UPDATE_RAFT_VOTER, UpdateRaftVoterRequest, UpdateRaftVoterResponse),
-    )
-}
-"""Every API that is served, by key, in the order of keys as ApiVersions lists them.
+class _Apis(Mapping[int, ApiSpec]):
+    """Specs by key, each looked up once; to walk over all of them loads the messages of all."""
 
-Produce is advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are not served
-(KAFKA-18659). InitProducerId 6 is unstable in Apache Kafka 4.3.
-"""
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[int, ApiSpec] = {}
+
+    def __getitem__(self, key: int) -> ApiSpec:
+        """Raises KeyError for an API that is not implemented."""
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = _load(key)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return (key for key in ApiKey if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _load(key: int) -> ApiSpec:
+    try:
+        module = f"{_MESSAGES}.{ApiKey(key).name.lower()}"
+    except ValueError:
+        raise KeyError(key) from None
+    try:
+        spec: ApiSpec = import_module(module).SPEC
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise KeyError(key) from None
+    return spec
+
+
+API: Mapping[int, ApiSpec] = _Apis()
+"""Every API that is implemented, by key, in the order of keys as ApiVersions lists them."""
+
+
+def spec_of_request(message: object) -> ApiSpec:
+    """The API of a request message, by the module that declares both; raises InvariantError when it is none."""
+    cls = type(message)
+    spec = getattr(sys.modules[cls.__module__], "SPEC", None)
+    if not isinstance(spec, ApiSpec) or spec.request is not cls:
+        raise InvariantError(f"{cls.__name__} is no request")
+    return spec

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, UUID, array, f, message
 
 
@@ -24,3 +25,6 @@ class AddRaftVoterResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.ADD_RAFT_VOTER, AddRaftVoterRequest, AddRaftVoterResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, f, message
 
 
@@ -17,3 +18,6 @@ class AllocateProducerIdsResponse:
     error_code: int = f(INT16, "0+")
     producer_id_start: int = f(INT64, "0+")
     producer_id_len: int = f(INT32, "0+")
+
+
+SPEC = ApiSpec(ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest, AllocateProducerIdsResponse)

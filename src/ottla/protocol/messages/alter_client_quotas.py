@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, FLOAT64, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -41,3 +42,6 @@ class AlterQuotasResult:
 class AlterClientQuotasResponse:
     throttle_time_ms: int = f(INT32, "0+")
     entries: list[AlterQuotasResult] = f(array(AlterQuotasResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse)

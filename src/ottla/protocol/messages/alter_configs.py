@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -36,3 +37,6 @@ class AlterConfigsResourceResponse:
 class AlterConfigsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     responses: list[AlterConfigsResourceResponse] = f(array(AlterConfigsResourceResponse), "0+")
+
+
+SPEC = ApiSpec(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, INT64, UUID, array, f, message, struct
 
 
@@ -60,3 +61,6 @@ class AlterPartitionResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     topics: list[AlterPartitionTopicResult] = f(array(AlterPartitionTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -47,3 +48,8 @@ class AlterPartitionReassignmentsResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", default="")
     responses: list[ReassignableTopicResponse] = f(array(ReassignableTopicResponse), "0+")
+
+
+SPEC = ApiSpec(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+)

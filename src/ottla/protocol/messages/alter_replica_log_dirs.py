@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -38,3 +39,6 @@ class AlterReplicaLogDirTopicResult:
 class AlterReplicaLogDirsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     results: list[AlterReplicaLogDirTopicResult] = f(array(AlterReplicaLogDirTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)

@@ -8,6 +8,7 @@ doesn't know yet what the broker speaks (KIP-511).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -49,3 +50,6 @@ class ApiVersionsResponse:
     finalized_features_epoch: int = f(INT64, "3+", tag=1, default=-1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = f(array(FinalizedFeatureKey), "3+", tag=2, ignorable=True)
     zk_migration_ready: bool = f(BOOL, "3+", tag=3, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint, RaftNode
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -50,3 +51,6 @@ class BeginQuorumEpochResponse:
     error_code: int = f(INT16, "0+")
     topics: list[BeginQuorumEpochTopicResponse] = f(array(BeginQuorumEpochTopicResponse), "0+")
     node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.BEGIN_QUORUM_EPOCH, BeginQuorumEpochRequest, BeginQuorumEpochResponse)

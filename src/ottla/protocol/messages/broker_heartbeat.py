@@ -5,6 +5,7 @@ Flexible from the start. 1 names data directories that failed (KIP-858), 2 those
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, UUID, array, f, message
 
 
@@ -26,3 +27,6 @@ class BrokerHeartbeatResponse:
     is_caught_up: bool = f(BOOL, "0+")
     is_fenced: bool = f(BOOL, "0+", default=True)
     should_shut_down: bool = f(BOOL, "0+")
+
+
+SPEC = ApiSpec(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest, BrokerHeartbeatResponse)

@@ -6,6 +6,7 @@ the replicas of this broker may have lost what was not flushed (KIP-966). 4 allo
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UINT16, UUID, array, f, message, struct
 
 
@@ -42,3 +43,6 @@ class BrokerRegistrationResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     broker_epoch: int = f(INT64, "0+", default=-1)
+
+
+SPEC = ApiSpec(ApiKey.BROKER_REGISTRATION, BrokerRegistrationRequest, BrokerRegistrationResponse)

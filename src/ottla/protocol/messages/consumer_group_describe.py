@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -58,3 +59,6 @@ class DescribedGroup:
 class ConsumerGroupDescribeResponse:
     throttle_time_ms: int = f(INT32, "0+")
     groups: list[DescribedGroup] = f(array(DescribedGroup), "0+")
+
+
+SPEC = ApiSpec(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)

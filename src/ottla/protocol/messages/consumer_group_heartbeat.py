@@ -6,6 +6,7 @@ to make its own id (KIP-1082).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -43,3 +44,6 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = f(INT32, "0+")
     heartbeat_interval_ms: int = f(INT32, "0+")
     assignment: Assignment | None = f(Assignment, "0+", nullable="0+", default=None)
+
+
+SPEC = ApiSpec(ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)

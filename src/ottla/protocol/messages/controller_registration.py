@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, UINT16, UUID, array, f, message, struct
 
 
@@ -34,3 +35,6 @@ class ControllerRegistrationResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", default=None)
+
+
+SPEC = ApiSpec(ApiKey.CONTROLLER_REGISTRATION, ControllerRegistrationRequest, ControllerRegistrationResponse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.describe_acls import LITERAL
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -32,3 +33,6 @@ class AclCreationResult:
 class CreateAclsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     results: list[AclCreationResult] = f(array(AclCreationResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse)

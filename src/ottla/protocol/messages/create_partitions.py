@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -37,3 +38,6 @@ class CreatePartitionsTopicResult:
 class CreatePartitionsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     results: list[CreatePartitionsTopicResult] = f(array(CreatePartitionsTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse)

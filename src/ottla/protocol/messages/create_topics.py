@@ -6,6 +6,7 @@ created (KIP-525). 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599), 7 returns t
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -64,3 +65,6 @@ class CreatableTopicResult:
 class CreateTopicsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     topics: list[CreatableTopicResult] = f(array(CreatableTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.describe_acls import LITERAL
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -46,3 +47,6 @@ class DeleteAclsFilterResult:
 class DeleteAclsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     filter_results: list[DeleteAclsFilterResult] = f(array(DeleteAclsFilterResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse)

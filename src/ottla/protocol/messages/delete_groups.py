@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -24,3 +25,6 @@ class DeletableGroupResult:
 class DeleteGroupsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     results: list[DeletableGroupResult] = f(array(DeletableGroupResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse)

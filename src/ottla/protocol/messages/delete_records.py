@@ -5,6 +5,7 @@ The offset -1 means the high watermark.
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -43,3 +44,6 @@ class DeleteRecordsTopicResult:
 class DeleteRecordsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     topics: list[DeleteRecordsTopicResult] = f(array(DeleteRecordsTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse)

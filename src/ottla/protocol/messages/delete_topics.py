@@ -6,6 +6,7 @@ may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -34,3 +35,6 @@ class DeletableTopicResult:
 class DeleteTopicsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     responses: list[DeletableTopicResult] = f(array(DeletableTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 LITERAL = 3
@@ -40,3 +41,6 @@ class DescribeAclsResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+")
     resources: list[DescribeAclsResource] = f(array(DescribeAclsResource), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, FLOAT64, INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -42,3 +43,6 @@ class DescribeClientQuotasResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+")
     entries: list[DescribeQuotasEntry] | None = f(array(DescribeQuotasEntry), "0+", nullable="0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -34,3 +35,6 @@ class DescribeClusterResponse:
     controller_id: int = f(INT32, "0+", default=-1)
     brokers: list[DescribeClusterBroker] = f(array(DescribeClusterBroker), "0+")
     cluster_authorized_operations: int = f(INT32, "0+", default=-2147483648)
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -54,3 +55,6 @@ class DescribeConfigsResult:
 class DescribeConfigsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     results: list[DescribeConfigsResult] = f(array(DescribeConfigsResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse)

@@ -6,6 +6,7 @@ GROUP_ID_NOT_FOUND for what is no group (KIP-1043).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -41,3 +42,6 @@ class DescribedGroup:
 class DescribeGroupsResponse:
     throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     groups: list[DescribedGroup] = f(array(DescribedGroup), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse)

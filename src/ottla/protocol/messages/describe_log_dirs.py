@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -48,3 +49,6 @@ class DescribeLogDirsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "3+", ignorable=True)
     results: list[DescribeLogDirsResult] = f(array(DescribeLogDirsResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse)

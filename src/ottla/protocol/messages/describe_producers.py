@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -44,3 +45,6 @@ class DescribeProducersTopicResponse:
 class DescribeProducersResponse:
     throttle_time_ms: int = f(INT32, "0+")
     topics: list[DescribeProducersTopicResponse] = f(array(DescribeProducersTopicResponse), "0+")
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, STRING, UUID, array, f, message, struct
 
 
@@ -64,3 +65,6 @@ class DescribeQuorumResponse:
     error_message: str | None = f(STRING, "2+", nullable="2+", ignorable=True)
     topics: list[DescribeQuorumTopicResponse] = f(array(DescribeQuorumTopicResponse), "0+")
     nodes: list[QuorumNode] = f(array(QuorumNode), "2+", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest, DescribeQuorumResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -53,3 +54,6 @@ class DescribeTopicPartitionsResponse:
     throttle_time_ms: int = f(INT32, "0+")
     topics: list[DescribeTopicPartitionsResponseTopic] = f(array(DescribeTopicPartitionsResponseTopic), "0+")
     next_cursor: Cursor | None = f(Cursor, "0+", nullable="0+", default=None)
+
+
+SPEC = ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -35,3 +36,8 @@ class DescribeUserScramCredentialsResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+")
     results: list[DescribeUserScramCredentialsResult] = f(array(DescribeUserScramCredentialsResult), "0+")
+
+
+SPEC = ApiSpec(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+)

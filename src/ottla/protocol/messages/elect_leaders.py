@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -39,3 +40,6 @@ class ElectLeadersResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "1+", ignorable=True)
     replica_election_results: list[ReplicaElectionResult] = f(array(ReplicaElectionResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint, RaftNode
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -56,3 +57,6 @@ class EndQuorumEpochResponse:
     error_code: int = f(INT16, "0+")
     topics: list[EndQuorumEpochTopicResponse] = f(array(EndQuorumEpochTopicResponse), "0+")
     node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.END_QUORUM_EPOCH, EndQuorumEpochRequest, EndQuorumEpochResponse)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BYTES, INT16, f, message
 
 
@@ -19,3 +20,6 @@ class EnvelopeRequest:
 class EnvelopeResponse:
     response_data: bytes | None = f(BYTES, "0+", nullable="0+", default=None)
     error_code: int = f(INT16, "0+")
+
+
+SPEC = ApiSpec(ApiKey.ENVELOPE, EnvelopeRequest, EnvelopeResponse)

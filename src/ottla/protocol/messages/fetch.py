@@ -10,6 +10,7 @@ topics by id (KIP-516), 15 moves the replica id into a tagged struct (KIP-903), 
 from __future__ import annotations
 
 from ottla.common.disk import Buffer
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct
 
 
@@ -124,3 +125,6 @@ class FetchResponse:
     session_id: int = f(INT32, "7+", ignorable=True)
     responses: list[FetchableTopicResponse] = f(array(FetchableTopicResponse), "0+")
     node_endpoints: list[NodeEndpoint] = f(array(NodeEndpoint), "16+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.FETCH, FetchRequest, FetchResponse)

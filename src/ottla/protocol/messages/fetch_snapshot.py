@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla.common.disk import Buffer
 from ottla.protocol.messages.fetch import LeaderIdAndEpoch
 from ottla.protocol.messages.raft_endpoints import RaftNode
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct
 
 
@@ -63,3 +64,6 @@ class FetchSnapshotResponse:
     error_code: int = f(INT16, "0+")
     topics: list[FetchSnapshotTopicResponse] = f(array(FetchSnapshotTopicResponse), "0+")
     node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.FETCH_SNAPSHOT, FetchSnapshotRequest, FetchSnapshotResponse)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -35,3 +36,6 @@ class FindCoordinatorResponse:
     host: str = f(STRING, "0-3", ignorable=True)
     port: int = f(INT32, "0-3", ignorable=True)
     coordinators: list[Coordinator] = f(array(Coordinator), "4+", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse)

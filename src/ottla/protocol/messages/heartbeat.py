@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, f, message
 
 
@@ -20,3 +21,6 @@ class HeartbeatRequest:
 class HeartbeatResponse:
     throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     error_code: int = f(INT16, "0+")
+
+
+SPEC = ApiSpec(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, f, message
 
 
@@ -27,3 +28,7 @@ class InitProducerIdResponse:
     producer_epoch: int = f(INT16, "0+")
     ongoing_txn_producer_id: int = f(INT64, "6+", default=-1, ignorable=True)
     ongoing_txn_producer_epoch: int = f(INT16, "6+", default=-1, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, max_version=5)
+"""Version 6 is unstable in Apache Kafka 4.3."""

@@ -7,6 +7,7 @@ the reason (KIP-800), 9 tells a leader to skip the assignment (KIP-814).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -46,3 +47,6 @@ class JoinGroupResponse:
     skip_assignment: bool = f(BOOL, "9+")
     member_id: str = f(STRING, "0+")
     members: list[JoinGroupResponseMember] = f(array(JoinGroupResponseMember), "0+")
+
+
+SPEC = ApiSpec(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -35,3 +36,6 @@ class LeaveGroupResponse:
     throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     error_code: int = f(INT16, "0+")
     members: list[MemberResponse] = f(array(MemberResponse), "3+")
+
+
+SPEC = ApiSpec(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse)

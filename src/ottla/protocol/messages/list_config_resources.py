@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -24,3 +25,6 @@ class ListConfigResourcesResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     config_resources: list[ConfigResource] = f(array(ConfigResource), "0+")
+
+
+SPEC = ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse)

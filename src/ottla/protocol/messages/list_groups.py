@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -27,3 +28,6 @@ class ListGroupsResponse:
     throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     error_code: int = f(INT16, "0+")
     groups: list[ListedGroup] = f(array(ListedGroup), "0+")
+
+
+SPEC = ApiSpec(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse)

@@ -8,6 +8,7 @@ what is tiered (KIP-1005), 11 the first offset not yet uploaded (KIP-1023). 10 a
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -51,3 +52,6 @@ class ListOffsetsTopicResponse:
 class ListOffsetsResponse:
     throttle_time_ms: int = f(INT32, "2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = f(array(ListOffsetsTopicResponse), "0+")
+
+
+SPEC = ApiSpec(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -37,3 +38,8 @@ class ListPartitionReassignmentsResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", default="")
     topics: list[OngoingTopicReassignment] = f(array(OngoingTopicReassignment), "0+")
+
+
+SPEC = ApiSpec(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+)

@@ -8,6 +8,7 @@ top-level error code (KIP-1102).
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -63,3 +64,6 @@ class MetadataResponse:
     topics: list[MetadataResponseTopic] = f(array(MetadataResponseTopic), "0+")
     cluster_authorized_operations: int = f(INT32, "8-10", default=-2147483648, ignorable=True)
     error_code: int = f(INT16, "13+", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.METADATA, MetadataRequest, MetadataResponse)

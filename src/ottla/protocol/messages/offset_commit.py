@@ -7,6 +7,7 @@ be used by members of the consumer protocol (KIP-848), 10 names topics by id onl
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, STRING, UUID, array, f, message, struct
 
 
@@ -52,3 +53,6 @@ class OffsetCommitResponseTopic:
 class OffsetCommitResponse:
     throttle_time_ms: int = f(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = f(array(OffsetCommitResponseTopic), "0+")
+
+
+SPEC = ApiSpec(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, array, f, message, struct
 
 
@@ -39,3 +40,6 @@ class OffsetDeleteResponse:
     error_code: int = f(INT16, "0+")
     throttle_time_ms: int = f(INT32, "0+", ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = f(array(OffsetDeleteResponseTopic), "0+")
+
+
+SPEC = ApiSpec(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse)

@@ -7,6 +7,7 @@ member id and epoch (KIP-848), 10 names topics by id only.
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UUID, array, f, message, struct
 
 
@@ -83,3 +84,6 @@ class OffsetFetchResponse:
     topics: list[OffsetFetchResponseTopic] = f(array(OffsetFetchResponseTopic), "0-7")
     error_code: int = f(INT16, "2-7", ignorable=True)
     groups: list[OffsetFetchResponseGroup] = f(array(OffsetFetchResponseGroup), "8+")
+
+
+SPEC = ApiSpec(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse)

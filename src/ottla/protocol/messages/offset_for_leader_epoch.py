@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, STRING, array, f, message, struct
 
 
@@ -45,3 +46,6 @@ class OffsetForLeaderTopicResult:
 class OffsetForLeaderEpochResponse:
     throttle_time_ms: int = f(INT32, "0+")
     topics: list[OffsetForLeaderTopicResult] = f(array(OffsetForLeaderTopicResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)

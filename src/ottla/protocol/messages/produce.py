@@ -9,6 +9,7 @@ records (KIP-467). 9 is flexible, 10 points to the current leader (KIP-951), 11 
 from __future__ import annotations
 
 from ottla.common.disk import Buffer
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct
 
 
@@ -77,3 +78,8 @@ class ProduceResponse:
     responses: list[TopicProduceResponse] = f(array(TopicProduceResponse), "0+")
     throttle_time_ms: int = f(INT32, "0+")
     node_endpoints: list[NodeEndpoint] = f(array(NodeEndpoint), "10+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised_min=0)
+"""Advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are not served
+(KAFKA-18659)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, f, message
 
 
@@ -17,3 +18,6 @@ class RemoveRaftVoterResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.REMOVE_RAFT_VOTER, RemoveRaftVoterRequest, RemoveRaftVoterResponse)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BYTES, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -33,3 +34,6 @@ class SyncGroupResponse:
     protocol_type: str | None = f(STRING, "5+", nullable="5+", default=None, ignorable=True)
     protocol_name: str | None = f(STRING, "5+", nullable="5+", default=None, ignorable=True)
     assignment: bytes = f(BYTES, "0+")
+
+
+SPEC = ApiSpec(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse)

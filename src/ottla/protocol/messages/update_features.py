@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT8, INT16, INT32, STRING, array, f, message, struct
 
 
@@ -37,3 +38,6 @@ class UpdateFeaturesResponse:
     error_code: int = f(INT16, "0+")
     error_message: str | None = f(STRING, "0+", nullable="0+", default=None)
     results: list[UpdatableFeatureResult] = f(array(UpdatableFeatureResult), "0-1", ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest, UpdateFeaturesResponse)

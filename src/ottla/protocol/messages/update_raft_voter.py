@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.protocol.messages.control_records import KRaftVersionFeature
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, STRING, UUID, array, f, message, struct
 
 
@@ -30,3 +31,6 @@ class UpdateRaftVoterResponse:
     throttle_time_ms: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     current_leader: CurrentLeader = f(CurrentLeader, "0+", tag=0)
+
+
+SPEC = ApiSpec(ApiKey.UPDATE_RAFT_VOTER, UpdateRaftVoterRequest, UpdateRaftVoterResponse)

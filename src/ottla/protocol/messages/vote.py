@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.raft_endpoints import RaftNode
+from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UUID, array, f, message, struct
 
 
@@ -54,3 +55,6 @@ class VoteResponse:
     error_code: int = f(INT16, "0+")
     topics: list[VoteTopicResponse] = f(array(VoteTopicResponse), "0+")
     node_endpoints: list[RaftNode] = f(array(RaftNode), "1+", tag=0, ignorable=True)
+
+
+SPEC = ApiSpec(ApiKey.VOTE, VoteRequest, VoteResponse)
