@@ -14,7 +14,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller.driver import Controller, metadata_log_config
+from ottla.controller.driver import Controller
 from ottla.controller.features import activation_records, handle_update_features
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.requests import operation_of
@@ -30,6 +30,7 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.driver import QuorumDriver
+from ottla.server.metadata_log.kraft import metadata_log_config
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
 

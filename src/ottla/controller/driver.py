@@ -21,7 +21,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import RESERVED_UUIDS, ZERO_UUID, Uuid, new_uuid
+from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.controller.cluster import raise_leader_epochs, register_broker
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import activation_records
@@ -36,10 +36,6 @@ from ottla.metadata.log import LeaderAndEpoch, MetadataLog
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
-from ottla.quorum.config import QuorumConfig
-from ottla.quorum.fetcher import QuorumTimes
-from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import Timeouts, Voter
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -51,42 +47,6 @@ _READ_FIRST_S = 0.02
 """How long after the end of a session heartbeats that wait in sockets are read, before their sender is fenced."""
 _CAUSES_OF_UPKEEP = (BrokerRegistrationChangeRecord, ConfigRecord)
 """Records after which a partition may find a leader, or an internal topic more replicas."""
-
-
-def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
-    """The broker's settings `metadata.*`."""
-    return MetadataLogConfig(
-        segment_bytes=config.get_int("metadata.log.segment.bytes"),
-        segment_ms=config.get_int("metadata.log.segment.ms"),
-        snapshot_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
-        snapshot_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
-        retention_bytes=config.get_int("metadata.max.retention.bytes"),
-        retention_ms=config.get_int("metadata.max.retention.ms"),
-    )
-
-
-def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
-    """The broker's settings `controller.quorum.*`."""
-    listener_name = (config.controller_listener_names or ("CONTROLLER",))[0]
-    return QuorumConfig(
-        cluster_id=cluster_id,
-        bootstrap=config.bootstrap_controllers,
-        voters=tuple(
-            Voter(voter.node_id, ZERO_UUID, ((listener_name, voter.host, voter.port),))
-            for voter in config.configured_voters
-        ),
-        auto_join=config.is_controller and config.get_bool("controller.quorum.auto.join.enable"),
-        listener_name=listener_name,
-        timeouts=Timeouts(
-            election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
-            fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,
-            backoff_max_s=config.get_int("controller.quorum.election.backoff.max.ms") / 1000,
-        ),
-        times=QuorumTimes(
-            request_s=config.get_int("controller.quorum.request.timeout.ms") / 1000,
-            retry_backoff_s=config.get_int("controller.quorum.retry.backoff.ms") / 1000,
-        ),
-    )
 
 
 class Controller:

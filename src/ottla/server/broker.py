@@ -26,13 +26,12 @@ from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
-from ottla.controller.driver import Controller, metadata_log_config, quorum_config
+from ottla.controller.driver import Controller
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
-from ottla.quorum.driver import QuorumDriver
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.membership import Membership, alone
@@ -52,6 +51,8 @@ from ottla.server.group_coordination import GroupCoordination
 from ottla.server.group_gauges import register_group_gauges
 from ottla.server.in_flight import InFlight
 from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
+from ottla.server.metadata_log.choice import make_metadata_log
+from ottla.server.metadata_log.node import MetadataLogContext, MetadataLogFactory, NodeMetadataLog
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.replication_settings import replication_settings
 from ottla.server.statistics import BrokerStatistics
@@ -88,14 +89,16 @@ class Broker:
         max_open_files: int = DEFAULT_OPEN_FILES,
         peers: PeerNetwork | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
+        metadata_log: MetadataLogFactory = make_metadata_log,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
-        one needs none.
+        one needs none. `metadata_log` makes this node's part in what its cluster agrees by.
         """
         self._peers = peers if config.clustered else None
         self._on_fatal = on_fatal if config.clustered else None
+        self._make_metadata_log = metadata_log
         self._static_config = config
         self._machine = machine
         self._registry = metrics_registry
@@ -174,15 +177,15 @@ class Broker:
         self._logs.open(node_id=config.node_id)
         parts = self._parts = self._make_parts(config)
         if config.clustered:
-            if parts.quorum.start(own):
+            if parts.metadata.log.start(own):
                 refuse_partitions(self._machine.disk, config.log_dir)
-            image = parts.quorum.latest
+            image = parts.metadata.log.latest
             self._open_logs(image)
             context = self._context = self._make_context(parts, _with_dynamic(config, image))
             from ottla.server.controller_apis import CONTROLLER_APIS  # here, since a single node needs none of it
 
             self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
-            parts.quorum.listen(_Leadership(parts))
+            parts.metadata.log.listen(_Leadership(parts))
             if config.is_controller:
                 self._controller_lifecycle = self._make_controller_lifecycle(parts)
 
@@ -196,7 +199,8 @@ class Broker:
         if self._parts is None:
             raise InvariantError("the node was not opened")
         parts, config = self._parts, self._static_config
-        register_controller_gauges(self._registry, parts.quorum, parts.controller, self._publisher)
+        parts.metadata.register_gauges(self._registry)
+        register_controller_gauges(self._registry, parts.controller, self._publisher)
         if not config.is_broker:
             await self._register_controller()
             self._dispatcher = RequestDispatcher(self.context, ())  # no client is served, and none has a listener
@@ -279,23 +283,19 @@ class Broker:
 
     def _make_parts(self, config: BrokerConfig) -> _Parts:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
-        quorum = QuorumDriver(
-            disk=self._machine.disk,
-            clock=self._machine.clock,
-            rng=self._machine.rng,
-            scheduler=self._machine.scheduler,
-            pool=self._machine.pool,
-            data_dir=config.log_dir,
-            node_id=config.node_id,
-            directory_id=directory_id,
-            config=metadata_log_config(config),
-            publisher=self._publisher,
-            on_failure=self._metadata_log_failed,
-            peers=self._peers,
-            quorum=quorum_config(config, self.cluster_id),
+        metadata = self._make_metadata_log(
+            MetadataLogContext(
+                config=config,
+                cluster_id=self.cluster_id,
+                directory_id=directory_id,
+                machine=self._machine,
+                peers=self._peers,
+                publisher=self._publisher,
+                on_failure=self._metadata_log_failed,
+            )
         )
         controller = Controller(
-            metadata_log=quorum,
+            metadata_log=metadata.log,
             config=config,
             cluster_id=self.cluster_id,
             directory_id=directory_id,
@@ -306,12 +306,12 @@ class Broker:
         )
         channel = ControllerChannel(
             controller,
-            quorum.leader_endpoint,
+            metadata.log.leader_endpoint,
             self._peers,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
         )
-        return _Parts(quorum, controller, channel)
+        return _Parts(metadata, controller, channel)
 
     def _make_controller_lifecycle(self, parts: _Parts) -> ControllerLifecycle:
         from ottla.server.controller_lifecycle import ControllerLifecycle  # here, since a single node needs none
@@ -407,7 +407,7 @@ class Broker:
             rng=self._machine.rng,
             pool=self._machine.pool,
             publisher=self._publisher,
-            quorum=parts.quorum,
+            quorum=parts.metadata.quorum,
             controller=parts.controller,
             controller_channel=parts.channel,
             topic_arrivals=TopicArrivals(replicas, self._machine.scheduler),
@@ -576,13 +576,13 @@ class Broker:
 class _Parts(NamedTuple):
     """What decides, and the way to it."""
 
-    quorum: QuorumDriver
+    metadata: NodeMetadataLog
     controller: Controller
     channel: ControllerChannel
 
 
 class _Leadership:
-    """Hands a change of the quorum's leader to the parts that follow it. Implements `LeadershipListener`."""
+    """Hands a change of the metadata log's leader to the parts that follow it. Implements `LeadershipListener`."""
 
     __slots__ = ("_parts",)
 

@@ -1,4 +1,4 @@
-"""What a node shows of the metadata quorum and, while its controller is the active one, of the cluster.
+"""What a node shows of the metadata that it has and, while its controller is the active one, of the cluster.
 
 Names as on Kafka's dashboards. Partitions of the cluster are counted once an image that changed them, when a scrape
 asks; a sum over all nodes is right, since only the active controller counts.
@@ -12,10 +12,8 @@ from ottla.controller.driver import Controller
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
-from ottla.quorum.driver import QuorumDriver
 
 _CONTROLLER = "kafka_controller_kafkacontroller_"
-_RAFT = "kafka_server_raft_metrics_"
 
 
 class PartitionTally:
@@ -40,9 +38,7 @@ class PartitionTally:
         return self
 
 
-def register_controller_gauges(
-    registry: MetricsRegistry, quorum: QuorumDriver, controller: Controller, publisher: MetadataPublisher
-) -> None:
+def register_controller_gauges(registry: MetricsRegistry, controller: Controller, publisher: MetadataPublisher) -> None:
     """Make the gauges of one node, whatever its roles."""
     tally = PartitionTally()
 
@@ -74,27 +70,6 @@ def register_controller_gauges(
         "kafka_server_broker_metadata_metrics_last_applied_record_offset",
         "The offset of the metadata log up to which this node knows the cluster.",
         read=lambda: publisher.image.offset,
-    )
-    _register_raft_gauges(registry, quorum)
-
-
-def _register_raft_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
-    def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-        registry.gauge(f"{_RAFT}{name}", text, read=read)
-
-    gauge(
-        "current_leader", "The node that leads the metadata quorum; -1 while none is known.", lambda: quorum.leader[0]
-    )
-    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.leader_epoch)
-    gauge("current_vote", "The node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
-    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.high_watermark)
-    gauge("log_end_offset", "The end of the metadata log here.", lambda: quorum.log_end.end_offset)
-    gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
-    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.voters))
-    gauge(
-        "is_observer",
-        "1 where this node follows the metadata quorum without a vote.",
-        lambda: int(not quorum.raft.is_voter),
     )
 
 

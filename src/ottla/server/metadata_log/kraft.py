@@ -1,0 +1,94 @@
+"""KRaft: the metadata log is a quorum's, whose voters are the controllers (KIP-500, KIP-595)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.ids import ZERO_UUID
+from ottla.metrics.registry import MetricsRegistry
+from ottla.quorum.config import QuorumConfig
+from ottla.quorum.driver import QuorumDriver
+from ottla.quorum.fetcher import QuorumTimes
+from ottla.quorum.metadata_log import MetadataLogConfig
+from ottla.quorum.raft_types import Timeouts, Voter
+from ottla.server.metadata_log.node import MetadataLogContext, NodeMetadataLog
+
+_RAFT = "kafka_server_raft_metrics_"
+
+
+def kraft(context: MetadataLogContext) -> NodeMetadataLog:
+    """A replica of the quorum's log: a voter's on a controller, an observer's on a broker."""
+    config, machine = context.config, context.machine
+    driver = QuorumDriver(
+        disk=machine.disk,
+        clock=machine.clock,
+        rng=machine.rng,
+        scheduler=machine.scheduler,
+        pool=machine.pool,
+        data_dir=config.log_dir,
+        node_id=config.node_id,
+        directory_id=context.directory_id,
+        config=metadata_log_config(config),
+        publisher=context.publisher,
+        on_failure=context.on_failure,
+        peers=context.peers,
+        quorum=quorum_config(config, context.cluster_id),
+    )
+    return NodeMetadataLog(driver, driver, lambda registry: _register_gauges(registry, driver))
+
+
+def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
+    """The broker's settings `metadata.*`."""
+    return MetadataLogConfig(
+        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        segment_ms=config.get_int("metadata.log.segment.ms"),
+        snapshot_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+        retention_bytes=config.get_int("metadata.max.retention.bytes"),
+        retention_ms=config.get_int("metadata.max.retention.ms"),
+    )
+
+
+def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
+    """The broker's settings `controller.quorum.*`."""
+    listener_name = (config.controller_listener_names or ("CONTROLLER",))[0]
+    return QuorumConfig(
+        cluster_id=cluster_id,
+        bootstrap=config.bootstrap_controllers,
+        voters=tuple(
+            Voter(voter.node_id, ZERO_UUID, ((listener_name, voter.host, voter.port),))
+            for voter in config.configured_voters
+        ),
+        auto_join=config.is_controller and config.get_bool("controller.quorum.auto.join.enable"),
+        listener_name=listener_name,
+        timeouts=Timeouts(
+            election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
+            fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,
+            backoff_max_s=config.get_int("controller.quorum.election.backoff.max.ms") / 1000,
+        ),
+        times=QuorumTimes(
+            request_s=config.get_int("controller.quorum.request.timeout.ms") / 1000,
+            retry_backoff_s=config.get_int("controller.quorum.retry.backoff.ms") / 1000,
+        ),
+    )
+
+
+def _register_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
+    def gauge(name: str, text: str, read: Callable[[], float]) -> None:
+        registry.gauge(f"{_RAFT}{name}", text, read=read)
+
+    gauge(
+        "current_leader", "The node that leads the metadata quorum; -1 while none is known.", lambda: quorum.leader[0]
+    )
+    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.leader_epoch)
+    gauge("current_vote", "The node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
+    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.high_watermark)
+    gauge("log_end_offset", "The end of the metadata log here.", lambda: quorum.log_end.end_offset)
+    gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
+    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.voters))
+    gauge(
+        "is_observer",
+        "1 where this node follows the metadata quorum without a vote.",
+        lambda: int(not quorum.raft.is_voter),
+    )

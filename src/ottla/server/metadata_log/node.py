@@ -1,0 +1,43 @@
+"""A node and its metadata log: what the one is made from, and what the node gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.ids import Uuid
+from ottla.common.machine import Machine
+from ottla.common.peer import PeerNetwork
+from ottla.metadata.log import MetadataLog
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metrics.registry import MetricsRegistry
+from ottla.quorum.driver import QuorumDriver
+
+
+class MetadataLogContext(NamedTuple):
+    """What a metadata log needs of the node that takes part in it."""
+
+    config: BrokerConfig
+    cluster_id: str
+    directory_id: Uuid
+    """Of the data directory (`meta.properties`)."""
+    machine: Machine
+    peers: PeerNetwork | None
+    """The way to other nodes; None where the cluster is this node."""
+    publisher: MetadataPublisher
+    """Takes the committed images."""
+    on_failure: Callable[[BaseException], None]
+    """Told when this node can take no more part."""
+
+
+class NodeMetadataLog(NamedTuple):
+    """One node's part in the metadata log, and what comes with its kind."""
+
+    log: MetadataLog
+    quorum: QuorumDriver
+    """What answers the requests of KRaft's replicas and of who administers them."""
+    register_gauges: Callable[[MetricsRegistry], None]
+
+
+MetadataLogFactory = Callable[[MetadataLogContext], NodeMetadataLog]
