@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import pty
@@ -12,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from rich.console import Console
 
 from ottla.cli.command import CLIENT_ID
 from ottla.client.cluster import Cluster
@@ -130,16 +128,6 @@ def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: 
     assert EVIL.encode() in piped(environment, "group", "list")
     with Cluster(ottla_broker.bootstrap_servers, client_id=CLIENT_ID) as cluster:
         assert [each.client_id for each in cluster.describe_group(member).members] == [EVIL]
-
-
-def test_the_demos_table() -> None:
-    pytest.importorskip("pyspark")
-    from ottla.pipeline.demo import _print_pages
-
-    shown = io.StringIO()
-    _print_pages(Console(file=shown, force_terminal=True, width=120), [{"page": f"/{EVIL}", "views": 1}])
-    assert_harmless(shown.getvalue().encode())
-    assert SHOWN.decode() in shown.getvalue()
 
 
 @pytest.mark.parametrize(

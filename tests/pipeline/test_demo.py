@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.common.errors import OperatorError  # noqa: E402
 from ottla.pipeline.access_log import EXAMPLE  # noqa: E402
-from ottla.pipeline.demo import run_demo  # noqa: E402
+from ottla.pipeline.demo import _print_pages, run_demo  # noqa: E402
 from ottla.pipeline.events import page_views  # noqa: E402
 
 LINES = 5_000
@@ -48,6 +50,14 @@ def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path,
     assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is no access log ")
     assert sentence.endswith((f"like {EXAMPLE}", f"such as {EXAMPLE}"))
     assert not home.exists()
+
+
+def test_the_table_of_pages_steers_no_terminal() -> None:
+    shown = io.StringIO()
+    page = "/\x1b]0;owned\x07\x1b[2J"
+    _print_pages(Console(file=shown, force_terminal=True, width=120), [{"page": page, "views": 1}])
+    assert not [control for control in ("\x1b]", "\x07", "\x1b[2J") if control in shown.getvalue()]
+    assert r"/\x1b]0;owned\x07\x1b[2J" in shown.getvalue()
 
 
 def test_installing_says_what_it_does() -> None:

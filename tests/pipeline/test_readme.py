@@ -1,6 +1,7 @@
 """The commands of the README as they are printed, in the order in which a reader meets them.
 
-They run in a network namespace of their own, since they take the ports of the README, and in an empty directory.
+They run in a network namespace of their own, since they take the ports of the README, and in an empty directory. They
+lie here because one of them starts Spark.
 """
 
 from __future__ import annotations
