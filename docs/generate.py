@@ -1,12 +1,12 @@
 """Writes `docs/configuration.md` from the config tables, so that the page can't say anything else than the code.
 
-    .venv/bin/python docs/generate.py
-
-`tests/style/test_docs.py` fails while the page differs from what this makes.
+`make docs` runs it; with `--check`, as `make check` has it, it writes nothing and fails while the page is another one.
+`tests/style/test_docs.py` does the same.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +21,7 @@ PAGE = Path(__file__).with_name("configuration.md")
 HEAD = """\
 # Configuration
 
-Made by `docs/generate.py` from the tables that the broker itself uses; don't edit it by hand. Names, units and meanings
+Made by `make docs` from the tables that the broker itself uses; don't edit it by hand. Names, units and meanings
 are Apache Kafka's. `null` is "not set"; numbers of 2^31-1 and 2^63-1 mean "no limit".
 
 Where a value comes from, best first: the topic's own, changed at run time for this broker, changed at run time for all
@@ -109,5 +109,17 @@ def _security(harmless: Mapping[str, str | None]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def main(arguments: list[str]) -> int:
+    """1 for a page that is old when it is only to be checked."""
+    page = configuration_page()
+    if arguments == ["--check"]:
+        if PAGE.read_text(encoding="utf-8") == page:
+            return 0
+        print(f"docs/{PAGE.name} is old: run `make docs`", file=sys.stderr)
+        return 1
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
 if __name__ == "__main__":
-    PAGE.write_text(configuration_page(), encoding="utf-8")
+    raise SystemExit(main(sys.argv[1:]))
