@@ -1,16 +1,22 @@
 # Everything a person or a machine does with a checkout. Each target installs what it needs into .venv first.
 #
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
-#   make test [JOBS=2]             unit, property, integration, fault and pipeline tests; ARGS=tests/storage for some
-#   make check                     format, lint, types, import contracts; under a minute
+#   make unit [ARGS=-x]            tests of one process without Spark or Java: under two minutes
+#   make test [JOBS=2]             all tests: properties, integration, faults, pipeline; ARGS=tests/storage for some
+#   make check                     format, lint, types, import contracts, generated documents: under a minute
+#   make format                    formats the code and mends what the linter can
+#   make docs                      writes the documents that are generated: docs/configuration.md
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
-#   make bench [ARGS=...]          measures beside Apache Kafka and NATS, writes bench/results/; goes on where it stopped
+#   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
+#   make clean                     removes what the other targets installed and built
+#
+# Another Python beside it: make unit PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -25,6 +31,14 @@ MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
 
+# Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
+UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
+	$(patsubst %/,%,$(wildcard tests/*/)))
+
+# Only tests/pipeline needs Spark: whoever names other tests need not install it.
+NAMED := $(if $(filter --ignore --deselect,$(ARGS)),,$(filter tests%,$(ARGS)))
+SPARK := $(if $(NAMED),$(if $(filter tests tests/ tests/pipeline%,$(NAMED)),$(VENV)/.pipeline),$(VENV)/.pipeline)
+
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 
@@ -32,10 +46,10 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check sim sim-many chaos compat bench bench-subset bench-quick bench-compare cluster format clean
+.PHONY: help demo unit test check format docs sim sim-many chaos compat bench bench-subset bench-quick bench-compare cluster clean
 
 help:
-	@sed -n '3,13s/^#   //p' Makefile
+	@sed -n 's/^#   //p' Makefile
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -53,9 +67,9 @@ $(VENV)/.pipeline: $(VENV)/.base
 	@$(PIP) -e '.[pipeline]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.pipeline
-	@echo "Installing what the tests need"
-	@$(PIP) -e '.[test,pipeline]'
+$(VENV)/.test: $(VENV)/.base
+	@echo "Installing what the tests need, about 130 MB"
+	@$(PIP) -e '.[test]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
@@ -71,8 +85,11 @@ $(VENV)/.check: $(VENV)/.base
 demo: $(VENV)/.pipeline
 	$(BIN)/ottla pipeline demo $(if $(INPUT),--input "$(INPUT)") $(ARGS)
 
-test: $(VENV)/.test
-	@echo "All tests take about ten minutes on two idle cores, longer on a busy machine."
+unit: $(VENV)/.test
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(UNIT) $(ARGS)
+
+test: $(VENV)/.test $(SPARK)
+	@$(if $(NAMED),:,echo "All tests take about ten minutes on two idle cores, longer on a busy machine.")
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.check
@@ -80,6 +97,14 @@ check: $(VENV)/.check
 	$(BIN)/ruff check --no-cache
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/generate.py --check
+
+format: $(VENV)/.check
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+docs: $(VENV)/.base
+	$(BIN)/python docs/generate.py
 
 sim: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) $(ARGS)
@@ -106,9 +131,5 @@ bench-compare: $(VENV)/.bench
 cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
 
-format: $(VENV)/.check
-	$(BIN)/ruff format
-	$(BIN)/ruff check --fix
-
 clean:
-	rm -rf $(VENV) .cache build dist src/*.egg-info src/ottla/record/_batch.c src/ottla/record/*.so
+	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/record/_batch.c src/ottla/record/*.so

@@ -23,6 +23,11 @@ def main(results: Path) -> int:
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for line in (results / "parts").read_text().splitlines():
         name, code, seconds = line.split("\t")
+        if code == "skipped":  # as a whole, with the reason in place of the seconds
+            rows.append((name, f"SKIPPED: {seconds}"))
+            reasons[name][seconds] += 1
+            total["skipped"] += 1
+            continue
         rows.append((name, f"{'ok' if code == '0' else f'FAILED ({code})'} in {seconds} s"))
         report = results / f"{name}.xml"
         if not report.exists():
