@@ -14,15 +14,9 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
-from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_settings
-from ottla.common.errors import OperatorError
+from ottla.app.start import COLLECT_AFTER, choose_loop
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-
-
-def options(**given: object) -> StartOptions:
-    defaults = StartOptions(None, {}, None, None, None, None, "info", "text")
-    return defaults._replace(**given)
 
 
 def test_starts_answers_and_stops(ottla):
@@ -213,37 +207,6 @@ def test_full_disk(ottla, room):
     assert "Traceback" not in done.stderr
     assert "full" in done.stderr or "No space" in done.stderr
     assert "--data-dir" in done.stderr
-
-
-def test_settings_of_file_and_command_line_are_merged(tmp_path):
-    path = tmp_path / "server.properties"
-    path.write_text("num.partitions=3\nlog.dir=/from/file\nlog.retention.hours=1\n")
-    settings = read_settings(options(config=str(path), settings={"log.retention.hours": "2"}, data_dir="/chosen"))
-    assert settings["num.partitions"] == "3"
-    assert settings["log.retention.hours"] == "2"
-    assert settings["log.dirs"] == "/chosen"
-    assert read_settings(options(config=str(path)))["log.dirs"] == "/from/file"
-    assert read_settings(options(settings={"log.dirs": "relative"}))["log.dirs"] == os.path.abspath("relative")
-    assert read_settings(options())["log.dirs"] == os.path.abspath("ottla-data")
-
-
-@pytest.mark.parametrize(
-    ("listeners", "expected"),
-    [
-        ("", "PLAINTEXT://127.0.0.1:7"),
-        ("PLAINTEXT://:9092", "PLAINTEXT://:7"),
-        ("PLAINTEXT://[::1]:9092", "PLAINTEXT://[::1]:7"),
-        ("CLIENTS://10.0.0.1:1", "CLIENTS://10.0.0.1:7"),
-        ("CONTROLLER://:9093, plaintext://a:1", "CONTROLLER://:9093,plaintext://a:7"),
-    ],
-)
-def test_port_is_that_of_the_plaintext_listener(listeners, expected):
-    assert read_settings(options(settings={"listeners": listeners}, port=7))["listeners"] == expected
-
-
-def test_port_without_a_plaintext_listener_is_refused():
-    with pytest.raises(OperatorError, match="--port"):
-        read_settings(options(settings={"listeners": "A://:1,B://:2"}, port=7))
 
 
 def test_the_collector_rests_during_the_import_only():

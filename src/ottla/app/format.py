@@ -20,7 +20,7 @@ from ottla.app.local_cluster import (
     refuse_directory_of_plan,
     write_plan,
 )
-from ottla.app.start import StartOptions, read_settings
+from ottla.app.settings import read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Disk
@@ -50,18 +50,7 @@ class FormatOptions(NamedTuple):
 
 def run_format(options: FormatOptions) -> MetaProperties:
     """Format the directory that the config names; what stands in its `meta.properties`. Raises OperatorError."""
-    settings = read_settings(
-        StartOptions(
-            config=options.config,
-            settings=options.settings,
-            data_dir=options.data_dir,
-            port=None,
-            ready_file=None,
-            metrics_port=None,
-            log_level="info",
-            log_format="text",
-        )
-    )
+    settings = read_settings(options.config, options.settings, options.data_dir)
     config, _ = BrokerConfig.parse(settings)
     disk, rng = RealDisk(), SystemRng()
     refuse_directory_of_plan(disk, config.log_dir)

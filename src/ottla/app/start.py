@@ -18,8 +18,9 @@ from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
 from ottla.app.logging import configure_logging
-from ottla.app.process import BrokerProcess
+from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.properties import load_properties
+from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
@@ -27,8 +28,6 @@ from ottla.storage.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_DATA_DIR = "./ottla-data"
-EXIT_INTERRUPTED = 130
 MAX_DESCRIPTORS = 1 << 20
 COLLECT_AFTER = 50_000
 """More new objects than a request of 10,000 partitions makes: all go by their reference counts when it is answered, and
@@ -106,7 +105,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
 
 def run_broker(options: StartOptions) -> int:
     """One broker in this process."""
-    settings = read_settings(options)
+    settings = read_settings(options.config, options.settings, options.data_dir, options.port)
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
         logger.warning("%s", warning)
@@ -138,36 +137,6 @@ def _interrupts_heard() -> Iterator[None]:
     finally:
         if plain:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def read_settings(options: StartOptions) -> dict[str, str]:
-    """All settings by Kafka's names: the file, `--set` over it, the shorthands over both. Raises OperatorError."""
-    settings = load_properties(options.config) if options.config is not None else {}
-    settings.update(options.settings)
-    if options.data_dir is not None:
-        settings["log.dirs"] = options.data_dir
-    if options.port is not None:
-        settings["listeners"] = _with_port(settings.get("listeners", ""), options.port)
-    data_dir = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
-    if "," not in data_dir:
-        # The broker works with absolute paths; several directories are for the config table to refuse.
-        settings["log.dirs"] = os.path.abspath(os.path.expanduser(data_dir.strip()))
-    return settings
-
-
-def _with_port(listeners: str, port: int) -> str:
-    """`listeners` with the port of its plaintext listener replaced."""
-    items = [item.strip() for item in listeners.split(",") if item.strip()]
-    if not items:
-        return f"PLAINTEXT://127.0.0.1:{port}"
-    places = [place for place, item in enumerate(items) if item.upper().startswith("PLAINTEXT://") or len(items) == 1]
-    if len(places) != 1:
-        raise OperatorError(
-            "--port needs one listener named PLAINTEXT in listeners; set the ports in listeners instead"
-        )
-    address, _, _ = items[places[0]].rpartition(":")
-    items[places[0]] = f"{address}:{port}"
-    return ",".join(items)
 
 
 def choose_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:

@@ -1,0 +1,46 @@
+"""What the operator gave, as settings by Kafka's names: the config file, `--set`, and the shorthands of a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ottla.app.properties import load_properties
+from ottla.common.errors import OperatorError
+
+DEFAULT_DATA_DIR = "./ottla-data"
+
+
+def read_settings(
+    config: str | None, given: Mapping[str, str], data_dir: str | None, port: int | None = None
+) -> dict[str, str]:
+    """All settings of a node by Kafka's names: the file `config`, `given` (`--set`) over it, the shorthands over both.
+
+    `log.dirs` is there, absolute, unless it names several directories. Raises OperatorError.
+    """
+    settings = load_properties(config) if config is not None else {}
+    settings.update(given)
+    if data_dir is not None:
+        settings["log.dirs"] = data_dir
+    if port is not None:
+        settings["listeners"] = _with_port(settings.get("listeners", ""), port)
+    chosen = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
+    if "," not in chosen:
+        # The broker works with absolute paths; several directories are for the config table to refuse.
+        settings["log.dirs"] = os.path.abspath(os.path.expanduser(chosen.strip()))
+    return settings
+
+
+def _with_port(listeners: str, port: int) -> str:
+    """`listeners` with the port of its plaintext listener replaced."""
+    items = [item.strip() for item in listeners.split(",") if item.strip()]
+    if not items:
+        return f"PLAINTEXT://127.0.0.1:{port}"
+    places = [place for place, item in enumerate(items) if item.upper().startswith("PLAINTEXT://") or len(items) == 1]
+    if len(places) != 1:
+        raise OperatorError(
+            "--port needs one listener named PLAINTEXT in listeners; set the ports in listeners instead"
+        )
+    address, _, _ = items[places[0]].rpartition(":")
+    items[places[0]] = f"{address}:{port}"
+    return ",".join(items)
