@@ -9,8 +9,9 @@ from collections import Counter
 
 from ottla.common.clock import Clock
 from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.group.operations import NAMES
 from ottla.coordinator.group.shard import GroupCoordinatorShard
-from ottla.coordinator.runtime import CoordinatorRuntime, CoordinatorState
+from ottla.coordinator.runtime import TIMER, CoordinatorRuntime, CoordinatorState
 from ottla.metrics.registry import MetricsRegistry
 
 TALLY_LIFETIME_S = 1.0
@@ -112,11 +113,13 @@ def _register_runtime_gauges(registry: MetricsRegistry, runtime: CoordinatorRunt
         "Average load of a partition, in ms.",
         read=lambda: statistics.load_time_total_ms / max(1, statistics.loads),
     )
-    gauge(
-        "ottla_group_coordinator_operations",
-        "Operations on groups since the start.",
-        read=lambda: statistics.operations,
-    )
+    for name in (*NAMES, TIMER):
+        gauge(
+            "ottla_group_coordinator_operations",
+            "Operations on groups since the start, by name.",
+            {"operation": name},
+            read=lambda name=name: statistics.operations[name],  # type: ignore[misc]
+        )
     gauge(
         "ottla_group_coordinator_batches_appended",
         "Batches that the group coordinator wrote since the start.",

@@ -315,13 +315,15 @@ class Setup:
         """Schedule a write of these records."""
         outcome = Outcome()
         result = CoordinatorResult(records, response, **options)
-        self.runtime.schedule_write(partition, lambda shard: result, outcome)
+        self.runtime.schedule_write("write", partition, lambda shard: result, outcome)
         return outcome
 
     def read(self, partition: int = 0) -> Outcome:
         """A read of everything."""
         outcome = Outcome()
-        self.runtime.schedule_read(partition, lambda shard, offset: dict(shard.numbers.items_at(offset)), outcome)
+        self.runtime.schedule_read(
+            "read", partition, lambda shard, offset: dict(shard.numbers.items_at(offset)), outcome
+        )
         return outcome
 
     def committed(self, partition: int = 0) -> dict[str, int]:

@@ -41,7 +41,7 @@ def test_before_the_start_there_is_no_coordinator(setup: Setup) -> None:
 
 def test_another_broker_coordinates(setup: Setup) -> None:
     outcome = Outcome()
-    setup.runtime.schedule_read(0, lambda shard, offset: None, outcome)
+    setup.runtime.schedule_read("read", 0, lambda shard, offset: None, outcome)
     assert outcome.error == setup.write(Put("a", 1)).error == ErrorCode.NOT_COORDINATOR
 
 
@@ -126,6 +126,7 @@ def test_every_shard(setup: Setup) -> None:
         setup.lead(partition)
     seen: list[object] = []
     setup.runtime.schedule_read_all(
+        "read all",
         lambda shard, offset: shard.numbers.get_at("p", offset),
         lambda responses, error: seen.append((responses, error)),
     )
@@ -134,6 +135,7 @@ def test_every_shard(setup: Setup) -> None:
     outcomes: list[object] = []
     setup.log.append_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
     setup.runtime.schedule_write_all(
+        "write all",
         lambda shard: CoordinatorResult((Put("p", 9),), shard.partition),
         lambda by_partition: outcomes.append(
             {number: (response, error and error.code) for number, (response, error) in by_partition.items()}
@@ -150,19 +152,22 @@ def test_every_shard_with_one_that_loads(setup: Setup) -> None:
     setup.runtime.become_leader(1, 1)
     seen: list[tuple[list[int], ErrorCode | None]] = []
     setup.runtime.schedule_read_all(
+        "read all",
         lambda shard, offset: shard.partition,
         lambda responses, error: seen.append((responses, None if error is None else error.code)),
     )
     assert seen == [([0], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
     written: list[list[int]] = []
-    setup.runtime.schedule_write_all(lambda shard: CoordinatorResult(), lambda outcomes: written.append(list(outcomes)))
+    setup.runtime.schedule_write_all(
+        "write all", lambda shard: CoordinatorResult(), lambda outcomes: written.append(list(outcomes))
+    )
     assert written == [[0]]
     assert setup.runtime.state_counts()[CoordinatorState.LOADING] == 1
 
 
 def test_write_all_without_shards(setup: Setup) -> None:
     written: list[object] = []
-    setup.runtime.schedule_write_all(lambda shard: CoordinatorResult(), written.append)
+    setup.runtime.schedule_write_all("write all", lambda shard: CoordinatorResult(), written.append)
     assert written == [{}]
 
 

@@ -129,7 +129,7 @@ def test_operations_are_told_to_wait_while_loading(setup: Setup) -> None:
     setup.log.leader_epoch[0] = 1
     setup.runtime.become_leader(0, 1)
     outcome = Outcome()
-    setup.runtime.schedule_read(0, lambda shard, offset: None, outcome)
+    setup.runtime.schedule_read("read", 0, lambda shard, offset: None, outcome)
     assert outcome.error == setup.write(Put("a", 2)).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     setup.time.settle()
     assert setup.committed() == {"a": 1}

@@ -62,14 +62,14 @@ class RuntimeModel(RuleBasedStateMachine):
             return CoordinatorResult((Put(key, number),), shard.numbers.get(key))
 
         outcome = Outcome()
-        self.setup.runtime.schedule_write(0, operation, outcome)
+        self.setup.runtime.schedule_write("write", 0, operation, outcome)
         self.waiting.append((outcome, [number]))
         self.modifications[number] = (key, outcome)
 
     @rule()
     def write_nothing(self) -> None:
         outcome = Outcome()
-        self.setup.runtime.schedule_write(0, lambda shard: CoordinatorResult((), dict(shard.numbers)), outcome)
+        self.setup.runtime.schedule_write("write", 0, lambda shard: CoordinatorResult((), dict(shard.numbers)), outcome)
         self.waiting.append((outcome, []))
         self.looks.append(outcome)
 

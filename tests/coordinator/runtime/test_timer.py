@@ -64,6 +64,17 @@ def test_heartbeats_move_a_timer_without_arming_it_each_time(led: Setup, timer: 
     assert fired(led) == {"expired": 1}
 
 
+def test_a_defect_names_its_timer(led: Setup, timer: CoordinatorTimer) -> None:
+    def broken() -> CoordinatorResult[Put, None]:
+        raise ValueError("a defect")
+
+    timer.schedule("session of m", 100, broken, retry=False)
+    led.time.advance(0.2)
+    ((where, error),) = led.defects
+    assert where == "__numbers: running timer"
+    assert error.__notes__ == ["in the timer 'session of m'"]
+
+
 def test_a_failed_operation_is_retried(led: Setup, timer: CoordinatorTimer) -> None:
     led.log.append_failures.extend([KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)] * 2)
     timer.schedule("t", 100, lambda: CoordinatorResult((Put("a", 1),)))
@@ -119,7 +130,7 @@ def test_a_timer_that_fired_while_an_operation_ran(led: Setup, timer: Coordinato
             timer.schedule("t", 2000, lambda: CoordinatorResult((Put("fresh", 1),)))
         return EMPTY_RESULT
 
-    led.runtime.schedule_write(0, running, Outcome())
+    led.runtime.schedule_write("write", 0, running, Outcome())
     led.time.settle()
     assert fired(led) == {}
     led.time.advance(3)

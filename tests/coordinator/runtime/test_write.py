@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
+from ottla.coordinator.runtime import TIMER, CoordinatorResult, CoordinatorState
 from ottla.coordinator.runtime.context import WRITE_BATCH_BYTES
 from ottla.record.batch import BatchView
 
@@ -107,7 +107,7 @@ def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) ->
         return CoordinatorResult((Put("count" + "x" * 100, len(shard.numbers)),), len(shard.numbers))
 
     second = Outcome()
-    led.runtime.schedule_write(0, count, second)
+    led.runtime.schedule_write("write", 0, count, second)
     led.time.settle()
     assert first.error == second.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert led.shard().numbers == {}
@@ -207,7 +207,7 @@ def test_a_refusal_changes_nothing(led: Setup) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     outcome = Outcome()
-    led.runtime.schedule_write(0, refuse, outcome)
+    led.runtime.schedule_write("write", 0, refuse, outcome)
     assert outcome.error == ErrorCode.UNKNOWN_MEMBER_ID
     unencodable = led.write(Put("b", 1), Put("unencodable", 1))
     assert unencodable.error == ErrorCode.INVALID_REQUEST
@@ -223,11 +223,11 @@ def test_a_defect_of_an_operation_harms_only_itself(led: Setup) -> None:
         raise ValueError("a defect")
 
     outcomes = [Outcome(), Outcome()]
-    led.runtime.schedule_write(0, broken, outcomes[0])
-    led.runtime.schedule_read(0, broken, outcomes[1])
+    led.runtime.schedule_write("change-it", 0, broken, outcomes[0])
+    led.runtime.schedule_read("look-at-it", 0, broken, outcomes[1])
     led.time.turn()
     assert [outcome.error for outcome in outcomes] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
-    assert len(led.defects) == 2
+    assert [where for where, _ in led.defects] == ["__numbers: running change-it", "__numbers: running look-at-it"]
     assert pending.response == "written"
 
 
@@ -238,7 +238,7 @@ def test_a_record_that_cannot_be_replayed_fails_the_batch(led: Setup) -> None:
     assert not led.shard().numbers
     led.time.settle()
     assert led.log.ends(0) == []
-    assert len(led.defects) == 1
+    assert [where for where, _ in led.defects] == ["__numbers: replaying what write returned"]
     fine = led.write(Put("a", 5))
     led.time.turn()
     assert fine.response == "written"
@@ -249,21 +249,21 @@ def test_a_broken_invariant_is_not_swallowed(led: Setup) -> None:
         raise InvariantError("broken")
 
     with pytest.raises(InvariantError):
-        led.runtime.schedule_write(0, broken, Outcome())
+        led.runtime.schedule_write("write", 0, broken, Outcome())
     assert led.write().response == "written"
 
 
 def test_soft_state_hears_of_the_outcome_before_the_response(led: Setup) -> None:
     heard: list[Any] = []
     result = CoordinatorResult((Put("a", 1),), "response", heard.append, replay=False)
-    led.runtime.schedule_write(0, lambda shard: result, lambda response, error: heard.append(response))
+    led.runtime.schedule_write("write", 0, lambda shard: result, lambda response, error: heard.append(response))
     assert not led.shard().numbers, "not replayed"
     led.time.turn()
     assert heard == [None, "response"]
     assert led.log.records(0) == [Put("a", 1)]
     heard.clear()
     led.log.append_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
-    led.runtime.schedule_write(0, lambda shard: result, lambda response, error: heard.append(response))
+    led.runtime.schedule_write("write", 0, lambda shard: result, lambda response, error: heard.append(response))
     led.time.turn()
     assert [getattr(entry, "code", entry) for entry in heard] == [ErrorCode.NOT_COORDINATOR, None]
 
@@ -273,11 +273,20 @@ def test_a_callback_that_fails_hinders_nobody(led: Setup) -> None:
         raise ValueError("a defect")
 
     result = CoordinatorResult((Put("a", 1),), "response", broken)
-    led.runtime.schedule_write(0, lambda shard: result, broken)
+    led.runtime.schedule_write("change-it", 0, lambda shard: result, broken)
     other = led.write(Put("b", 2))
     led.time.turn()
     assert other.response == "written"
-    assert len(led.defects) == 2
+    assert [where for where, _ in led.defects] == ["__numbers: answering change-it"] * 2
+
+
+def test_operations_are_counted_by_name(led: Setup) -> None:
+    led.write(Put("a", 1))
+    led.write()
+    led.shard().timer.schedule("t", 100, lambda: CoordinatorResult((Put("b", 2),)))
+    led.time.advance(0.2)
+    assert led.committed() == {"a": 1, "b": 2}
+    assert led.runtime.statistics.operations == {"write": 2, "read": 1, TIMER: 1}
 
 
 def test_an_operation_scheduled_inside_another_runs_after_it(led: Setup) -> None:
@@ -289,12 +298,12 @@ def test_an_operation_scheduled_inside_another_runs_after_it(led: Setup) -> None
         return CoordinatorResult((Put("b", 2),), "inner")
 
     def outside(shard: MapShard) -> CoordinatorResult[Put, str]:
-        led.runtime.schedule_write(0, inside, inner)
+        led.runtime.schedule_write("write", 0, inside, inner)
         order.append("outer")
         return CoordinatorResult((Put("a", 1),), "outer")
 
     outer = Outcome()
-    led.runtime.schedule_write(0, outside, outer)
+    led.runtime.schedule_write("write", 0, outside, outer)
     assert order == ["outer", "inner sees {'a': 1}"]
     led.time.turn()
     assert (outer.response, inner.response) == ("outer", "inner")
@@ -304,9 +313,9 @@ def test_an_answered_client_may_write_again_at_once(led: Setup) -> None:
     second = Outcome()
 
     def answered(response: Any, error: KafkaError | None) -> None:
-        led.runtime.schedule_write(0, lambda shard: CoordinatorResult((Put("a", 2),), "second"), second)
+        led.runtime.schedule_write("write", 0, lambda shard: CoordinatorResult((Put("a", 2),), "second"), second)
 
-    led.runtime.schedule_write(0, lambda shard: CoordinatorResult((Put("a", 1),)), answered)
+    led.runtime.schedule_write("write", 0, lambda shard: CoordinatorResult((Put("a", 1),)), answered)
     led.time.settle()
     assert second.response == "second"
     assert led.log.ends(0) == [1, 2]
@@ -318,7 +327,7 @@ def test_leadership_that_goes_while_an_operation_runs(led: Setup) -> None:
         return CoordinatorResult((Put("a", 1),), "never")
 
     outcome = Outcome()
-    led.runtime.schedule_write(0, losing, outcome)
+    led.runtime.schedule_write("write", 0, losing, outcome)
     led.time.settle()
     assert outcome.error == ErrorCode.NOT_COORDINATOR
     assert led.log.ends(0) == []

@@ -1,7 +1,9 @@
 """Event-sourced shards over the partitions of an internal topic, shared by all coordinators."""
 
+from ottla.coordinator.runtime.context import TIMER
 from ottla.coordinator.runtime.errors import append_error
 from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, ReadDone
+from ottla.coordinator.runtime.operation import CoordinatorOperation
 from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorRecord, CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.runtime import CoordinatorRuntime
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
@@ -11,7 +13,9 @@ from ottla.coordinator.runtime.timer import CoordinatorTimer
 
 __all__ = [
     "EMPTY_RESULT",
+    "TIMER",
     "CoordinatorLog",
+    "CoordinatorOperation",
     "CoordinatorRecord",
     "CoordinatorResult",
     "CoordinatorRuntime",

@@ -16,12 +16,13 @@ RECORD_OVERHEAD_BYTES = 32
 """Upper bound of what a record without headers needs beside key and value: attributes and six varints."""
 
 
-class Operation:
+class PendingOperation:
     """One write operation that has run and waits for its records, or for those it has seen, to be committed."""
 
-    __slots__ = ("appended", "done", "response")
+    __slots__ = ("appended", "done", "name", "response")
 
-    def __init__(self, response: Any, appended: Appended | None, done: Done) -> None:
+    def __init__(self, name: str, response: Any, appended: Appended | None, done: Done) -> None:
+        self.name = name
         self.response = response
         self.appended = appended
         self.done = done
@@ -37,7 +38,7 @@ class OpenBatch:
         self.timestamp_ms = timestamp_ms
         self.records: list[RecordData] = []
         self.size_bytes = 0
-        self.operations: list[Operation] = []
+        self.operations: list[PendingOperation] = []
 
     @property
     def next_offset(self) -> int:
@@ -50,7 +51,7 @@ class ParkedBatch:
 
     __slots__ = ("end_offset", "operations", "timer")
 
-    def __init__(self, end_offset: int, operations: list[Operation]) -> None:
+    def __init__(self, end_offset: int, operations: list[PendingOperation]) -> None:
         self.end_offset = end_offset
         self.operations = operations
         self.timer: TimerHandle | None = None

@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.coordinator.runtime.batch import Done, OpenBatch, Operation, ParkedBatch, record_size_bytes
+from ottla.coordinator.runtime.batch import Done, OpenBatch, ParkedBatch, PendingOperation, record_size_bytes
 from ottla.coordinator.runtime.errors import append_error
 from ottla.coordinator.runtime.log import CoordinatorLog
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
@@ -41,6 +41,10 @@ T = TypeVar("T")
 WRITE_BATCH_BYTES = 256 * 1024
 """A batch that reaches this size is appended at once, not at the end of the turn: bounds the time of one append. An
 operation with more than that in one piece has a batch of its own, up to `max.message.bytes`."""
+
+
+LOAD, TIMER, UNLOAD = "load", "timer", "unload"
+"""What a shard does without being asked; operations of clients have the names that they are scheduled with."""
 
 
 class Failures(Protocol):
@@ -105,7 +109,7 @@ class CoordinatorContext(Generic[S]):
         self._readable_from = 0
         self._batch: OpenBatch | None = None
         self._parked: deque[ParkedBatch] = deque()
-        self._waiting: deque[tuple[Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
+        self._waiting: deque[tuple[str, Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
         self._running = False
         self._appending = False
         self._after_loading: list[Callable[[], None]] = []
@@ -172,7 +176,7 @@ class CoordinatorContext(Generic[S]):
         if batch is not None:
             self._finish_all(batch.operations, error)
         if shard is not None:
-            self._call(shard.unloaded)
+            self._call(UNLOAD, shard.unloaded)
             self._parts.leftovers.add(shard.release())
         self.registry = SnapshotRegistry()
 
@@ -183,17 +187,19 @@ class CoordinatorContext(Generic[S]):
         if self._after_loading and state is not CoordinatorState.LOADING:
             waiting, self._after_loading = self._after_loading, []
             for then in waiting:
-                self._parts.scheduler.call_soon(self._call, then)
+                self._parts.scheduler.call_soon(self._call, LOAD, then)
 
     def _new_timer(self) -> CoordinatorTimer:
         return CoordinatorTimer(self._parts.clock, self._parts.scheduler, self._submit_timer)
 
     def _submit_timer(self, operation: TimerOperation, done: Done) -> None:
-        self.write(lambda _shard: operation(), done)
+        self.write(TIMER, lambda _shard: operation(), done)
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def read(self, operation: Callable[[S, int], T], done: Callable[[T | None, KafkaError | None], None]) -> None:
+    def read(
+        self, name: str, operation: Callable[[S, int], T], done: Callable[[T | None, KafkaError | None], None]
+    ) -> None:
         """Run `operation(shard, last committed offset)` now.
 
         COORDINATOR_LOAD_IN_PROGRESS until the high watermark has reached what was loaded: before that, a read would
@@ -203,54 +209,54 @@ class CoordinatorContext(Generic[S]):
         if code is None and self._high_watermark < self._readable_from:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if code is not None:
-            self._call(done, None, KafkaError(code))
+            self._call(name, done, None, KafkaError(code))
             return
-        self._parts.statistics.operations += 1
+        self._parts.statistics.operations[name] += 1
         try:
             response = operation(self.shard, self.last_committed_offset)
         except KafkaError as error:
-            self._call(done, None, error)
+            self._call(name, done, None, error)
             return
         except InvariantError:
             raise
         except Exception as error:
-            self._defect("a read operation", error)
-            self._call(done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._defect(f"running {name}", error)
+            self._call(name, done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        self._call(done, response, None)
+        self._call(name, done, response, None)
 
-    def write(self, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+    def write(self, name: str, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
         """Run `operation(shard)` now, or after the one that is running."""
         if self._running:
-            self._waiting.append((operation, done))
+            self._waiting.append((name, operation, done))
             return
         self._running = True
         try:
-            self._write(operation, done)
+            self._write(name, operation, done)
             while self._waiting:
                 self._write(*self._waiting.popleft())
         finally:
             self._running = False
 
-    def _write(self, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+    def _write(self, name: str, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
         code = REFUSALS.get(self.state)
         if code is not None:
-            self._call(done, None, KafkaError(code))
+            self._call(name, done, None, KafkaError(code))
             return
-        self._parts.statistics.operations += 1
+        self._parts.statistics.operations[name] += 1
         try:
             result = operation(self.shard)
             records = self._encode(result.records)
         except KafkaError as error:
-            self._call(done, None, error)
+            self._call(name, done, None, error)
             return
         except InvariantError:
             raise
         except Exception as error:
-            self._defect("a write operation", error)
-            self._call(done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._defect(f"running {name}", error)
+            self._call(name, done, None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        waiting = Operation(result.response, result.appended, done)
+        waiting = PendingOperation(name, result.response, result.appended, done)
         if self.state is not CoordinatorState.ACTIVE:
             # Leadership went while the operation ran, from within one of its callbacks.
             self._finish(waiting, KafkaError(REFUSALS[self.state]))
@@ -268,7 +274,7 @@ class CoordinatorContext(Generic[S]):
         encode = self._parts.serde.encode
         return [RecordData(timestamp_ms, *encode(record)) for record in records]
 
-    def _wait_for_pending(self, operation: Operation) -> None:
+    def _wait_for_pending(self, operation: PendingOperation) -> None:
         """Answer once everything that the operation may have seen is committed; mostly at once.
 
         Behind a parked batch it shares that batch's time-out, so it waits for less than the whole of it.
@@ -291,7 +297,7 @@ class CoordinatorContext(Generic[S]):
             # The replica is going; the append will say so to everybody.
             return WRITE_BATCH_BYTES
 
-    def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: Operation) -> None:
+    def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation) -> None:
         """Add the records of one operation to the open batch, which is appended before where it has no room."""
         size_bytes = sum(map(record_size_bytes, records))
         limit_bytes = self._batch_limit_bytes()
@@ -303,7 +309,7 @@ class CoordinatorContext(Generic[S]):
                 return
         batch = self._open_batch()
         batch.operations.append(operation)
-        if not self._replay(batch.next_offset, replayed):
+        if not self._replay(operation.name, batch.next_offset, replayed):
             return
         batch.records += records
         batch.size_bytes += size_bytes
@@ -311,7 +317,7 @@ class CoordinatorContext(Generic[S]):
             self.flush()
 
     def _add_piecemeal(
-        self, result: CoordinatorResult[Any, Any], records: Sequence[RecordData], operation: Operation
+        self, result: CoordinatorResult[Any, Any], records: Sequence[RecordData], operation: PendingOperation
     ) -> None:
         """Add records one by one; the operation is answered with the last of them, or the first failure."""
         last = len(records) - 1
@@ -322,7 +328,7 @@ class CoordinatorContext(Generic[S]):
                 failure.append(error)
 
         for index, data in enumerate(records):
-            piece = operation if index == last else Operation(None, None, note)
+            piece = operation if index == last else PendingOperation(operation.name, None, None, note)
             self._add((result.records[index],) if result.replay else (), (data,), piece)
             if failure and index != last:
                 self._finish(operation, failure[0])
@@ -337,7 +343,7 @@ class CoordinatorContext(Generic[S]):
             self._parts.scheduler.call_soon(self._flush_batch, batch)
         return batch
 
-    def _replay(self, offset: int, records: Sequence[Any]) -> bool:
+    def _replay(self, name: str, offset: int, records: Sequence[Any]) -> bool:
         """Apply records to the state; on a defect the whole batch fails, since the state is between two records."""
         replay = self.shard.replay
         try:
@@ -347,7 +353,7 @@ class CoordinatorContext(Generic[S]):
             self._fail_batch(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             if isinstance(error, InvariantError):
                 raise
-            self._defect("replaying what an operation returned", error)
+            self._defect(f"replaying what {name} returned", error)
             return False
         return True
 
@@ -449,7 +455,7 @@ class CoordinatorContext(Generic[S]):
         while self._parked and self._parked[0].end_offset <= committed:
             self._answer(self._parked.popleft(), None)
 
-    def _park(self, end_offset: int, operations: list[Operation]) -> None:
+    def _park(self, end_offset: int, operations: list[PendingOperation]) -> None:
         parked = ParkedBatch(end_offset, operations)
         self._parked.append(parked)
         parked.timer = self._parts.scheduler.call_later(self._parts.write_timeout_ms / 1000, self._expire, parked)
@@ -471,23 +477,23 @@ class CoordinatorContext(Generic[S]):
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def _finish_all(self, operations: Sequence[Operation], error: KafkaError | None) -> None:
+    def _finish_all(self, operations: Sequence[PendingOperation], error: KafkaError | None) -> None:
         for operation in operations:
             self._finish(operation, error)
 
-    def _finish(self, operation: Operation, error: KafkaError | None) -> None:
+    def _finish(self, operation: PendingOperation, error: KafkaError | None) -> None:
         if operation.appended is not None:
-            self._call(operation.appended, error)
-        self._call(operation.done, None if error is not None else operation.response, error)
+            self._call(operation.name, operation.appended, error)
+        self._call(operation.name, operation.done, None if error is not None else operation.response, error)
 
-    def _call(self, callback: Callable[..., None], *args: object) -> None:
+    def _call(self, name: str, callback: Callable[..., None], *args: object) -> None:
         """A callback that fails is reported and hinders nobody else."""
         try:
             callback(*args)
         except InvariantError:
             raise
         except Exception as error:
-            self._defect("answering an operation", error)
+            self._defect(f"answering {name}", error)
 
     def _defect(self, what: str, error: Exception) -> None:
         self._parts.failures(f"{self._parts.name}: {what}", error)

@@ -1,8 +1,9 @@
 """All shards of one coordinator in this broker, and the way to them.
 
-The server tells it which partitions of the internal topic this broker leads; handlers of requests schedule reads and
-writes. The life of a write: `schedule_write` runs the operation on the shard, replays its records, adds them to the
-open batch; at the end of the turn the batch is appended; when the high watermark passes it, `done` is called.
+The server tells it which partitions of the internal topic this broker leads; handlers of requests submit operations,
+each of which has a name and reads or writes. The life of a write: `schedule_write` runs it on the shard, replays its
+records, adds them to the open batch; at the end of the turn the batch is appended; when the high watermark passes it,
+`done` is called.
 
 Invariants: at most one context for each partition, of the newest leader epoch this broker was told of; a response is
 never sent before everything that it was decided by is committed. All methods belong to the loop. `done(response, None)`
@@ -21,6 +22,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
 from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.log import CoordinatorLog
+from ottla.coordinator.runtime.operation import ContextT, CoordinatorOperation, RequestT, ResponseT
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.slices import SlicedWork
@@ -150,27 +152,68 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return partition_for(key, self.partition_count)
 
+    def answer(
+        self,
+        operation: CoordinatorOperation[ContextT, RequestT, ResponseT],
+        context: ContextT,
+        request: RequestT,
+        done: Callable[[ResponseT], None],
+    ) -> None:
+        """Run an operation on the shard of its key; `done(response)` follows, also for what fails on the way there."""
+
+        def finished(response: Any, error: KafkaError | None) -> None:
+            if error is not None:
+                done(operation.refused(context, request, error))
+            elif operation.answered is None:
+                done(response)
+            else:
+                done(operation.answered(context, request, response))
+
+        self.submit(operation, context, request, finished)
+
+    def submit(
+        self,
+        operation: CoordinatorOperation[ContextT, RequestT, Any],
+        context: ContextT,
+        request: RequestT,
+        done: Callable[[Any, KafkaError | None], None],
+    ) -> None:
+        """Run an operation on the shard of its key; `done(what the shard responded, None)` or `done(None, error)`.
+
+        Errors: those of the key, COORDINATOR_NOT_AVAILABLE before `start`, those of `schedule_write`.
+        """
+        try:
+            partition = self.partition_for(operation.key(request))
+        except KafkaError as error:
+            done(None, error)
+            return
+        schedule = self.schedule_read if operation.reads else self.schedule_write
+        schedule(operation.name, partition, partial(operation.run, context, request), done)
+
     def schedule_write(
         self,
+        name: str,
         partition: int,
         operation: Callable[[S], CoordinatorResult[Any, T]],
         done: Callable[[T | None, KafkaError | None], None],
     ) -> None:
         """Run `operation(shard)` and append what it returns; `done(response, None)` once it is committed.
 
-        The operation raises KafkaError to refuse. Errors by `done`: that one; NOT_COORDINATOR,
-        COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state of the shard; what `append_error` says,
-        with the state reverted; RECORD_LIST_TOO_LARGE when the records don't fit in one batch;
-        COORDINATOR_NOT_AVAILABLE when the high watermark did not pass them within the write time-out.
+        `name` tells the operation in failures and metrics, so there are few of them. The operation raises KafkaError to
+        refuse. Errors by `done`: that one; NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by
+        the state of the shard; what `append_error` says, with the state reverted; RECORD_LIST_TOO_LARGE when the
+        records don't fit in one batch; COORDINATOR_NOT_AVAILABLE when the high watermark did not pass them within the
+        write time-out.
         """
         context = self._contexts.get(partition)
         if context is None:
             done(None, self._unknown())
         else:
-            context.write(operation, done)
+            context.write(name, operation, done)
 
     def schedule_read(
         self,
+        name: str,
         partition: int,
         operation: Callable[[S, int], T],
         done: Callable[[T | None, KafkaError | None], None],
@@ -180,10 +223,10 @@ class CoordinatorRuntime(Generic[S]):
         if context is None:
             done(None, self._unknown())
         else:
-            context.read(operation, done)
+            context.read(name, operation, done)
 
     def schedule_read_all(
-        self, operation: Callable[[S, int], T], done: Callable[[list[T], KafkaError | None], None]
+        self, name: str, operation: Callable[[S, int], T], done: Callable[[list[T], KafkaError | None], None]
     ) -> None:
         """Read from every shard of this broker, by partition: `done(responses, first error)`.
 
@@ -199,11 +242,12 @@ class CoordinatorRuntime(Generic[S]):
                 responses.append(response)  # type: ignore[arg-type]
 
         for partition in sorted(self._contexts):
-            self.schedule_read(partition, operation, one_done)
+            self.schedule_read(name, partition, operation, one_done)
         done(responses, errors[0] if errors else None)
 
     def schedule_write_all(
         self,
+        name: str,
         operation: Callable[[S], CoordinatorResult[Any, T]],
         done: Callable[[dict[int, tuple[T | None, KafkaError | None]]], None],
     ) -> None:
@@ -219,7 +263,7 @@ class CoordinatorRuntime(Generic[S]):
                 done(dict(sorted(outcomes.items())))
 
         for partition in partitions:
-            self.schedule_write(partition, operation, partial(one_done, partition))
+            self.schedule_write(name, partition, operation, partial(one_done, partition))
 
     def after_loading(self, partition: int, then: Callable[[], None]) -> None:
         """Call `then()` when the shard of `partition` is not being loaded: now, or when that ends, or later by

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 
 class CoordinatorStatistics:
     """Since the start of the process; times in milliseconds."""
@@ -21,7 +23,8 @@ class CoordinatorStatistics:
     )
 
     def __init__(self) -> None:
-        self.operations = 0
+        self.operations: Counter[str] = Counter()
+        """Operations that were run, by name."""
         self.batches_appended = 0
         self.records_appended = 0
         self.bytes_appended = 0

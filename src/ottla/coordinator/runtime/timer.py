@@ -132,7 +132,11 @@ class CoordinatorTimer:
             if self._tasks.get(key) is not task:
                 return EMPTY_RESULT
             del self._tasks[key]
-            return task.operation()
+            try:
+                return task.operation()
+            except Exception as error:
+                error.add_note(f"in the timer {key!r}")
+                raise
 
         def done(_response: object, error: KafkaError | None) -> None:
             if error is not None and task.retry and not self._ended and key not in self._tasks:

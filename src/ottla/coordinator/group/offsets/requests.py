@@ -23,6 +23,7 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
@@ -234,10 +235,22 @@ def fetch_response(context: RequestContext, groups: list[OffsetFetchResponseGrou
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-def split_delete(
-    request: OffsetDeleteRequest, image: MetadataImage
-) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """(the request for topics that exist, UNKNOWN_TOPIC_OR_PARTITION for the others)."""
+class DeletePlan(NamedTuple):
+    """A deletion, taken apart."""
+
+    accepted: OffsetDeleteRequest
+    """Topics that exist."""
+    unknown: list[OffsetDeleteResponseTopic]
+    """UNKNOWN_TOPIC_OR_PARTITION for the others."""
+
+    def response(self, response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        """The shard's answer and what was refused."""
+        response.topics += self.unknown
+        return response
+
+
+def plan_delete(request: OffsetDeleteRequest, image: MetadataImage) -> DeletePlan:
+    """Sort out the topics that don't exist."""
     known = OffsetDeleteRequest(group_id=request.group_id)
     unknown = []
     for topic in request.topics:
@@ -255,4 +268,4 @@ def split_delete(
                 ],
             )
         )
-    return known, unknown
+    return DeletePlan(known, unknown)

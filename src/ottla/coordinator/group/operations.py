@@ -1,0 +1,192 @@
+"""Everything that the group coordinator does on a shard, one row for each kind of operation; names are Apache Kafka's.
+
+`request` of a row is what its `key` and `run` take: the message itself, or a plan or a pending request around it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group import responses
+from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan
+from ottla.coordinator.group.reply import Reply
+from ottla.coordinator.runtime import CoordinatorOperation
+from ottla.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.protocol.messages.delete_groups import DeletableGroupResult
+from ottla.protocol.messages.describe_groups import DescribedGroup
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
+from ottla.protocol.messages.offset_delete import OffsetDeleteResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponseGroup
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+MAX_STORED_STRING_BYTES = 32_767
+"""Strings of group metadata have a length of 16 bits in the log; a group id or instance id beyond is refused."""
+
+Q = TypeVar("Q", JoinGroupRequest, SyncGroupRequest)
+R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
+
+
+class Awaited(NamedTuple, Generic[Q, R]):
+    """A request that the rebalance of its group answers."""
+
+    request: Q
+    reply: Reply[R]
+
+
+# -- whose shard -------------------------------------------------------------------------------------------------------
+
+
+def any_group(group_id: str) -> str:
+    """APIs that clients used before groups had members take the empty id too. Raises KafkaError INVALID_GROUP_ID."""
+    if len(group_id.encode()) > MAX_STORED_STRING_BYTES:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    return group_id
+
+
+def named_group(group_id: str) -> str:
+    """The id of a group that can have members. Raises KafkaError INVALID_GROUP_ID."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    return any_group(group_id)
+
+
+def _group_of_heartbeat(request: ConsumerGroupHeartbeatRequest) -> str:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    return any_group(request.group_id)
+
+
+# -- classic groups ----------------------------------------------------------------------------------------------------
+
+JOIN = CoordinatorOperation[RequestContext, Awaited[JoinGroupRequest, JoinGroupResponse], JoinGroupResponse](
+    "classic-group-join",
+    key=lambda awaited: named_group(awaited.request.group_id),
+    run=lambda context, awaited, shard: shard.classic_join(context, awaited.request, awaited.reply),
+    refused=lambda context, awaited, error: JoinGroupResponse(
+        member_id=awaited.request.member_id, error_code=responses.error_code(error), protocol_name=None
+    ),
+)
+
+SYNC = CoordinatorOperation[RequestContext, Awaited[SyncGroupRequest, SyncGroupResponse], SyncGroupResponse](
+    "classic-group-sync",
+    key=lambda awaited: named_group(awaited.request.group_id),
+    run=lambda context, awaited, shard: shard.classic_sync(context, awaited.request, awaited.reply),
+    refused=lambda context, awaited, error: SyncGroupResponse(error_code=responses.error_code(error)),
+)
+
+HEARTBEAT = CoordinatorOperation[RequestContext, HeartbeatRequest, HeartbeatResponse](
+    "classic-group-heartbeat",
+    key=lambda request: named_group(request.group_id),
+    run=lambda context, request, shard: shard.classic_heartbeat(context, request),
+    refused=responses.heartbeat_refused,
+)
+
+LEAVE = CoordinatorOperation[RequestContext, LeaveGroupRequest, LeaveGroupResponse](
+    "classic-group-leave",
+    key=lambda request: named_group(request.group_id),
+    run=lambda context, request, shard: shard.classic_leave(context, request),
+    refused=responses.leave_refused,
+    answered=responses.left,
+)
+
+DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedGroup](
+    "describe-groups",
+    key=any_group,
+    run=lambda context, group_id, shard, committed: shard.classic.describe([group_id], context, committed)[0],
+    refused=lambda context, group_id, error: DescribedGroup(group_id=group_id, error_code=responses.error_code(error)),
+    reads=True,
+)
+
+# -- consumer groups (KIP-848) -----------------------------------------------------------------------------------------
+
+CONSUMER_HEARTBEAT = CoordinatorOperation[
+    RequestContext, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+](
+    "consumer-group-heartbeat",
+    key=_group_of_heartbeat,
+    run=lambda context, request, shard: shard.consumer.heartbeat(context, request),
+    refused=responses.consumer_heartbeat_refused,
+)
+
+CONSUMER_DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedConsumerGroup](
+    "consumer-group-describe",
+    key=named_group,
+    run=lambda context, group_id, shard, committed: shard.consumer.describe([group_id], committed)[0],
+    refused=responses.consumer_describe_refused,
+    reads=True,
+)
+
+# -- groups of any type ------------------------------------------------------------------------------------------------
+
+DELETE = CoordinatorOperation[RequestContext, str, DeletableGroupResult](
+    "delete-groups",
+    key=any_group,
+    run=lambda context, group_id, shard: shard.delete_groups([group_id], context),
+    refused=lambda context, group_id, error: DeletableGroupResult(
+        group_id=group_id, error_code=responses.error_code(error)
+    ),
+    answered=lambda context, group_id, results: results[0],
+)
+
+LIST = "list-groups"
+"""Reads all shards."""
+
+# -- offsets -----------------------------------------------------------------------------------------------------------
+
+COMMIT_OFFSETS = CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitResponse](
+    "commit-offset",
+    key=lambda plan: any_group(plan.request.group_id),
+    run=lambda context, plan, shard: shard.offsets.commit(context, plan.accepted),
+    refused=lambda context, plan, error: plan.response(None, error),
+    answered=lambda context, plan, response: plan.response(response, None),
+)
+
+FETCH_OFFSETS = CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchResponseGroup](
+    "fetch-offsets",
+    key=lambda plan: any_group(plan.request.group_id),
+    run=lambda context, plan, shard, committed: shard.offsets.fetch(plan.accepted, committed),
+    refused=lambda context, plan, error: plan.response(None, error),
+    answered=lambda context, plan, response: plan.response(response, None),
+    reads=True,
+)
+
+FETCH_STABLE_OFFSETS = FETCH_OFFSETS._replace(
+    run=lambda context, plan, shard: shard.offsets.fetch_stable(plan.accepted), reads=False
+)
+"""As a write, it sees commits that are on their way, and is answered when those are committed."""
+
+DELETE_OFFSETS = CoordinatorOperation[RequestContext, DeletePlan, OffsetDeleteResponse](
+    "delete-offsets",
+    key=lambda plan: named_group(plan.accepted.group_id),
+    run=lambda context, plan, shard: shard.offsets.delete(plan.accepted),
+    refused=lambda context, plan, error: OffsetDeleteResponse(error_code=responses.error_code(error)),
+    answered=lambda context, plan, response: plan.response(response),
+)
+
+TOPICS_DELETED = "on-partition-deleted"
+"""Writes to all shards."""
+
+_ON_ONE_SHARD = (
+    JOIN,
+    SYNC,
+    HEARTBEAT,
+    LEAVE,
+    DESCRIBE,
+    CONSUMER_HEARTBEAT,
+    CONSUMER_DESCRIBE,
+    DELETE,
+    COMMIT_OFFSETS,
+    FETCH_OFFSETS,
+    DELETE_OFFSETS,
+)
+NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, TOPICS_DELETED)
+"""What the runtime counts operations on groups by, timers aside."""
