@@ -14,6 +14,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.machine import Machine
 from ottla.controller.driver import Controller
 from ottla.controller.features import activation_records, handle_update_features
 from ottla.controller.producer_ids import handle_allocate_producer_ids
@@ -29,6 +30,7 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.quorum.config import LocalReplica
 from ottla.quorum.driver import QuorumDriver
 from ottla.server.metadata_log.kraft import metadata_log_config
 
@@ -164,15 +166,8 @@ class Life:
 
         rng = Rng()
         quorum = QuorumDriver(
-            disk=RealDisk(),
-            clock=Clock(),
-            rng=rng,
-            scheduler=Now(),
-            pool=Now(),
-            data_dir=str(data_dir),
-            node_id=config.node_id,
-            directory_id=b"D" * 16,
-            config=metadata_log_config(config),
+            machine=Machine(RealDisk(), Clock(), rng, Now(), Now()),
+            local=LocalReplica(config.node_id, b"D" * 16, str(data_dir), metadata_log_config(config)),
             publisher=self.publisher,
             on_failure=lambda error: None,
         )

@@ -11,7 +11,9 @@ import pytest
 
 from ottla.app.disk import RealDisk
 from ottla.common.endpoint import Endpoint
+from ottla.common.machine import Machine
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.quorum.config import LocalReplica
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.metadata_log import MetadataLogConfig
 
@@ -119,15 +121,8 @@ class Setup:
     def driver(self, node_id: int = 1, directory_id: bytes = DIRECTORY_ID) -> QuorumDriver:
         self.publisher = MetadataPublisher()
         return QuorumDriver(
-            disk=self.disk,
-            clock=self.clock,
-            rng=self.rng,
-            scheduler=self.scheduler,
-            pool=self.pool,
-            data_dir=str(self.data_dir),
-            node_id=node_id,
-            directory_id=directory_id,
-            config=self.config,
+            machine=Machine(self.disk, self.clock, self.rng, self.scheduler, self.pool),
+            local=LocalReplica(node_id, directory_id, str(self.data_dir), self.config),
             publisher=self.publisher,
             on_failure=self.failures.append,
         )

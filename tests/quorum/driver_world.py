@@ -8,6 +8,7 @@ from ottla.common.channel import Channel, Part
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import ZERO_UUID
+from ottla.common.machine import Machine
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
@@ -17,7 +18,7 @@ from ottla.protocol.codec import read_message
 from ottla.protocol.header import encode_response, parse_request_header
 from ottla.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.registry import API, ApiKey
-from ottla.quorum.config import QuorumConfig
+from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.format import format_directory
 from ottla.quorum.metadata_log import MetadataLogConfig
@@ -143,15 +144,8 @@ class Node:
         self.publisher.register(self._published)
         self.image = self.publisher.image
         driver = QuorumDriver(
-            disk=self.mount,
-            clock=self.clock,
-            rng=self.rng,
-            scheduler=process,
-            pool=process,
-            data_dir=DATA_DIR,
-            node_id=self.node_id,
-            directory_id=self.voter.directory_id,
-            config=LOG_CONFIG,
+            machine=Machine(self.mount, self.clock, self.rng, process, process),
+            local=LocalReplica(self.node_id, self.voter.directory_id, DATA_DIR, LOG_CONFIG),
             publisher=self.publisher,
             on_failure=self._failed,
             peers=SimPeerNetwork(self.world.network, process, self.host),

@@ -1,11 +1,33 @@
-"""What a replica of the metadata log is told by its node: which cluster this is, and the settings of the quorum."""
+"""What a replica of the metadata log is told by its node: who it is, the cluster, and the settings of the quorum."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.quorum.fetcher import QuorumTimes
-from ottla.quorum.raft_types import Address, Timeouts, Voter
+from ottla.common.ids import Uuid
+from ottla.quorum.metadata_log import MetadataLogConfig
+from ottla.quorum.raft_types import Address, ReplicaKey, Timeouts, Voter
+
+
+class LocalReplica(NamedTuple):
+    """This replica: which node it belongs to, and its files."""
+
+    node_id: int
+    directory_id: Uuid
+    data_dir: str
+    log_config: MetadataLogConfig
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.node_id, self.directory_id)
+
+
+class QuorumTimes(NamedTuple):
+    """How long requests may take and how long to wait after one that failed, in seconds."""
+
+    request_s: float = 2.0
+    retry_backoff_s: float = 0.02
+    retry_backoff_max_s: float = 0.5
 
 
 class QuorumConfig(NamedTuple):

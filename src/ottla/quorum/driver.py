@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
-from ottla.common.disk import Disk
+from ottla.common.clock import TimerHandle
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
-from ottla.common.ids import Uuid
+from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
@@ -35,12 +34,12 @@ from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, Subm
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, encode_record
 from ottla.net.peer_messages import MessageDone
-from ottla.quorum.config import QuorumConfig
+from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.joining import VoterJoiner
-from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig, open_metadata_log
+from ottla.quorum.metadata_log import MetadataLog, open_metadata_log
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.raft import Raft
@@ -51,7 +50,6 @@ from ottla.quorum.raft_types import (
     ElectionState,
     OffsetAndEpoch,
     Persist,
-    ReplicaKey,
     Voter,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
@@ -61,8 +59,6 @@ from ottla.quorum.sender import EffectSender, address_of
 from ottla.quorum.service import QuorumService
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.record.builder import RecordData
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -90,19 +86,15 @@ class QuorumDriver:
     __slots__ = (
         "_acting",
         "_again",
-        "_caught_up",
         "_clock",
-        "_config",
-        "_data_dir",
-        "_directory_id",
-        "_disk",
         "_endpoints",
         "_failure",
         "_known",
         "_led_epoch",
         "_listeners",
+        "_local",
+        "_machine",
         "_networks",
-        "_node_id",
         "_on_failure",
         "_opened",
         "_parts",
@@ -111,7 +103,6 @@ class QuorumDriver:
         "_publisher",
         "_quorum",
         "_replay",
-        "_rng",
         "_scheduler",
         "_starting",
         "_stopping",
@@ -124,30 +115,19 @@ class QuorumDriver:
     def __init__(
         self,
         *,
-        disk: Disk,
-        clock: Clock,
-        rng: Rng,
-        scheduler: Scheduler,
-        pool: BlockingPool,
-        data_dir: str,
-        node_id: int,
-        directory_id: Uuid,
-        config: MetadataLogConfig,
+        machine: Machine,
+        local: LocalReplica,
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
         peers: PeerNetwork | None = None,
         quorum: QuorumConfig | None = None,
     ) -> None:
         """Without `peers` this node is its own only voter, and the first image is published by `submit_start`."""
-        self._disk = disk
-        self._clock = clock
-        self._rng = rng
-        self._scheduler = scheduler
-        self._pool = pool
-        self._data_dir = data_dir
-        self._node_id = node_id
-        self._directory_id = directory_id
-        self._config = config
+        self._machine = machine
+        self._clock = machine.clock
+        self._scheduler = machine.scheduler
+        self._pool = machine.pool
+        self._local = local
         self._publisher = publisher
         self._on_failure = on_failure
         self._quorum = quorum or QuorumConfig()
@@ -162,7 +142,6 @@ class QuorumDriver:
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self._led_epoch = -1
-        self._caught_up: list[tuple[int, SubmitDone]] = []
         self._acting = False
         self._again = False
         self._starting = False
@@ -170,7 +149,7 @@ class QuorumDriver:
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
         self.active = False
-        self.service = QuorumService(self)
+        self.service = QuorumService(self, machine, self._quorum.cluster_id)
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -232,10 +211,6 @@ class QuorumDriver:
         """Why this replica takes no more part; None while it does."""
         return self._failure
 
-    @property
-    def cluster_id(self) -> str:
-        return self._quorum.cluster_id
-
     def leader_endpoint(self) -> Endpoint | None:
         """Where the active controller listens; None when it is not known."""
         address = self.raft.leader_address
@@ -245,19 +220,15 @@ class QuorumDriver:
 
     # -- for the service ---------------------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        """The loop's time in seconds."""
-        return self._clock.monotonic()
-
-    def now_ms(self) -> int:
-        """Wall time, for people."""
-        return self._clock.time_ms()
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        return self._scheduler.call_later(delay_s, callback)
-
-    def in_pool(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        self._pool.submit(work, done)
+    def settle(self) -> None:
+        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
+        try:
+            self._carry_out()
+        except OSError as error:
+            self._fail(error)
+        self.act()
+        if self._failure is not None:
+            raise self._failure
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
         """Tell `voter` who leads, on a connection of its own: it may be nobody, and then nothing of it stays."""
@@ -271,7 +242,7 @@ class QuorumDriver:
             done(response, error)
 
         _, host, port = voter.endpoints[0]
-        message = begin_request(self.cluster_id, self.raft.leader, voter, self._own_voter())
+        message = begin_request(self._quorum.cluster_id, self.raft.leader, voter, self._own_voter())
         network.send((host, port), message, answered, self._quorum.times.request_s)
 
     # -- start -----------------------------------------------------------------------------------------------------
@@ -287,7 +258,7 @@ class QuorumDriver:
         self._endpoints = tuple((item.listener_name, item.host, item.port) for item in endpoints)
         self._starting = True
         try:
-            log = self._opened = open_metadata_log(self._disk, self._clock, self._rng, self._data_dir, self._config)
+            log = self._opened = open_metadata_log(self._machine, self._local.data_dir, self._local.log_config)
             new = log.end_offset == 0
             raft = self._read(log)
             stored = log.read_election_state()
@@ -299,9 +270,9 @@ class QuorumDriver:
             raft.start(self._clock.monotonic(), stored)
             self.act()
         except OSError as error:
-            raise disk_refusal(error, self._data_dir) from error
+            raise disk_refusal(error, self._local.data_dir) from error
         except KafkaError as error:
-            path = self._opened.directory if self._opened else self._data_dir
+            path = self._opened.directory if self._opened else self._local.data_dir
             raise OperatorError(f"the metadata log in {path} can't be used: {error}") from error
         except (ProtocolError, InvariantError) as error:
             raise OperatorError(
@@ -314,16 +285,21 @@ class QuorumDriver:
 
     def _read(self, log: MetadataLog) -> Raft:
         """Replay what is there, and make the parts that work on it."""
-        local = ReplicaKey(self._node_id, self._directory_id)
+        local = self._local.key
         alone = self._networks is None
         content = read_log(log, self._replay, local, () if alone else self._quorum.voters, alone=alone)
         if alone:
             bootstrap_voter(log, content.voters, self._own_voter(), self._clock.time_ms())
         snapshots = SnapshotTaker(
-            log, self._config, self._snapshot_source, clock=self._clock, scheduler=self._scheduler, pool=self._pool
+            log,
+            self._local.log_config,
+            self._snapshot_source,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            pool=self._pool,
         )
         snapshots.appended(content.tail_bytes, content.last_timestamp_ms)
-        raft = Raft(local, log, self._rng, self._quorum.timeouts, content.voters, content.committed_end)
+        raft = Raft(local, log, self._machine.rng, self._quorum.timeouts, content.voters, content.committed_end)
         self._parts = self._make_parts(log, raft, snapshots)
         return raft
 
@@ -349,12 +325,8 @@ class QuorumDriver:
             raft,
             log,
             for_fetches,
-            clock=self._clock,
-            rng=self._rng,
-            scheduler=self._scheduler,
-            pool=self._pool,
-            cluster_id=quorum.cluster_id,
-            times=quorum.times,
+            machine=self._machine,
+            quorum=quorum,
             bootstrap=self._bootstrap_addresses,
         )
         joiner = VoterJoiner(
@@ -371,12 +343,12 @@ class QuorumDriver:
     def _bootstrap_addresses(self) -> list[Address]:
         """Other voters and the configured servers."""
         own = {(host, port) for _, host, port in self._endpoints}
-        voters = [address_of(voter) for voter in self.raft.voters if voter.voter_id != self._node_id]
+        voters = [address_of(voter) for voter in self.raft.voters if voter.voter_id != self._local.node_id]
         known = [*(address for address in voters if address is not None), *self._quorum.bootstrap]
         return [address for address in dict.fromkeys(known) if address not in own]
 
     def _own_voter(self) -> Voter:
-        return Voter(self._node_id, self._directory_id, self._endpoints)
+        return Voter(*self._local.key, self._endpoints)
 
     # -- after every event -----------------------------------------------------------------------------------------
 
@@ -401,7 +373,7 @@ class QuorumDriver:
             self._acting = False
 
     def _step(self, parts: _Parts) -> None:
-        self.carry_out()
+        self._carry_out()
         self._advance(parts.raft)
         self._follow_role(parts.raft)
         self._advance(parts.raft)
@@ -419,14 +391,7 @@ class QuorumDriver:
         if not self._starting:
             parts.snapshots.take_if_large()
 
-    def carry_out_now(self) -> None:
-        """The same for an answer that waits for it; a disk that refuses ends this replica."""
-        try:
-            self.carry_out()
-        except OSError as error:
-            self._fail(error)
-
-    def carry_out(self) -> None:
+    def _carry_out(self) -> None:
         """Write and send what the rules ask for, in order. Raises OSError."""
         parts = self._started
         while parts.raft.effects:
@@ -453,18 +418,13 @@ class QuorumDriver:
             # Some parts of the broker follow this image and some don't: no further change may build on it.
             self._fail(error)
             raise
-        if self._caught_up and not self._replay.quiet:
-            reached = [done for offset, done in self._caught_up if offset <= self._replay.committed_end]
-            self._caught_up = [item for item in self._caught_up if item[0] > self._replay.committed_end]
-            for done in reached:
-                done(None)
 
     def _follow_role(self, raft: Raft) -> None:
         leading = raft.leading
         if self._led_epoch >= 0 and (leading is None or leading.epoch != self._led_epoch):
             self._led_epoch = -1
             self.active = False
-            logger.info("node %d leads the metadata quorum no more", self._node_id)
+            logger.info("node %d leads the metadata quorum no more", self._local.node_id)
             self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller any more"))
         if leading is None:
             return
@@ -473,7 +433,7 @@ class QuorumDriver:
         elif leading.committed and not self.active:
             self.active = True
             if self._networks is not None:
-                logger.info("node %d leads the metadata quorum in epoch %d", self._node_id, leading.epoch)
+                logger.info("node %d leads the metadata quorum in epoch %d", self._local.node_id, leading.epoch)
                 self._replay.leader_heard()
 
     def _begin_leading(self, leading: LeaderState, raft: Raft) -> None:
@@ -483,7 +443,7 @@ class QuorumDriver:
         self._again = True
         self._replay.lead(log.end_offset, leading.epoch)
         now = self._clock.time_ms()
-        records = [leader_change(self._node_id, [voter.voter_id for voter in raft.voters], now)]
+        records = [leader_change(self._local.node_id, [voter.voter_id for voter in raft.voters], now)]
         sets = raft.voter_sets
         voters = tuple(self._own_voter() if voter.key == raft.local else voter for voter in sets.recorded)
         if voters and (sets.latest_offset == BOOTSTRAP_OFFSET or voters != sets.recorded):
@@ -554,9 +514,6 @@ class QuorumDriver:
                 parts.sender.send(effect)
         parts.raft.effects.clear()
         self.service.close()
-        waiting, self._caught_up = self._caught_up, []
-        for _, done in waiting:
-            done(self._failure)
         self._notify(parts.raft)
 
     # -- what others follow ----------------------------------------------------------------------------------------
@@ -566,18 +523,6 @@ class QuorumDriver:
         self._listeners.append(listener)
         if self._known[0].leader_id != NO_NODE:
             listener.on_leader_change(*self._known)
-
-    def caught_up_to(self, offset: int, done: SubmitDone) -> None:
-        """Call `done(None)` once everything before `offset` is committed and the image with it published here.
-
-        `done(error)` when this replica ends first. May be called before this returns.
-        """
-        if self._failure is not None:
-            done(self._failure)
-        elif offset <= self._replay.committed_end and not self._replay.quiet:
-            done(None)
-        else:
-            self._caught_up.append((offset, done))
 
     # -- submitting ------------------------------------------------------------------------------------------------
 
@@ -659,10 +604,6 @@ class QuorumDriver:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self) -> bool:
-        """Begin a snapshot of the committed image, unless one is under way; whether it began."""
-        return self._started.snapshots.take()
-
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
         sets = self.raft.voter_sets
@@ -670,7 +611,7 @@ class QuorumDriver:
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
-    def resign(self) -> None:
+    def _resign(self) -> None:
         """Lead no longer, if this node does and others vote; they are told who is best fit."""
         if len(self.raft.voters) > 1:
             self.raft.resign(self._clock.monotonic())
@@ -685,7 +626,7 @@ class QuorumDriver:
             done(None)
             return
         self._stopping = True
-        self.resign()
+        self._resign()
         parts = self._parts
         parts.snapshots.stop()
         if parts.fetcher is not None:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ottla.common.clock import BlockingPool, Clock, Rng, Scheduler, TimerHandle
+from ottla.common.clock import TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.machine import Machine
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.quorum.config import QuorumConfig
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
@@ -38,14 +40,6 @@ MAX_FETCH_WAIT_MS = 500
 MAX_FETCH_BYTES = 1024 * 1024
 MAX_SNAPSHOT_BYTES = 1 << 30
 """A snapshot is collected in memory; one that claims to be larger is refused."""
-
-
-class QuorumTimes(NamedTuple):
-    """How long requests may take and how long to wait after one that failed, in seconds."""
-
-    request_s: float = 2.0
-    retry_backoff_s: float = 0.02
-    retry_backoff_max_s: float = 0.5
 
 
 class FetcherOwner(Protocol):
@@ -118,12 +112,8 @@ class Fetcher:
         log: MetadataLog,
         network: QuorumNetwork,
         *,
-        clock: Clock,
-        rng: Rng,
-        scheduler: Scheduler,
-        pool: BlockingPool,
-        cluster_id: str,
-        times: QuorumTimes,
+        machine: Machine,
+        quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
     ) -> None:
         """`bootstrap` are all addresses but the own where somebody may know the leader."""
@@ -131,19 +121,19 @@ class Fetcher:
         self._raft = raft
         self._log = log
         self._network = network
-        self._clock = clock
-        self._rng = rng
-        self._scheduler = scheduler
-        self._pool = pool
-        self._cluster_id = cluster_id
-        self._times = times
+        self._clock = machine.clock
+        self._rng = machine.rng
+        self._scheduler = machine.scheduler
+        self._pool = machine.pool
+        self._cluster_id = quorum.cluster_id
+        self._times = quorum.times
         self._bootstrap = bootstrap
         self._busy = False
         self._turn = 0
         self._address: Address | None = None
         self._asked = LeaderAndEpoch(NO_NODE, -1)
         self._rest: TimerHandle | None = None
-        self._backoff_s = times.retry_backoff_s
+        self._backoff_s = self._times.retry_backoff_s
         self._download: _Download | None = None
         self._stopped = False
 

@@ -80,7 +80,7 @@ class FollowerLog:
         self._log.start_from(snapshot)
         raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
         raft.leader_says(snapshot.end_offset)
-        self._replay.load(image, snapshot.end_offset)
+        self._replay.load(image)
 
     def leader_told(self, high_watermark: int) -> None:
         """See `FetcherOwner`."""

@@ -17,11 +17,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ottla.common.clock import BlockingPool, Clock, Rng
+from ottla.common.clock import BlockingPool, Clock
 from ottla.common.disk import Disk
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.ids import METADATA_TOPIC_ID
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.machine import Machine
 from ottla.quorum.raft_types import (
     ElectionState,
     OffsetAndEpoch,
@@ -307,8 +308,9 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
 
 
-def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config: MetadataLogConfig) -> MetadataLog:
+def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig) -> MetadataLog:
     """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
+    disk, clock = machine.disk, machine.clock
     directory = f"{data_dir}/{DIRECTORY}"
     make_durably(disk, directory)
     snapshots = list_snapshots(disk, directory)
@@ -329,7 +331,7 @@ def open_metadata_log(disk: Disk, clock: Clock, rng: Rng, data_dir: str, config:
     )
     folder = Folder(Descriptors(disk, _MAX_DESCRIPTORS), directory)
     try:
-        log = load_log(folder, METADATA_TOPIC, 0, options, clock=clock, rng=rng, events=_Events(disk))
+        log = load_log(folder, METADATA_TOPIC, 0, options, clock=clock, rng=machine.rng, events=_Events(disk))
         if log.topic_id is None:
             log.assign_topic_id(METADATA_TOPIC_ID)
     except KafkaError as error:

@@ -89,7 +89,7 @@ def _read_snapshot(log: MetadataLog, replay: Replay, voters: VoterSets) -> int:
     newest = found[-1]
     snapshot = log.read_snapshot(newest)
     voters.reset(newest.end_offset - 1, snapshot.voters)
-    replay.load(image_of(newest, snapshot), newest.end_offset)
+    replay.load(image_of(newest, snapshot))
     return newest.end_offset
 
 

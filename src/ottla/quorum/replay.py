@@ -53,7 +53,7 @@ class _Entry:
 class Replay:
     """The images of one replica. `quiet` until the first image may be published."""
 
-    __slots__ = ("_advancing", "_entries", "_heard", "_publisher", "committed", "committed_end", "latest", "quiet")
+    __slots__ = ("_advancing", "_entries", "_heard", "_publisher", "committed", "latest", "quiet")
 
     def __init__(self, publisher: MetadataPublisher) -> None:
         self._publisher = publisher
@@ -61,18 +61,16 @@ class Replay:
         self._advancing = False
         self._heard = False
         self.committed: MetadataImage = EMPTY_IMAGE
-        self.committed_end = 0
         self.latest: MetadataImage = EMPTY_IMAGE
         self.quiet = True
 
     # -- at the start, or from a snapshot ----------------------------------------------------------------------------
 
-    def load(self, image: MetadataImage, end_offset: int) -> None:
-        """`image` is committed, as of `end_offset`; nothing that was appended before counts any more."""
+    def load(self, image: MetadataImage) -> None:
+        """`image`, of a snapshot, is committed; nothing that was appended before counts any more."""
         before = self.committed
         self._entries.clear()
         self.committed = self.latest = image
-        self.committed_end = end_offset
         if not self.quiet:
             self._publisher.publish(image, changes_between(before, image))
 
@@ -165,10 +163,8 @@ class Replay:
                 self.committed = image
                 self.quiet = False
             self._entries.popleft()
-            self.committed_end = max(self.committed_end, entry.end_offset)
             if entry.done is not None:
                 entry.done(None)
-        self.committed_end = max(self.committed_end, high_watermark)
 
     def _advance_follower(self, high_watermark: int) -> None:
         delta = MetadataDelta(self.committed)
@@ -179,7 +175,6 @@ class Replay:
                 delta.replay(message)
             if entry.messages:
                 last = entry
-        self.committed_end = max(self.committed_end, high_watermark)
         if last is not None:
             self.committed, changes = delta.apply(last.end_offset - 1, last.epoch)
             self.latest = self.committed

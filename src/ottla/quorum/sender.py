@@ -11,8 +11,8 @@ from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.control_records import KRaftVersionFeature
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
+from ottla.quorum.config import QuorumTimes
 from ottla.quorum.control import KRAFT_VERSION
-from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft

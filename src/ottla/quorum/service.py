@@ -13,12 +13,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ottla.common.clock import TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
-from ottla.metadata.log import LeaderAndEpoch
+from ottla.common.machine import Machine
+from ottla.metadata.log import LeaderAndEpoch, SubmitDone
+from ottla.net.peer_messages import MessageDone
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.protocol.messages.describe_quorum import (
@@ -35,6 +37,7 @@ from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSn
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState, Progress
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey, Voter
@@ -52,9 +55,6 @@ from ottla.quorum.rpc import (
 from ottla.quorum.snapshot_file import SnapshotId
 from ottla.storage.names import METADATA_TOPIC
 
-if TYPE_CHECKING:
-    from ottla.quorum.driver import QuorumDriver
-
 MAX_WAIT_MS = 30_000
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Of the log or a snapshot, in one answer: what Apache Kafka's followers ask for."""
@@ -66,6 +66,37 @@ _CAUGHT_UP_MS = 3_600_000
 FetchRespond = Callable[[FetchResponse], None]
 Outcome = Callable[[ErrorCode, str], None]
 """How a change of voters ended: the error, NONE for success, and its text."""
+
+
+class ServedReplica(Protocol):
+    """What the service asks of the replica that it answers for."""
+
+    @property
+    def raft(self) -> Raft:
+        """The rules; raises InvariantError before the start."""
+        ...
+
+    @property
+    def log(self) -> MetadataLog:
+        """The open log; raises InvariantError before the start."""
+        ...
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why this replica takes no more part; None while it does."""
+        ...
+
+    def settle(self) -> None:
+        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
+        ...
+
+    def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
+        """Change the set of voters, which may be changed now; `done` once that is committed. Raises KafkaError."""
+        ...
+
+    def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
+        """Tell `voter`, which may be nobody, who leads."""
+        ...
 
 
 class _Waiting:
@@ -85,38 +116,33 @@ class _Waiting:
 class QuorumService:
     """Serves the requests of other replicas and of administrators. All methods raise KafkaError when it has ended."""
 
-    __slots__ = ("_driver", "_probing", "_waiting")
+    __slots__ = ("_clock", "_cluster_id", "_pool", "_probing", "_replica", "_scheduler", "_waiting")
 
-    def __init__(self, driver: QuorumDriver) -> None:
-        self._driver = driver
+    def __init__(self, replica: ServedReplica, machine: Machine, cluster_id: str) -> None:
+        self._replica = replica
+        self._clock = machine.clock
+        self._scheduler = machine.scheduler
+        self._pool = machine.pool
+        self._cluster_id = cluster_id
         self._probing = False
         self._waiting: list[_Waiting] = []
 
     def _open(self, cluster_id: str | None) -> Raft:
         """The rules, for a request of this cluster."""
-        driver = self._driver
-        if driver.failure is not None:
-            raise driver.failure
-        if cluster_id is not None and cluster_id != driver.cluster_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this cluster is {driver.cluster_id}")
-        return driver.raft
+        failure = self._replica.failure
+        if failure is not None:
+            raise failure
+        if cluster_id is not None and cluster_id != self._cluster_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this cluster is {self._cluster_id}")
+        return self._replica.raft
 
     def _open_to_replica(self, cluster_id: str | None) -> Raft:
         """The same for a request that only replicas send, and always with the cluster that they belong to."""
-        if cluster_id is None and self._driver.cluster_id:
+        if cluster_id is None and self._cluster_id:
             raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"the request names no cluster; this one is {self._driver.cluster_id}",
+                ErrorCode.INCONSISTENT_CLUSTER_ID, f"the request names no cluster; this one is {self._cluster_id}"
             )
         return self._open(cluster_id)
-
-    def _settle(self) -> None:
-        """Make durable what was decided, then go on."""
-        driver = self._driver
-        driver.carry_out_now()
-        driver.act()
-        if driver.failure is not None:
-            raise driver.failure
 
     # -- elections -------------------------------------------------------------------------------------------------
 
@@ -125,14 +151,14 @@ class QuorumService:
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "topic_name", "partition_index")
         error, granted = raft.vote(
-            self._driver.now(),
+            self._clock.monotonic(),
             raft.key(request.voter_id, asked.voter_directory_id),
             raft.key(asked.replica_id, asked.replica_directory_id),
             asked.replica_epoch,
             OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
             pre_vote=asked.pre_vote,
         )
-        self._settle()
+        self._replica.settle()
         return vote_response(error, raft.leader, raft.leader_address, granted=granted)
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
@@ -141,12 +167,12 @@ class QuorumService:
         told = only_partition(request.topics, "topic_name", "partition_index")
         endpoints = request.leader_endpoints
         error = raft.begin_quorum_epoch(
-            self._driver.now(),
+            self._clock.monotonic(),
             raft.key(request.voter_id, told.voter_directory_id),
             LeaderAndEpoch(told.leader_id, told.leader_epoch),
             (endpoints[0].host, endpoints[0].port) if endpoints else None,
         )
-        self._settle()
+        self._replica.settle()
         return begin_response(error, raft.leader, raft.leader_address)
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
@@ -154,11 +180,11 @@ class QuorumService:
         raft = self._open_to_replica(request.cluster_id)
         told = only_partition(request.topics, "topic_name", "partition_index")
         error = raft.end_quorum_epoch(
-            self._driver.now(),
+            self._clock.monotonic(),
             LeaderAndEpoch(told.leader_id, told.leader_epoch),
             tuple(raft.key(item.candidate_id, item.candidate_directory_id) for item in told.preferred_candidates),
         )
-        self._settle()
+        self._replica.settle()
         return end_response(error, raft.leader, raft.leader_address)
 
     # -- Fetch -----------------------------------------------------------------------------------------------------
@@ -169,13 +195,13 @@ class QuorumService:
         asked = only_fetch_partition(request)
         replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
         verdict = raft.fetch(
-            self._driver.now(),
-            self._driver.now_ms(),
+            self._clock.monotonic(),
+            self._clock.time_ms(),
             raft.key(replica_id, asked.replica_directory_id),
             asked.current_leader_epoch,
             OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch),
         )
-        self._settle()
+        self._replica.settle()
         if verdict != FetchVerdict():
             respond(self._fetch_response(raft, verdict))
             return
@@ -191,13 +217,13 @@ class QuorumService:
             return
         self._waiting.append(waiting)
         wait_s = min(request.max_wait_ms, MAX_WAIT_MS) / 1000
-        waiting.timer = self._driver.call_later(wait_s, lambda: self._expired(waiting))
+        waiting.timer = self._scheduler.call_later(wait_s, lambda: self._expired(waiting))
 
     def poll(self) -> None:
         """The log grew, more is committed, or another leads: answer the Fetches that waited for it."""
         if not self._waiting:
             return
-        raft = self._driver.raft
+        raft = self._replica.raft
         due = [waiting for waiting in self._waiting if self._is_due(raft, waiting)]
         if due:
             self._waiting = [waiting for waiting in self._waiting if waiting not in due]
@@ -208,17 +234,17 @@ class QuorumService:
         """Answer every Fetch that waits: this replica leads no more."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            self._answer(self._driver.raft, each)
+            self._answer(self._replica.raft, each)
 
     def _expired(self, waiting: _Waiting) -> None:
         waiting.timer = None
         if waiting in self._waiting:
             self._waiting.remove(waiting)
-            self._answer(self._driver.raft, waiting)
+            self._answer(self._replica.raft, waiting)
 
     def _is_due(self, raft: Raft, waiting: _Waiting) -> bool:
         leading = raft.leading
-        if leading is None or leading.epoch != waiting.epoch or self._driver.log.end_offset > waiting.offset:
+        if leading is None or leading.epoch != waiting.epoch or self._replica.log.end_offset > waiting.offset:
             return True
         return _told(leading) > waiting.high_watermark
 
@@ -232,7 +258,7 @@ class QuorumService:
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             waiting.respond(self._fetch_response(raft, FetchVerdict(error)))
             return
-        log = self._driver.log
+        log = self._replica.log
         records = b""
         if log.end_offset > waiting.offset:
             records = log.read(waiting.offset, waiting.max_bytes)
@@ -253,7 +279,7 @@ class QuorumService:
             raft.leader,
             raft.leader_address,
             high_watermark=-1 if leading is None else _told(leading),
-            log_start_offset=self._driver.log.start_offset,
+            log_start_offset=self._replica.log.start_offset,
         )
 
     def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
@@ -264,7 +290,7 @@ class QuorumService:
         place = OffsetAndEpoch(*snapshot)
         leader, address = raft.leader, raft.leader_address
         error = raft.check_fetch_epoch(asked.current_leader_epoch)
-        log = self._driver.log
+        log = self._replica.log
         if error is ErrorCode.NONE and not log.has_snapshot(snapshot):
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         if error is not ErrorCode.NONE:
@@ -272,7 +298,7 @@ class QuorumService:
             return
         leading = raft.leading
         if leading is not None:
-            leading.heard_of(raft.key(request.replica_id, asked.replica_directory_id), self._driver.now())
+            leading.heard_of(raft.key(request.replica_id, asked.replica_directory_id), self._clock.monotonic())
 
         def read(result: tuple[int, bytes] | None, failure: BaseException | None) -> None:
             if isinstance(failure, FileNotFoundError):
@@ -290,7 +316,7 @@ class QuorumService:
                 )
 
         length = min(max(request.max_bytes, 1), MAX_ANSWER_BYTES)
-        self._driver.in_pool(lambda: log.read_snapshot_piece(snapshot, asked.position, length), read)
+        self._pool.submit(lambda: log.read_snapshot_piece(snapshot, asked.position, length), read)
 
     # -- what administrators ask for ---------------------------------------------------------------------------------
 
@@ -306,8 +332,8 @@ class QuorumService:
         if leading is None:
             partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
-            now, now_ms = self._driver.now(), self._driver.now_ms()
-            end = self._driver.log.end_offset
+            now, now_ms = self._clock.monotonic(), self._clock.time_ms()
+            end = self._replica.log.end_offset
             partition.current_voters = [
                 _replica(key, progress, end if key == raft.local else None, now_ms)
                 for key, progress in leading.voters()
@@ -336,7 +362,7 @@ class QuorumService:
             ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} is given no endpoint, or none that can be used")
         elif any(known.voter_id == voter.voter_id for known in raft.voters):
             ended(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
-        elif progress is None or progress.caught_up_ms < self._driver.now_ms() - _CAUGHT_UP_MS:
+        elif progress is None or progress.caught_up_ms < self._clock.time_ms() - _CAUGHT_UP_MS:
             ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} has not caught up with the metadata log")
         else:
             timeout_s = request.timeout_ms / 1000 if request.ack_when_committed else 0.0
@@ -408,7 +434,7 @@ class QuorumService:
 
     def _change_once_found(self, voter: Voter, ended: Outcome, change: Callable[[], None]) -> None:
         """Call `change` when the voter answers where it is said to be: voters that nobody reaches elect nobody."""
-        raft, driver = self._driver.raft, self._driver
+        replica, raft = self._replica, self._replica.raft
         if self._probing:
             ended(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
             return
@@ -423,7 +449,7 @@ class QuorumService:
                 ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} does not answer at {host}:{port}: {error}")
             elif found is not ErrorCode.NONE:
                 ended(ErrorCode.INVALID_REQUEST, f"{host}:{port} is not node {voter.voter_id} with that directory")
-            elif driver.failure is not None or raft.epoch != epoch or raft.voters != before:
+            elif replica.failure is not None or raft.epoch != epoch or raft.voters != before:
                 ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the quorum changed meanwhile")
             elif self._changeable(raft, ended) is not None:
                 try:
@@ -431,7 +457,7 @@ class QuorumService:
                 except KafkaError as refused:
                     ended(refused.code, refused.message)
 
-        driver.introduce_leader(voter, answered)
+        replica.introduce_leader(voter, answered)
 
     def _change(self, voters: tuple[Voter, ...], ended: Outcome, timeout_s: float, *, wait: bool) -> None:
         answered = False
@@ -454,11 +480,11 @@ class QuorumService:
                 answer(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
         # Raises when the disk refuses: nothing may be left then that answers a second time.
-        self._driver.append_voters(voters, committed)
+        self._replica.append_voters(voters, committed)
         if not wait:
             answer(ErrorCode.NONE, "")
         elif timeout_s > 0 and not answered:
-            timer = self._driver.call_later(
+            timer = self._scheduler.call_later(
                 timeout_s, lambda: answer(ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet")
             )
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.ids import ZERO_UUID
 from ottla.metrics.registry import MetricsRegistry
-from ottla.quorum.config import QuorumConfig
+from ottla.quorum.config import LocalReplica, QuorumConfig, QuorumTimes
 from ottla.quorum.driver import QuorumDriver
-from ottla.quorum.fetcher import QuorumTimes
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import Timeouts, Voter
 from ottla.server.metadata_log.node import MetadataLogContext, NodeMetadataLog
@@ -19,17 +18,10 @@ _RAFT = "kafka_server_raft_metrics_"
 
 def kraft(context: MetadataLogContext) -> NodeMetadataLog:
     """A replica of the quorum's log: a voter's on a controller, an observer's on a broker."""
-    config, machine = context.config, context.machine
+    config = context.config
     driver = QuorumDriver(
-        disk=machine.disk,
-        clock=machine.clock,
-        rng=machine.rng,
-        scheduler=machine.scheduler,
-        pool=machine.pool,
-        data_dir=config.log_dir,
-        node_id=config.node_id,
-        directory_id=context.directory_id,
-        config=metadata_log_config(config),
+        machine=context.machine,
+        local=LocalReplica(config.node_id, context.directory_id, config.log_dir, metadata_log_config(config)),
         publisher=context.publisher,
         on_failure=context.on_failure,
         peers=context.peers,
