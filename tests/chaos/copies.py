@@ -1,7 +1,4 @@
-"""What partitions hold: records for the history, and promise 4 on the files of running nodes.
-
-Promise 4: the batches of all replicas of a partition are the same bytes.
-"""
+"""What partitions hold: records for the history, and whether replicas, in the files of running nodes, are equal."""
 
 from __future__ import annotations
 

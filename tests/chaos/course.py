@@ -275,7 +275,7 @@ class Course:
         return found
 
     def _differences(self, cluster: Cluster, topic: str) -> list[str]:
-        """Promise 4."""
+        """Where the replicas of a partition are not the same bytes."""
         differences = []
         compared = 0
         found = cluster.topics()

@@ -121,7 +121,7 @@ def tap():
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_are_stored_as_they_were_sent(ottla_broker_factory, tap, producer, make_records, topic, codec):
-    """Byte equality (P5): all but base offset and leader epoch, which the broker assigns."""
+    """The same bytes, all but base offset and leader epoch, which the broker assigns."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         tap.target = free.getsockname()
     ottla_broker_factory(port=tap.target[1], configs={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}"})

@@ -1,4 +1,4 @@
-"""The classes of protocol.md "Untrusted bytes" that concern a broker without authentication, one by one, over sockets.
+"""Untrusted bytes that concern a broker without authentication, one class after the other, over sockets.
 
 Published holes of other brokers: each is tried on a real process, which must refuse it, stay small, and go on serving.
 """

@@ -36,7 +36,7 @@ def test_request_header_reads_as_kio_reads_it(version, client_id, correlation_id
 
 
 def test_response_of_api_versions_has_no_tag_section_in_its_header():
-    """A tagged-field byte there made a client allocate 34 GB (protocol.md, Traps)."""
+    """A tagged-field byte there made a client allocate 34 GB."""
     for version in range(5):
         frame = encode_response(ApiKey.API_VERSIONS, version, 1, ApiVersionsResponse(error_code=35))
         assert frame[4:10] == b"\0\0\0\1\0\x23"

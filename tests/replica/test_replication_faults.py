@@ -1,8 +1,8 @@
 """Random schedules over three brokers' replicas: cuts, kills, power failures, deaf brokers and elections; then calm.
 
 Any broker may die as long as each partition keeps a live member of its ISR, from which the next leader is taken. Under
-that rule nothing acknowledged with acks=all is lost, nothing that a consumer read changes, and all copies end up equal
-(promises 1, 2 and 4 of reliability.md), however much the dead forgot.
+that rule nothing acknowledged with acks=all is lost, nothing that a consumer read changes, and all copies end up equal,
+however much the dead forgot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Three replicas and a controller as a model, driven by chance: promises 1 to 4 of reliability.md.
+"""Three replicas and a controller as a model, driven by chance: nothing acknowledged or served is lost.
 
 The leader's view and the truncation are the real ones; logs are lists of (leader epoch, value), the controller is a few
 lines that elect as Kafka's does (ISR, then eligible leader replicas, KIP-966). Chance chooses who produces, fetches,
@@ -304,7 +304,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def what_was_served_stays(self) -> None:
-        """Promises 1, 2 and 3: every offset below a high watermark shows one record for ever."""
+        """Every offset below a high watermark shows one record for ever."""
         for replica in self.replicas.values():
             if not replica.alive:
                 continue
@@ -323,7 +323,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def a_leader_has_all_that_was_served(self) -> None:
-        """Promise 1: who may lead holds everything, also who might be elected next."""
+        """Who may lead holds everything, also who might be elected next."""
         view = self.view
         for member in (*view.isr, *view.elr):
             log = self.replicas[member].log
@@ -335,7 +335,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def replicas_agree_below_the_lowest_high_watermark(self) -> None:
-        """Promise 4."""
+        """They hold the same there."""
         low = min(replica.high_watermark for replica in self.replicas.values())
         logs = {tuple(replica.log[:low]) for replica in self.replicas.values()}
         assert len(logs) == 1

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "ARCHITECTURE.md"
 PROMISES = ROOT / "SAFETY.md"
 DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
+SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
+MADE = {"__pycache__", "results", "node_modules"}
 
 MAX_MAP_LINES = 300
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)((?:::\w+)*)`")
 SOURCE_NAME = re.compile(r"`((?:src/ottla/|docs/|bench/|compat/)?[\w/]+/[\w./]*\w\.(?:py|pyx|md))(?::\w+)?`")
+PAGE_NAME = re.compile(r"[\w./-]+\.md\b")
+ELSEWHERE = re.compile(
+    r"\bdocuments? \d+\b|\bpromise \d|\bpromises \d+(?: to|,)|/work/|\bshared/(?:spec|design)", re.IGNORECASE
+)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
@@ -63,6 +71,31 @@ def test_named_files_exist(document):
     roots = (document.parent, ROOT, ROOT / "src" / "ottla")
     missing = sorted(name for name in named if not any((root / name).exists() for root in roots))
     assert not missing
+
+
+def written_files() -> Iterator[Path]:
+    """All that people wrote here, results of measurements aside."""
+    yield from (path for path in ROOT.iterdir() if path.suffix in {".md", ".toml"} or path.name == "Makefile")
+    for folder in WRITTEN:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in SUFFIXES and path.is_file() and not MADE & set(path.relative_to(ROOT).parts):
+                yield path
+
+
+def test_what_is_cited_can_be_read_here():
+    """A reader has this repository, Kafka's own documents and KIPs, not the papers of whoever wrote a module."""
+    made = {"table.md"}  # bench writes it
+    found = []
+    for path in written_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path == Path(__file__):
+            continue
+        pages = {name for name in PAGE_NAME.findall(text) if Path(name).name not in made}
+        missing = {
+            name for name in pages if not any((root / name).exists() for root in (ROOT, ROOT / "docs", path.parent))
+        }
+        found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(missing | set(ELSEWHERE.findall(text)))]
+    assert not found
 
 
 def test_every_invariant_names_what_holds_it():

@@ -1,7 +1,7 @@
 """Time, randomness and deferred work as arguments.
 
 Every module above `common` that needs one of these takes it as a parameter, so that the whole broker also runs on a
-virtual clock (architecture.md 5). The real implementations live in `ottla.app`; an asyncio loop satisfies `Scheduler`
+virtual clock (`ottla.sim`). The real implementations live in `ottla.app`; an asyncio loop satisfies `Scheduler`
 as it is.
 """
 

@@ -1,6 +1,6 @@
 """Kafka's error codes and the exceptions that carry them.
 
-Three kinds of failure never mix (architecture.md, style 2): an expected failure that a client is told (`KafkaError`),
+Three kinds of failure never mix: an expected failure that a client is told (`KafkaError`),
 a connection that must close (`ProtocolError`), and a mistake of the operator (`OperatorError`: one sentence, exit code
 2). A broken invariant is none of them: it raises `InvariantError` and stops the broker.
 """

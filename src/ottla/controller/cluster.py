@@ -1,7 +1,7 @@
 """The start of a broker as the metadata log sees it.
 
 Each start is a new incarnation with a new broker epoch (the offset of its registration), and every partition that the
-broker leads gets a new leader epoch before the first append (architecture.md 6): after a crash that lost an unflushed
+broker leads gets a new leader epoch before the first append: after a crash that lost an unflushed
 tail, no offset is ever written twice in one leader epoch, so a client that remembers (epoch, offset) can see the loss.
 The new epoch is also above those in the broker's own logs, since the metadata log may have lost its end.
 """

@@ -1,1 +1,1 @@
-"""Coordinators: state machines over the partitions of internal topics (architecture.md 5)."""
+"""Coordinators: state machines over the partitions of internal topics."""

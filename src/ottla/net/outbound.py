@@ -1,4 +1,4 @@
-"""Responses on their way out of one connection (architecture.md 2, "Output").
+"""Responses on their way out of one connection.
 
 Bytes go straight to the transport's own descriptor with one `writev` as long as nothing waits. What the socket doesn't
 take is copied, at most `MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts

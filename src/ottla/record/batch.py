@@ -2,7 +2,7 @@
 
 A view parses the 61 bytes of the header once and copies nothing. Sizes are checked before bytes are read; only
 `crc_matches` says whether the bytes are what was written (the broker checks that where they enter, `validate`).
-Layout: documents 001 and 004, section 5.3. The CRC covers everything from the attributes on, so base offset and
+Layout: KIP-98. The CRC covers everything from the attributes on, so base offset and
 leader epoch may be patched in place.
 Left out: message formats v0 and v1.
 """

@@ -1,7 +1,7 @@
 """What is checked of every batch before it is stored, and the two patches that storing needs. Hot.
 
-The broker looks at the 61 bytes of the header and runs one CRC over the rest; no record is touched (architecture.md
-3). A client's count is one that the bytes can hold, so that nobody uses up offsets by claiming records. `check_batch`
+The broker looks at the 61 bytes of the header and runs one CRC over the rest; no record is touched. A
+client's count is one that the bytes can hold, so that nobody uses up offsets by claiming records. `check_batch`
 is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication, the broker's own
 topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
 

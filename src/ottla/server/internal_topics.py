@@ -1,7 +1,7 @@
 """Topics that nobody created by name: those that a client asks for on demand, and those of the broker itself.
 
 Settings are those of Apache Kafka. Unless the operator set it, the replication factor is min(3, live brokers); a value
-that is set is enforced, so that nobody gets fewer replicas than asked for (architecture.md 6).
+that is set is enforced, so that nobody gets fewer replicas than asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What producers were promised and what consumers saw, checked while it happens (reliability.md, promises 1 to 3).
+"""What producers were promised and what consumers saw, checked while it happens (SAFETY.md).
 
 Every value is written once in the intention of its producer, so it identifies its record. The rules, by the names of
 Jepsen's workload for Kafka where it has one:

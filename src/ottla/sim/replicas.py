@@ -1,4 +1,4 @@
-"""Promise 4: the batches of all replicas of a partition are the same bytes, up to the lowest high watermark."""
+"""The batches of all replicas of a partition are the same bytes, up to the lowest high watermark."""
 
 from __future__ import annotations
 

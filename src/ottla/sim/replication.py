@@ -275,7 +275,7 @@ class ReplicationSimulation(Simulation):
             raise Violation(f"{PROGRESS_S:.0f} s after the last record the group lacks {self.group.lacks(ends)}")
 
     def _compare_replicas(self) -> None:
-        """Promise 4."""
+        """The batches of all replicas of a partition are the same bytes."""
         brokers = {node.config.node_id: node.broker for node in self.nodes}
         for topic in self.view.newest().topics.values():
             for index, partition in topic.partitions.items():

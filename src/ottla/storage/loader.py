@@ -1,7 +1,7 @@
 """Opening a partition's directory: trusting it after a clean stop, checking it after any other.
 
 After an unclean stop every segment from that of the recovery point on is walked batch by batch, CRC included, and cut
-at the first byte that is no valid batch (documents 001 and 004, Guarantees): a missing tail and a nonsense tail both
+at the first byte that is no valid batch: a missing tail and a nonsense tail both
 end there. What follows in later segments is dropped. Each cut is logged with file and position.
 
 Invariants:

@@ -10,7 +10,7 @@ Invariants:
   else a power failure could take the offsets back.
 - After any OSError file and memory agree, as before the call; where that can't be reached (a torn append that can't be
   cut off, half a truncation, a failed sync) the log refuses every further append with KAFKA_STORAGE_ERROR.
-- Offsets are given once: nothing rewrites a batch of an epoch (architecture.md 6).
+- Offsets are given once: nothing rewrites a batch of an epoch.
 
 Left out: the high watermark's rules and who may read up to where (`replica`), cleaning, the aborted-transaction index.
 """

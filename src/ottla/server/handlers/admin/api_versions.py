@@ -1,7 +1,7 @@
 """ApiVersions (18): versions 0 to 5. What is served, and from version 3 on the features of the cluster (KIP-584).
 
-Traps (protocol.md): the response header is version 0 in every version; an unknown version is answered by the
-dispatcher; version 3 must leave out supported features whose minimum is 0; Produce is advertised from version 0. A
+The response header is version 0 in every version; an unknown version is answered by the dispatcher; version 3 must
+leave out supported features whose minimum is 0; Produce is advertised from version 0. A
 client that names a cluster (version 5) means this node of it, or has been misrouted; a controller's listener, which
 clients find by a broker, does not ask.
 """

@@ -1,6 +1,6 @@
 """Produce (0): versions 3 to 13, advertised from 0 on (KAFKA-18659); older layouts close the connection.
 
-The life of a produce (architecture.md): this handler walks the partitions of the request, `replica.partition` appends
+The life of a produce (ARCHITECTURE.md): this handler walks the partitions of the request, `replica.partition` appends
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
 only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
