@@ -76,6 +76,11 @@ def test_a_logger_is_named_logger_and_after_its_module(path: Path) -> None:
             assert ast.unparse(node) == "logger = logging.getLogger(__name__)", f"{path.name}:{node.lineno}"
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    """Else it works from a checkout and is not installed."""
+    assert not [str(path.parent) for path in modules() if not (path.parent / "__init__.py").exists()]
+
+
 def test_no_placeholder_is_left() -> None:
     marker = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [

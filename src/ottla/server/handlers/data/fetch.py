@@ -5,8 +5,8 @@ its partitions and reads again when they changed. The first batch is returned ev
 so that no consumer gets stuck (KIP-74). Stored bytes travel as file regions; nothing is copied here. Where finding
 their place needs pages that are not cached, the request parks until the pool has read those, and begins again.
 
-A follower's fetch is read by `server.handlers.data.follower_fetch`. From version 11 on a consumer may read from a follower
-too, and may be sent to one in its rack (KIP-392).
+A follower's fetch is read by `server.handlers.data.follower_fetch`. From version 11 on a consumer may read from a
+follower too, and may be sent to one in its rack (KIP-392).
 """
 
 from __future__ import annotations

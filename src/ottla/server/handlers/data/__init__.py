@@ -1,0 +1,1 @@
+"""Records of partitions: appended, read, deleted, and where they lie."""
