@@ -75,10 +75,10 @@ def test_dynamic_settings_take_effect_while_the_broker_runs(server: Server, clie
         partition = server.broker.context.replicas.find(topic, 0)
         assert partition is not None
         assert partition.log.producer_expiration_ms == 60_000
-    assert server.broker._groups._config.group_consumer_assignment_interval_ms == 5
+    assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 5
     assert alter(client, BROKER, "", *((name, DELETE, None) for name in changes)) == 0
     assert seen[-1] == 2**31 - 1
-    assert server.broker._groups._config.group_consumer_assignment_interval_ms == 1000
+    assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 1000
 
 
 def test_what_has_no_effect_is_kept_and_what_nobody_knows_is_a_secret(server: Server, client: Connection) -> None:

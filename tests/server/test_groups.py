@@ -48,7 +48,7 @@ def coordinate(client: Connection, group: str = "g") -> None:
     """Find the coordinator, and wait until all is loaded."""
     (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 6).coordinators
     assert found.error_code == ErrorCode.NONE, found.error_message
-    runtime = client.server.broker._groups.runtime
+    runtime = client.server.broker.parts.groups.runtime
     client.server.run_until(lambda: runtime.state_counts()[CoordinatorState.ACTIVE] == runtime.partition_count)
 
 

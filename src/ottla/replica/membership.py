@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from ottla.common.errors import InvariantError
 from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
-from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 
 
 class Membership(NamedTuple):
@@ -17,7 +16,7 @@ class Membership(NamedTuple):
     peers: PeerNetwork
     controller: ControllerRequests
     broker_epoch: Callable[[], int]
-    """Of the registration that holds; `UNKNOWN_BROKER_EPOCH` before."""
+    """Of the registration that holds; -1 before."""
 
 
 class _Nobody:
@@ -30,7 +29,7 @@ class _Nobody:
         raise InvariantError(f"a broker without a controller was to send it {type(message).__name__}")
 
 
-def alone(node_id: int) -> Membership:
+def alone(node_id: int, broker_epoch: Callable[[], int]) -> Membership:
     """Of a broker that is the cluster."""
     nobody = _Nobody()
-    return Membership(node_id, nobody, nobody, lambda: UNKNOWN_BROKER_EPOCH)
+    return Membership(node_id, nobody, nobody, broker_epoch)

@@ -7,13 +7,60 @@ and runs again at its next time: the broker goes on serving. Only a broken invar
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from ottla.common.clock import Scheduler, TimerHandle
+from ottla.common.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.server.failures import Failures
+from ottla.server.in_flight import InFlight
 
 MIN_INTERVAL_MS = 100
 """Settings may say 0, or less where Apache Kafka has no lower bound; the loop is not to spend itself on that."""
+
+
+T = TypeVar("T")
+
+
+class PoolWriter(Generic[T]):
+    """Writes what is due in the pool, so that no request waits for the disk; nothing while it still writes."""
+
+    __slots__ = ("_due", "_in_flight", "_pool", "_write", "_writing", "_written")
+
+    def __init__(
+        self,
+        due: Callable[[], T | None],
+        write: Callable[[T], object],
+        written: Callable[[T, BaseException | None], None],
+        pool: BlockingPool,
+        in_flight: InFlight,
+    ) -> None:
+        """`due` says on the loop what there is to write, nothing when it is false; `write` runs in the pool.
+
+        `written` hears on the loop how that ended.
+        """
+        self._due = due
+        self._write = write
+        self._written = written
+        self._pool = pool
+        self._in_flight = in_flight
+        self._writing = False
+
+    def write_due(self) -> None:
+        """Begin to write, if there is something; a step for `PeriodicSteps`."""
+        if self._writing:
+            return
+        due = self._due()
+        if not due:
+            return
+        self._writing = True
+
+        def ended(_: object, error: BaseException | None) -> None:
+            self._writing = False
+            self._written(due, error)
+            self._in_flight.end()
+
+        self._in_flight.begin()
+        self._pool.submit(lambda: self._write(due), ended)
 
 
 class PeriodicSteps:

@@ -17,48 +17,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.controller.driver import Controller
-from ottla.metadata.delta import MetadataChanges, all_changes
+from ottla.metadata.delta import all_changes
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
-from ottla.replica.fetch_session import FetchSessionCache
-from ottla.replica.manager import ReplicaManager
+from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
-from ottla.replica.purgatory import Purgatory
-from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.apis import BROKER_APIS
-from ottla.server.background import PeriodicSteps
-from ottla.server.compaction_warning import warn_of_compacted_topics
+from ottla.server.background import PeriodicSteps, PoolWriter
+from ottla.server.closing_flush import flush_all
 from ottla.server.context import BrokerContext
+from ottla.server.control import Control
 from ottla.server.controller_gauges import register_controller_gauges
 from ottla.server.data_directory import format_or_refuse, refuse_partitions
 from ottla.server.dispatch import RequestDispatcher
+from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
-from ottla.server.group_coordination import GroupCoordination
 from ottla.server.group_gauges import register_group_gauges
-from ottla.server.in_flight import InFlight
 from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
+from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log
-from ottla.server.metadata_log.node import MetadataLogContext, MetadataLogFactory, NodeMetadataLog
-from ottla.server.producer_id_source import ProducerIdSource
-from ottla.server.replication_settings import replication_settings
-from ottla.server.statistics import BrokerStatistics
-from ottla.server.topic_arrivals import TopicArrivals
-from ottla.storage.flush import request_closing_flush
-from ottla.storage.log import Log
+from ottla.server.metadata_log.node import MetadataLogContext, MetadataLogFactory
+from ottla.server.outcome import outcome, resolving
+from ottla.server.parts import BrokerParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.meta_properties import random_id
@@ -72,8 +64,6 @@ PURGE_INTERVAL_MS = 15_000
 REOPEN_INTERVAL_MS = 5_000
 NO_BROKER_EPOCH = -1
 """A single node is trusted with its logs after whatever end: nobody has more."""
-CLOSING_FLUSHES = 64
-"""Logs that a stop flushes at once."""
 
 
 class Broker:
@@ -116,16 +106,14 @@ class Broker:
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
             on_offline=self._end_of_disk,
         )
-        self._parts: _Parts | None = None
+        self._config = DynamicBrokerConfig(config)
+        self._control: Control | None = None
+        self._parts: BrokerParts | None = None
         self._context: BrokerContext | None = None
-        self._groups: GroupCoordination | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
-        self._config_followers: list[Callable[[BrokerConfig], None]] = []
         self._dispatcher: RequestDispatcher | None = None
         self._controller_dispatcher: RequestDispatcher | None = None
-        self._checkpoint_running = False
-        self._recovery_points_running = False
         self.advertised_listeners: list[Endpoint] = []
         """Of the broker, for clients and for other brokers."""
         self.advertised_controllers: list[Endpoint] = []
@@ -146,8 +134,15 @@ class Broker:
         return self._dispatcher
 
     @property
+    def parts(self) -> BrokerParts:
+        """What serves requests; there after `start`, in a cluster after `open`."""
+        if self._parts is None:
+            raise InvariantError("the broker was not started")
+        return self._parts
+
+    @property
     def context(self) -> BrokerContext:
-        """The broker's parts; there after `start`."""
+        """What handlers are given; there when `parts` are."""
         if self._context is None:
             raise InvariantError("the broker was not started")
         return self._context
@@ -175,19 +170,19 @@ class Broker:
         if config.clustered:
             format_or_refuse(self._machine.disk, self._machine.clock, self._machine.rng, config, own)
         self._logs.open(node_id=config.node_id)
-        parts = self._parts = self._make_parts(config)
+        control = self._control = self._make_control(config)
         if config.clustered:
-            if parts.metadata.log.start(own):
+            metadata_log = control.metadata.log
+            if metadata_log.start(own):
                 refuse_partitions(self._machine.disk, config.log_dir)
-            image = parts.metadata.log.latest
-            self._open_logs(image)
-            context = self._context = self._make_context(parts, _with_dynamic(config, image))
+            self._open_logs(metadata_log.latest)
+            context = self._make_context(control, metadata_log.latest)
             from ottla.server.controller_apis import CONTROLLER_APIS  # here, since a single node needs none of it
 
             self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
-            parts.metadata.log.listen(_Leadership(parts))
+            metadata_log.listen(control)
             if config.is_controller:
-                self._controller_lifecycle = self._make_controller_lifecycle(parts)
+                self._controller_lifecycle = self._make_controller_lifecycle(control)
 
     async def start(self, listeners: Sequence[Endpoint] = ()) -> None:
         """Bring the broker up; after `open`, or with its argument instead.
@@ -196,78 +191,70 @@ class Broker:
         """
         if listeners:
             self.open(listeners)
-        if self._parts is None:
+        if self._control is None:
             raise InvariantError("the node was not opened")
-        parts, config = self._parts, self._static_config
-        parts.metadata.register_gauges(self._registry)
-        register_controller_gauges(self._registry, parts.controller, self._publisher)
+        control, config = self._control, self._static_config
+        control.metadata.register_gauges(self._registry)
+        register_controller_gauges(self._registry, control.controller, self._publisher)
         if not config.is_broker:
             await self._register_controller()
             self._dispatcher = RequestDispatcher(self.context, ())  # no client is served, and none has a listener
             return
         if self._controller_lifecycle is not None:
             self._controller_lifecycle.start(_nothing)
-        context = await (self._join(parts) if config.clustered else self._start_alone(parts))
-        self._dispatcher = RequestDispatcher(context, BROKER_APIS)
-        register_gauges(self._registry, context, self._logs)
-        if self._groups is not None:
-            register_group_gauges(self._registry, self._groups.runtime, self._machine.clock)
+        await (self._join(control) if config.clustered else self._start_alone(control))
+        self._dispatcher = RequestDispatcher(self.context, BROKER_APIS)
+        register_gauges(self._registry, self.context, self._logs)
+        register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         self._start_steps(config)
 
     async def _register_controller(self) -> None:
         """A node without a broker is up when the cluster's metadata is here and names it."""
-        if self._controller_lifecycle is None:
+        lifecycle = self._controller_lifecycle
+        if lifecycle is None:
             raise InvariantError("the node is neither broker nor controller")
-        self._publisher.register(self._controller_image_published)
-        registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._controller_lifecycle.start(lambda: _resolving(registered)(None))
-        await registered
+        self._publisher.register(self._config.image_published)
+        await outcome(lambda done: lifecycle.start(lambda: done(None)))
         image = self._publisher.image
-        self._controller_image_published(image, all_changes(image))
+        self._config.image_published(image, all_changes(image))
 
-    async def _start_alone(self, parts: _Parts) -> BrokerContext:
+    async def _start_alone(self, control: Control) -> None:
         """The metadata log of one voter, with registration and new leader epochs in its first image."""
-        config, controller = self._static_config, parts.controller
+        config, controller = self._static_config, control.controller
         registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            controller.start(self.advertised_listeners, _resolving(registered), self._open_logs_alone)
+            controller.start(self.advertised_listeners, resolving(registered), self._open_logs_alone)
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
-        context = self._context = self._make_context(parts, _with_dynamic(config, image))
-        context.replicas.set_strays_aside(image)
-        self._publisher.register(self._image_published)
+        self._make_context(control, image)
+        parts = self.parts
+        parts.replicas.set_strays_aside(image)
+        self._publisher.register(MetadataFollower(self._config, parts).image_published)
         try:
             await registered
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
-        await _opened(context)
-        return context
+        await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
-    async def _join(self, parts: _Parts) -> BrokerContext:
+    async def _join(self, control: Control) -> None:
         """Into the cluster: registered, caught up, with every partition at work, unfenced."""
-        context, loop = self.context, asyncio.get_running_loop()
-        lifecycle = self._lifecycle = self._make_lifecycle(parts)
-        caught_up: asyncio.Future[None] = loop.create_future()
-        lifecycle.start(_resolving(caught_up))
-        await caught_up
+        parts = self.parts
+        lifecycle = self._lifecycle = self._make_lifecycle(control)
+        await outcome(lifecycle.start)
         self._logs.note_running(lifecycle.broker_epoch)
         image = self._publisher.image
-        config = _with_dynamic(self._static_config, image)
-        context.use_config(config)
-        context.replicas.use_topic_properties(config.topic_properties)
-        context.replicas.set_strays_aside(image)
-        self._publisher.register(self._image_published)
-        self._image_published(image, all_changes(image))
-        await _opened(context)
-        unfenced: asyncio.Future[None] = loop.create_future()
-        lifecycle.serve(_resolving(unfenced))
-        await unfenced
-        return context
+        self._config.use(image)
+        parts.replicas.set_strays_aside(image)
+        follower = MetadataFollower(self._config, parts)
+        self._publisher.register(follower.image_published)
+        follower.image_published(image, all_changes(image))
+        await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
+        await outcome(lifecycle.serve)
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
-        config = _with_dynamic(self._static_config, image)
+        config = self._config.under(image)
         self._logs.load_logs(
             lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
         )
@@ -281,7 +268,7 @@ class Broker:
             refuse_partitions(self._machine.disk, self._static_config.log_dir)
         return self._open_logs(image)
 
-    def _make_parts(self, config: BrokerConfig) -> _Parts:
+    def _make_control(self, config: BrokerConfig) -> Control:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
         metadata = self._make_metadata_log(
             MetadataLogContext(
@@ -311,21 +298,21 @@ class Broker:
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
         )
-        return _Parts(metadata, controller, channel)
+        return Control(metadata, controller, channel)
 
-    def _make_controller_lifecycle(self, parts: _Parts) -> ControllerLifecycle:
+    def _make_controller_lifecycle(self, control: Control) -> ControllerLifecycle:
         from ottla.server.controller_lifecycle import ControllerLifecycle  # here, since a single node needs none
 
         return ControllerLifecycle(
             self._static_config.node_id,
             uuid_from_string(random_id(self._machine.rng)),
             self.advertised_controllers,
-            parts.channel,
+            control.channel,
             self._publisher,
             self._machine.scheduler,
         )
 
-    def _make_lifecycle(self, parts: _Parts) -> BrokerLifecycle:
+    def _make_lifecycle(self, control: Control) -> BrokerLifecycle:
         config = self._static_config
         meta = self._logs.meta_properties
         identity = BrokerIdentity(
@@ -339,7 +326,7 @@ class Broker:
         )
         return BrokerLifecycle(
             identity,
-            parts.channel,
+            control.channel,
             self._publisher,
             new_incarnation_id=lambda: uuid_from_string(random_id(self._machine.rng)),
             registered_again=self._registered_again,
@@ -370,36 +357,28 @@ class Broker:
         """Of the registration that holds; -1 before."""
         if self._lifecycle is not None:
             return self._lifecycle.broker_epoch
-        return -1 if self._parts is None else self._parts.controller.broker_epoch
+        return UNKNOWN_BROKER_EPOCH if self._control is None else self._control.controller.broker_epoch
 
-    def _make_context(self, parts: _Parts, config: BrokerConfig) -> BrokerContext:
-        purgatory = Purgatory(self._machine.scheduler, self._failures)
-        replicas = ReplicaManager(
-            alone(config.node_id)
-            if self._peers is None
-            else Membership(config.node_id, self._peers, parts.channel, self.broker_epoch),
-            self._logs,
-            purgatory,
-            config.topic_properties,
-            clock=self._machine.clock,
-            scheduler=self._machine.scheduler,
-            pool=self._machine.pool,
-            settings=replication_settings(config),
-            statistics=ReplicationStatistics(self._registry),
-        )
-        in_flight = InFlight()
-        groups = self._groups = GroupCoordination(
-            config=config,
-            clock=self._machine.clock,
-            rng=self._machine.rng,
-            scheduler=self._machine.scheduler,
-            pool=self._machine.pool,
+    def _make_context(self, control: Control, image: MetadataImage) -> BrokerContext:
+        """The parts of this node, with the settings that `image` has, and what handlers are given of them."""
+        static = self._static_config
+        if self._peers is None:
+            membership = alone(static.node_id, self.broker_epoch)
+        else:
+            membership = Membership(static.node_id, self._peers, control.channel, self.broker_epoch)
+        self._config.use(image)
+        config = self._config.effective
+        parts = self._parts = BrokerParts(
+            config,
+            self._machine,
+            control,
+            membership,
+            logs=self._logs,
             publisher=self._publisher,
-            replicas=replicas,
-            in_flight=in_flight,
             failures=self._failures,
+            registry=self._registry,
         )
-        return BrokerContext(
+        context = self._context = BrokerContext(
             config=config,
             cluster_id=self.cluster_id,
             disk=self._machine.disk,
@@ -407,54 +386,26 @@ class Broker:
             rng=self._machine.rng,
             pool=self._machine.pool,
             publisher=self._publisher,
-            quorum=parts.metadata.quorum,
-            controller=parts.controller,
-            controller_channel=parts.channel,
-            topic_arrivals=TopicArrivals(replicas, self._machine.scheduler),
-            replicas=replicas,
-            purgatory=purgatory,
-            sessions=FetchSessionCache(
-                config.get_int("max.incremental.fetch.session.cache.slots"), self._machine.rng, purgatory
-            ),
-            producer_ids=ProducerIdSource(parts.channel, config.node_id, self.broker_epoch),
-            statistics=BrokerStatistics(self._registry),
+            quorum=control.metadata.quorum,
+            controller=control.controller,
+            controller_channel=control.channel,
+            topic_arrivals=parts.topic_arrivals,
+            replicas=parts.replicas,
+            purgatory=parts.purgatory,
+            sessions=parts.sessions,
+            producer_ids=parts.producer_ids,
+            statistics=parts.statistics,
             failures=self._failures,
-            in_flight=in_flight,
-            group_coordinator=groups.coordinator,
+            in_flight=parts.in_flight,
+            group_coordinator=parts.groups.coordinator,
         )
+        self._config.follow(context.use_config)
+        self._config.follow(parts.use_config)
+        return context
 
-    def follow_config(self, follow: Callable[[BrokerConfig], None]) -> None:
-        """Call `follow` with the effective settings now and after each change of a dynamic one."""
-        self._config_followers.append(follow)
-        follow(self.context.config)
-
-    def _controller_image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """A node without a broker follows its own settings alone."""
-        if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
-            self.context.use_config(_with_dynamic(self._static_config, image))
-
-    def _image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Settings first, since new logs are made with them; then partitions; then groups; then what only reports."""
-        context = self.context
-        if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
-            config = _with_dynamic(self._static_config, image)
-            context.use_config(config)
-            context.replicas.use_topic_properties(config.topic_properties)
-            self._logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
-            if self._groups is not None:
-                self._groups.use_config(config)
-            for follow in self._config_followers:
-                follow(config)
-        context.replicas.apply(image, changes)
-        groups = self._groups
-        if groups is not None:
-            # A coordinator reads its log, which may be opened only some turns later; images stay in order.
-            context.replicas.when_opened(lambda: groups.follow(image, changes))
-        context.topic_arrivals.follow(image)
-        warn_of_compacted_topics(image, changes)
-        for topic in changes.deleted_topics:
-            if image.topic(topic.name) is None:
-                context.statistics.forget_topic(topic.name)
+    def follow_config(self, follower: ConfigFollower) -> None:
+        """Call `follower` with the effective settings now and after each change of a dynamic one."""
+        self._config.follow(follower)
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -465,59 +416,36 @@ class Broker:
             config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
+        logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
+        offsets = PoolWriter(
+            logs.offset_checkpoints_due, logs.write_files, logs.offset_checkpoints_written, pool, in_flight
+        )
+        recovery_points = PoolWriter(
+            logs.recovery_points_due,
+            logs.write_off_loop,
+            lambda _, error: logs.offset_checkpoints_written([], error),
+            pool,
+            in_flight,
+        )
         add = self._steps.add
         add(
             "log retention",
             config.get_int("log.retention.check.interval.ms"),
-            self._logs.run_retention,
+            logs.run_retention,
             initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
         )
-        add("log flush", flush_interval_ms, lambda: self._logs.flush_due(self._machine.pool))
-        add("offset checkpoints", offsets_interval_ms, self._checkpoint_offsets)
-        add("recovery point checkpoint", recovery_interval_ms, self._checkpoint_recovery_points)
-        add("removal of deleted files", PURGE_INTERVAL_MS, self._logs.purge_deleted)
-        add("opening of logs that failed", REOPEN_INTERVAL_MS, self.context.replicas.open_missing)
-
-    def _checkpoint_offsets(self) -> None:
-        """High watermarks and log start offsets, written in the pool so that no request waits for the disk."""
-        context = self.context
-        files = self._logs.offset_checkpoints_due()
-        if self._checkpoint_running or not files:
-            return
-        self._checkpoint_running = True
-
-        def written(_: None, error: BaseException | None) -> None:
-            self._checkpoint_running = False
-            self._logs.offset_checkpoints_written(files, error)
-            context.in_flight.end()
-
-        context.in_flight.begin()
-        self._machine.pool.submit(lambda: self._logs.write_files(files), written)
-
-    def _checkpoint_recovery_points(self) -> None:
-        """Recovery points, written in the pool."""
-        due = self._logs.recovery_points_due()
-        if self._recovery_points_running or due is None:
-            return
-        in_flight = self.context.in_flight
-        self._recovery_points_running = True
-
-        def written(_: bool | None, error: BaseException | None) -> None:
-            self._recovery_points_running = False
-            self._logs.offset_checkpoints_written([], error)
-            in_flight.end()
-
-        in_flight.begin()
-        self._machine.pool.submit(lambda: self._logs.write_off_loop(due), written)
+        add("log flush", flush_interval_ms, lambda: logs.flush_due(pool))
+        add("offset checkpoints", offsets_interval_ms, offsets.write_due)
+        add("recovery point checkpoint", recovery_interval_ms, recovery_points.write_due)
+        add("removal of deleted files", PURGE_INTERVAL_MS, logs.purge_deleted)
+        add("opening of logs that failed", REOPEN_INTERVAL_MS, self.parts.replicas.open_missing)
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
     async def hand_over(self) -> None:
         """Before `stop`, while everything is served: let other brokers lead what this one leads."""
         if self._lifecycle is not None:
-            handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lifecycle.shut_down(_resolving(handed_over))
-            await handed_over
+            await outcome(self._lifecycle.shut_down)
 
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
@@ -528,95 +456,29 @@ class Broker:
             self._controller_lifecycle.end()
         if self._dispatcher is not None:
             self._dispatcher.stop()
-        if self._groups is not None:
-            self._groups.stop()
-        if self._context is not None:
-            self._context.replicas.stop()
-            self._context.topic_arrivals.stop()
+        parts = self._parts
+        if parts is not None:
+            parts.groups.stop()
+            parts.replicas.stop()
+            parts.topic_arrivals.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.
-            await self._context.in_flight.drained()
-        await self._flush_all()
-        if self._context is not None:
-            self._context.purgatory.expire_all()
-        if self._parts is not None:
-            await self._leave_quorum(self._parts)
+            await parts.in_flight.drained()
+        await flush_all(self._logs.logs(), self._machine.pool)
+        if parts is not None:
+            parts.purgatory.expire_all()
+        if self._control is not None:
+            await self._leave(self._control)
         self._logs.shutdown(NO_BROKER_EPOCH if self._lifecycle is None else self._lifecycle.broker_epoch)
 
-    async def _leave_quorum(self, parts: _Parts) -> None:
-        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        parts.channel.close()
-        parts.controller.stop(_resolving(stopped))
+    async def _leave(self, control: Control) -> None:
+        """The metadata log, last of all."""
+        control.channel.close()
         try:
-            await stopped
+            await outcome(control.controller.stop)
         except KafkaError as error:
             self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
         if self._controller_dispatcher is not None:
             self._controller_dispatcher.stop()
-
-    async def _flush_all(self) -> None:
-        """Wait until no flush is under way and everything is durable; a failed one is the log manager's to report.
-
-        Some logs at once, since concurrent syncs share the journal's commits; not all, since each holds files open.
-        """
-        logs = [log for log in self._logs.logs() if log.changed and not log.failed]
-        for start in range(0, len(logs), CLOSING_FLUSHES):
-            waiting = [self._flush_for_close(log) for log in logs[start : start + CLOSING_FLUSHES]]
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def _flush_for_close(self, log: Log) -> None:
-        loop = asyncio.get_running_loop()
-        flushed: asyncio.Future[None] = loop.create_future()
-        log.request_flush(self._machine.pool, _resolving(flushed))
-        await flushed
-        ready: asyncio.Future[None] = loop.create_future()
-        request_closing_flush(log, self._machine.pool, _resolving(ready))
-        await ready
-
-
-class _Parts(NamedTuple):
-    """What decides, and the way to it."""
-
-    metadata: NodeMetadataLog
-    controller: Controller
-    channel: ControllerChannel
-
-
-class _Leadership:
-    """Hands a change of the metadata log's leader to the parts that follow it. Implements `LeadershipListener`."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: _Parts) -> None:
-        self._parts = parts
-
-    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        self._parts.controller.on_leader_change(leader, active)
-        self._parts.channel.leader_changed()
-
-
-async def _opened(context: BrokerContext) -> None:
-    """Until every partition of the images so far is open."""
-    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    context.replicas.when_opened(lambda: _resolving(opened)(None))
-    await opened
-
-
-def _with_dynamic(config: BrokerConfig, image: MetadataImage) -> BrokerConfig:
-    return config.with_dynamic(image.default_broker_configs(), image.broker_configs(config.node_id))
-
-
-def _resolving(future: asyncio.Future[None]) -> Callable[[BaseException | None], None]:
-    """A callback that finishes `future`."""
-
-    def done(error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    return done
 
 
 def _nothing() -> None:

@@ -1,0 +1,32 @@
+"""What a broker does with each image of its cluster's metadata."""
+
+from __future__ import annotations
+
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import MetadataImage
+from ottla.server.compaction_warning import warn_of_compacted_topics
+from ottla.server.dynamic_config import DynamicBrokerConfig
+from ottla.server.parts import BrokerParts
+
+
+class MetadataFollower:
+    """Brings the parts of a broker in line with an image, one after the other."""
+
+    __slots__ = ("_config", "_parts")
+
+    def __init__(self, config: DynamicBrokerConfig, parts: BrokerParts) -> None:
+        self._config = config
+        self._parts = parts
+
+    def image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        """Settings first, since new logs are made with them; then partitions; then groups; then what only reports."""
+        parts = self._parts
+        self._config.image_published(image, changes)
+        parts.replicas.apply(image, changes)
+        # A coordinator reads its log, which may be opened only some turns later; images stay in order.
+        parts.replicas.when_opened(lambda: parts.groups.follow(image, changes))
+        parts.topic_arrivals.follow(image)
+        warn_of_compacted_topics(image, changes)
+        for topic in changes.deleted_topics:
+            if image.topic(topic.name) is None:
+                parts.statistics.forget_topic(topic.name)
