@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "ARCHITECTURE.md"
 PROMISES = ROOT / "SAFETY.md"
-DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
 SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
 MADE = {"__pycache__", "results", "node_modules"}
