@@ -18,7 +18,9 @@
 #
 # Another Python beside it: make unit PYTHON=python3.13 VENV=.venv-3.13
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first that runs: a shim of pyenv is there also for a version that is not active.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	$$name -c '' 2> /dev/null && command -v $$name && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt

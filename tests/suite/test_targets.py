@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -57,6 +58,17 @@ def test_spark_is_not_installed_for_others(target: tuple[str, ...]) -> None:
     planned = commands(*target)
     assert "'.[test]'" in planned
     assert "pipeline" not in planned
+
+
+def test_an_interpreter_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shim = tmp_path / "python3.11"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.11: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = re.search(r"^(\S+) -m venv ", commands("unit"), re.MULTILINE)
+    assert made is not None
+    assert made[1] != str(shim)
+    assert Path(made[1]).name.startswith("python3")
 
 
 def test_only_tests_of_the_pipeline_need_spark() -> None:
