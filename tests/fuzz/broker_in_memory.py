@@ -10,6 +10,7 @@ from pathlib import Path
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
+from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.endpoint import Endpoint
@@ -31,6 +32,7 @@ class MemoryChannel:
         self.id = channel_id
         self.client_host = "127.0.0.1"
         self.listener_name = LISTENER.listener_name
+        self.principal = ANONYMOUS
         self.closed = False
         self.parked = False
         self.answers: list[bytes] = []

@@ -32,7 +32,9 @@ from ottla.protocol.registry import API, ApiKey
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 from ottla.quorum.replay import batch_content
 from ottla.record.batch import iter_batches
-from ottla.server.controller_apis import CONTROLLER_APIS
+from ottla.server.api import Listeners
+from ottla.server.handlers.admin.apis import ADMIN_APIS
+from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.storage.names import METADATA_TOPIC
 
 from ..cluster.nodes import Node, Nodes, eventually
@@ -59,7 +61,7 @@ LEFT_OUT = {ApiKey.CREATE_TOPICS: "assignments", ApiKey.CREATE_PARTITIONS: "assi
 """Arrays without which a request asks for something else; both are tried."""
 OF_METADATA_LOG = {ApiKey.FETCH, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 OF_METADATA_LOG |= {ApiKey.FETCH_SNAPSHOT, ApiKey.DESCRIBE_QUORUM}
-APIS = [api.key for api in CONTROLLER_APIS]
+APIS = sorted(row.key for row in (*ADMIN_APIS, *QUORUM_APIS) if Listeners.CONTROLLER in row.listeners)
 
 
 @pytest.fixture

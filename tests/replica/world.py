@@ -13,6 +13,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
+from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.config_def import ConfigResourceType
@@ -50,6 +51,7 @@ from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
+from ottla.server.api import Listeners, served_on
 from ottla.server.context import BrokerContext
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.failures import Failures
@@ -147,6 +149,7 @@ class Channel:
         self.id = next(self._ids)
         self.client_host = "127.0.0.1"
         self.listener_name = LISTENER
+        self.principal = ANONYMOUS
         self.closed = False
         self.answered: Callable[[bytes | None], None] = lambda data: None
 
@@ -315,7 +318,8 @@ class Node:
         # The handlers that are served here need no other part.
         others = dict.fromkeys(signature(BrokerContext).parameters)
         self.context = BrokerContext(**{**others, **parts})
-        self.dispatcher = RequestDispatcher(self.context, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS])
+        rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)
+        self.dispatcher = RequestDispatcher(self.context, rows)
         self.publisher.register(self.replicas.apply)
 
     def partition(self, index: int = 0) -> Partition:

@@ -17,18 +17,19 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from ottla.protocol.registry import ApiKey
 from ottla.server import context as context_module
 from ottla.server import response_cache
-from ottla.server.apis import BROKER_APIS
-from ottla.server.handlers import metadata
+from ottla.server.apis import broker_apis
+from ottla.server.handlers.admin import metadata
 
 from .harness import Connection, Server, fetch_request, produce_request
 
 
-def test_api_versions_lists_what_is_served(client: Connection) -> None:
+def test_api_versions_lists_what_is_served(server: Server, client: Connection) -> None:
+    served = {each.api.key for each in broker_apis(server.broker.context)}
     for version in range(6):
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         assert response.error_code == 0
         listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        assert listed.keys() == {api.key for api in BROKER_APIS}
+        assert listed.keys() == served
         assert listed[ApiKey.PRODUCE] == (0, 13)
         assert listed[ApiKey.FETCH] == (4, 18)
     assert [(f.name, f.max_version_level) for f in response.finalized_features] == [

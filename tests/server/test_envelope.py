@@ -14,7 +14,7 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
-from ottla.server.controller_apis import CONTROLLER_APIS
+from ottla.server.apis import controller_apis
 from ottla.server.dispatch import RequestDispatcher
 
 from .harness import MemoryChannel, Server, join
@@ -28,7 +28,9 @@ class ControllerClient:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.channel = MemoryChannel(99)
-        self.dispatcher = RequestDispatcher(server.broker.context, CONTROLLER_APIS, serves_controller=True)
+        self.dispatcher = RequestDispatcher(
+            server.broker.context, controller_apis(server.broker.context), serves_controller=True
+        )
 
     def ask(self, data: bytes) -> Any:
         """Send what a client sent, in an envelope; the envelope's answer."""

@@ -151,7 +151,7 @@ def test_creation_is_tried_until_a_controller_decides(world: World) -> None:
 
 
 def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(world: World) -> None:
-    world.channel.forward(b"request", "10.0.0.7", world.done)
+    world.channel.forward(b"request", "User:alice", "10.0.0.7", world.done)
     envelope = world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     assert isinstance(envelope, EnvelopeRequest)
     assert (bytes(envelope.request_data), bytes(envelope.client_host_address)) == (b"request", bytes([10, 0, 0, 7]))
@@ -162,7 +162,7 @@ def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(worl
 
 def test_without_any_controller_the_client_is_told_in_time(world: World) -> None:
     world.leader = None
-    world.channel.forward(b"request", "10.0.0.7", world.done)
+    world.channel.forward(b"request", "User:alice", "10.0.0.7", world.done)
     world.time.run(FORWARD_TIMEOUT_S + 1)
     assert world.codes() == [ErrorCode.REQUEST_TIMED_OUT]
 

@@ -70,6 +70,11 @@ class Channel(Protocol):
     def client_host(self) -> str: ...
 
     @property
+    def principal(self) -> str:
+        """Who the client is, as "User:name"; `ottla.common.acl.ANONYMOUS` where nobody asked."""
+        ...
+
+    @property
     def listener_name(self) -> str: ...
 
     @property

@@ -24,6 +24,7 @@ import logging
 import socket
 from typing import cast
 
+from ottla.common.acl import ANONYMOUS
 from ottla.common.channel import Part
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
@@ -83,6 +84,8 @@ class Connection(asyncio.BufferedProtocol):
         "listener_name",
         "outbound",
     )
+
+    principal = ANONYMOUS
 
     def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str, accepted: socket.socket) -> None:
         """`accepted` will belong to the transport; written to only as long as that is open."""

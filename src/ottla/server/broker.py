@@ -32,7 +32,7 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
-from ottla.server.apis import BROKER_APIS
+from ottla.server.apis import broker_apis, controller_apis
 from ottla.server.background import PeriodicSteps, PoolWriter
 from ottla.server.closing_flush import flush_all
 from ottla.server.context import BrokerContext
@@ -177,9 +177,7 @@ class Broker:
                 refuse_partitions(self._machine.disk, config.log_dir)
             self._open_logs(metadata_log.latest)
             context = self._make_context(control, metadata_log.latest)
-            from ottla.server.controller_apis import CONTROLLER_APIS  # here, since a single node needs none of it
-
-            self._controller_dispatcher = RequestDispatcher(context, CONTROLLER_APIS, serves_controller=True)
+            self._controller_dispatcher = RequestDispatcher(context, controller_apis(context), serves_controller=True)
             metadata_log.listen(control)
             if config.is_controller:
                 self._controller_lifecycle = self._make_controller_lifecycle(control)
@@ -203,7 +201,7 @@ class Broker:
         if self._controller_lifecycle is not None:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
-        self._dispatcher = RequestDispatcher(self.context, BROKER_APIS)
+        self._dispatcher = RequestDispatcher(self.context, broker_apis(self.context))
         register_gauges(self._registry, self.context, self._logs)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         self._start_steps(config)

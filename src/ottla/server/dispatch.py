@@ -1,4 +1,6 @@
-"""From a frame to a handler and back: header, version check, errors contained, latency counted.
+"""From a frame to a handler and back: header, version check, authorization, errors contained, all counted.
+
+It acts on the row of the API (`server.api`), so that no handler does.
 
 Invariants: nothing but ProtocolError leaves `handle`, and that closes the connection, and InvariantError, which ends
 the broker; every accepted request is answered exactly once, unless it is a produce with acks=0 or its connection
@@ -12,55 +14,34 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from ottla.common.acl import CLUSTER_NAME
 from ottla.common.channel import Channel, Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.codec import read_message
+from ottla.protocol.error_codes import compile_error_codes
 from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_id
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation
+from ottla.server.api import DeclaredApi, HotApi, Served
+from ottla.server.authorization import DENIED, Authorizer
 from ottla.server.context import BrokerContext
 from ottla.server.request import Request
-from ottla.server.response_cache import Basis, Key, ResponseCache
+from ottla.server.response_cache import Key, ResponseCache
 from ottla.server.statistics import ApiStatistics
 
 _SIZE = struct.Struct(">i")
-
-Serve = Callable[[BrokerContext, Request, bytearray, int, int], "list[Part] | None"]
-Handle = Callable[[BrokerContext, Request, Any], "object | None"]
-ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
-
-
-class HotApi(NamedTuple):
-    """An API with a hand-written codec: the handler parses and encodes by itself."""
-
-    key: ApiKey
-    serve: Serve
-
-
-class DeclaredApi(NamedTuple):
-    """An API whose messages are declared: the handler gets the request message and returns the response message.
-
-    `handle` returns None when it parked the request. `error_response` makes the response for a request that failed as a
-    whole; None when the response has no place for it, then the connection closes. `forwarded`: the active controller
-    serves it, wherever that is; a broker that is not it hands the request on. With a `basis`, responses without an
-    error are remembered (`response_cache`).
-    """
-
-    key: ApiKey
-    handle: Handle
-    error_response: ErrorResponse
-    forwarded: bool = False
-    basis: Basis | None = None
 
 
 class _Entry:
     """One row of the table, with its counters."""
 
     __slots__ = (
+        "_error_codes",
         "cache",
+        "context",
         "declared",
         "flexible_from",
         "forwarded",
@@ -72,9 +53,10 @@ class _Entry:
         "statistics",
     )
 
-    def __init__(self, api: HotApi | DeclaredApi, statistics: ApiStatistics) -> None:
+    def __init__(self, served: Served, statistics: ApiStatistics) -> None:
+        api, self.context = served
         self.spec = API[api.key]
-        self.name = statistics.name
+        self.name = self.spec.name
         self.lowest = self.spec.min_version
         self.highest = self.spec.max_version
         self.flexible_from = self.spec.flexible_from
@@ -83,24 +65,50 @@ class _Entry:
         self.declared = api if isinstance(api, DeclaredApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
         self.cache = ResponseCache()
+        self._error_codes: Callable[[Any], list[int]] | None = None
+
+    def count_errors(self, response: object) -> list[int]:
+        """Note the error codes in a response, at whatever level they stand, and return them."""
+        error_codes = self._error_codes
+        if error_codes is None:
+            error_codes = self._error_codes = compile_error_codes(self.spec.response)
+        found = error_codes(response)
+        for code in found:
+            self.statistics.failed(code)
+        return found
+
+    def failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
+        """Note that a request failed as a whole; the response that says so, None when there is none."""
+        self.statistics.failed(code)
+        request.errors = (code,)
+        if self.declared is None or request.message is None:
+            return None
+        return self.declared.error_response(request.message, code, text)
 
 
 class RequestDispatcher:
     """Implements `ottla.common.channel.Dispatcher` for one broker."""
 
-    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped", "serves_controller")
+    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped", "authorizer", "serves_controller")
 
     def __init__(
-        self, context: BrokerContext, apis: Iterable[HotApi | DeclaredApi], *, serves_controller: bool = False
+        self,
+        context: BrokerContext,
+        apis: Iterable[Served],
+        *,
+        serves_controller: bool = False,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._context = context
         self.serves_controller = serves_controller
         """This is a controller's listener, where nothing is forwarded any further."""
+        self.authorizer = authorizer
+        """Who is asked what a request may do; nobody where everybody may do everything."""
         self._monotonic = context.clock.monotonic
         self._entries: dict[int, _Entry] = {}
-        for api in apis:
-            statistics = context.statistics.add_api(api.key, API[api.key].name)
-            self._entries[api.key] = _Entry(api, statistics)
+        for served in apis:
+            key = served.api.key
+            self._entries[key] = _Entry(served, context.statistics.add_api(key, API[key].name))
         self._parked: dict[int, DelayedOperation] = {}
         self._stopped = False
 
@@ -123,7 +131,7 @@ class RequestDispatcher:
         statistics.requests.value += 1
         try:
             if entry.serve is not None:
-                parts = entry.serve(self._context, request, buffer, body_start, end)
+                parts = entry.serve(entry.context, request, buffer, body_start, end)
             else:
                 parts = self._serve_declared(entry, request, buffer, start, body_start, end)
         except ProtocolError:
@@ -197,7 +205,6 @@ class RequestDispatcher:
 
     def count_error(self, request: Request, error_code: int) -> None:
         """Note an error code in an answer."""
-        request.failed = True
         self._entries[request.api_key].statistics.failed(error_code)
 
     # --- inside ----------------------------------------------------------------------------------------------------
@@ -209,31 +216,30 @@ class RequestDispatcher:
         if api is None:
             raise InvariantError(f"{entry.name} has no handler")
         cached: Key | None = None
-        if api.basis is not None:
+        if api.basis is not None and self.authorizer is None:
             cached = (request.api_version, request.channel.listener_name, bytes(buffer[body_start:end]))
-            found = entry.cache.find(api.basis(self._context), cached, request.correlation_id)
+            found = entry.cache.find(api.basis(entry.context), cached, request.correlation_id)
             if found is not None:
+                if entry.cache.errors:
+                    for code in entry.cache.errors.get(cached, ()):
+                        entry.statistics.failed(code)
                 return found
-        message: Any
         limit = self._context.element_limit()
-        message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
-        request.fail = lambda code, text: api.error_response(message, code, text)
+        request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         if entry.forwarded and not self.serves_controller and not self._context.controller_channel.local:
             self._forward(request, bytes(buffer[start:end]))
             return None
-        parked = False
 
-        def build() -> object:
-            nonlocal parked
-            response = api.handle(self._context, request, message)
-            parked = response is None
-            return response
+        def build() -> object | None:
+            if self.authorizer is not None:
+                _check_allowed(api, request)
+            return api.handle(entry.context, request, request.message)
 
         parts = self._build(entry, request, build)
-        if parked:
+        if not parts:
             return None
-        if cached is not None and not request.failed:
-            entry.cache.add(cached, parts[0])
+        if cached is not None:
+            entry.cache.add(cached, parts[0], request.errors)
         return list(parts)
 
     def _forward(self, request: Request, data: bytes) -> None:
@@ -245,7 +251,7 @@ class RequestDispatcher:
             elif not request.channel.closed:
                 self.finish_parked(request, [_SIZE.pack(len(response)), response])
 
-        self._context.controller_channel.forward(data, request.channel.client_host, answered)
+        self._context.controller_channel.forward(data, request.principal, request.channel.client_host, answered)
 
     def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[bytes]:
         """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""
@@ -253,20 +259,17 @@ class RequestDispatcher:
             response = build()
             if response is None:
                 return []
+            request.errors = entry.count_errors(response)
         except KafkaError as error:
-            response = self._failed(request, error.code, error.message)
+            response = entry.failed(request, error.code, error.message)
         except (ProtocolError, InvariantError):
             raise
         except Exception as error:
             self._context.failures(entry.name, error)
-            response = self._failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+            response = entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         if response is None:
             raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
         return [encode_response(request.api_key, request.api_version, request.correlation_id, response)]
-
-    def _failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
-        self.count_error(request, code)
-        return None if request.fail is None else request.fail(code, text)
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
         """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
@@ -280,6 +283,16 @@ class RequestDispatcher:
             api_keys=[ApiVersion(api_key=api_key, min_version=entry.lowest, max_version=entry.highest)],
         )
         return [encode_response(api_key, 0, correlation_id, response)]
+
+
+def _check_allowed(api: DeclaredApi[Any], request: Request) -> None:
+    """Raise KafkaError when who asks may not ask this at all."""
+    needs = api.needs
+    if needs is None:
+        return
+    name = getattr(request.message, needs.attribute) if needs.attribute else CLUSTER_NAME
+    if not request.allowed(needs.operation, needs.resource_type, name):
+        raise KafkaError(DENIED[needs.resource_type])
 
 
 def _raise(error: BaseException | None) -> object:

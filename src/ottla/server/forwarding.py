@@ -23,6 +23,7 @@ from ottla.controller.requests import operation_of
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.create_topics import CreateTopicsResponse
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.server.principals import pack_principal
 
 RETRY_S = 0.05
 """Between two tries: a new controller is there within fractions of a second."""
@@ -102,10 +103,13 @@ class ControllerChannel:
         """Whether the active controller is in this process, so that nothing has to be forwarded."""
         return self._controller.active
 
-    def forward(self, request: bytes, client_host: str, done: ForwardDone) -> None:
-        """Send a client's request, header included, and hand back its response, header included."""
+    def forward(self, request: bytes, principal: str, client_host: str, done: ForwardDone) -> None:
+        """Send a client's request, header included, in the name of its principal; hand back its response, header
+        included."""
         envelope = EnvelopeRequest(
-            request_data=request, request_principal=None, client_host_address=_packed_address(client_host)
+            request_data=request,
+            request_principal=pack_principal(principal),
+            client_host_address=_packed_address(client_host),
         )
 
         def attempt(answered: ControllerDone) -> None:

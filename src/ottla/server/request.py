@@ -5,14 +5,61 @@ A handler either returns its response or parks the request and later calls `answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Channel, Part
-from ottla.common.errors import ErrorCode
+from ottla.protocol.registry import ApiSpec
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.authorization import EVERY_OPERATION, OPERATIONS, Authorizer, operation_bits
 
-if TYPE_CHECKING:
-    from ottla.server.dispatch import RequestDispatcher
+
+class RequestOwner(Protocol):
+    """The dispatcher, as a request and its handler know it."""
+
+    @property
+    def serves_controller(self) -> bool:
+        """Whether this is a controller's listener, where nothing is forwarded any further."""
+        ...
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Who is asked what a request may do; nobody where everybody may do everything."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing long may begin any more."""
+        ...
+
+    def apis(self) -> list[ApiSpec]:
+        """Everything that is served here, by key."""
+        ...
+
+    def may_be_forwarded(self, data: bytearray) -> bool:
+        """Whether the request in `data` is one that brokers hand on to the controller."""
+        ...
+
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """Serve another request, which came inside this one."""
+        ...
+
+    def parked(self, request: Request, operation: DelayedOperation) -> None:
+        """Remember which operation to cancel when the connection of `request` closes."""
+        ...
+
+    def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
+        """Finish a parked request of a declared API."""
+        ...
+
+    def finish_parked(self, request: Request, parts: list[Part]) -> None:
+        """Send the response of a parked request."""
+        ...
+
+    def count_error(self, request: Request, error_code: int) -> None:
+        """Note an error code in an answer."""
+        ...
 
 
 class Request:
@@ -25,14 +72,14 @@ class Request:
         "client_id",
         "correlation_id",
         "dispatcher",
-        "fail",
-        "failed",
+        "errors",
+        "message",
         "started_s",
     )
 
     def __init__(
         self,
-        dispatcher: RequestDispatcher,
+        dispatcher: RequestOwner,
         channel: Channel,
         api_key: int,
         api_version: int,
@@ -47,9 +94,32 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.started_s = started_s
-        self.failed = False
-        """Whether an error code was counted for the answer."""
-        self.fail: Callable[[ErrorCode, str], object | None] | None = None
+        self.message: object | None = None
+        """The message of a declared API, once it was read."""
+        self.errors: Sequence[int] = ()
+        """Error codes in the answer of a declared API, once it was made."""
+
+    @property
+    def principal(self) -> str:
+        """Who asks, as "User:name": of the connection, or whom a broker asks for."""
+        return self.channel.principal
+
+    @property
+    def listener_name(self) -> str:
+        return self.channel.listener_name
+
+    def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Whether who asks may do this with one thing that the request names."""
+        authorizer = self.dispatcher.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, self.channel.client_host, operation, resource_type, name
+        )
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """The bit set of what who asks may do with a topic, a group or the cluster."""
+        if self.dispatcher.authorizer is None:
+            return EVERY_OPERATION[resource_type]
+        return operation_bits(each for each in OPERATIONS[resource_type] if self.allowed(each, resource_type, name))
 
     def answer(self, build: Callable[[], object]) -> None:
         """Finish a parked request with the message that `build` makes; what it raises is answered as an error."""
@@ -60,5 +130,5 @@ class Request:
         self.dispatcher.finish_parked(self, parts)
 
     def count_error(self, error_code: int) -> None:
-        """Note an error code that the answer carries."""
+        """Note an error code that the answer of a hot API carries."""
         self.dispatcher.count_error(self, error_code)

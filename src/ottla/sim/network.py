@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.common.acl import ANONYMOUS
 from ottla.common.channel import Dispatcher, Part
 from ottla.common.disk import Buffer
 from ottla.common.errors import InvariantError, ProtocolError
@@ -50,6 +51,8 @@ class ServerChannel:
     """The broker's end. Implements `ottla.common.channel.Channel`."""
 
     __slots__ = ("_busy", "_early", "_handling", "_link", "_waiting", "client_host", "closed", "id", "listener_name")
+
+    principal = ANONYMOUS
 
     def __init__(self, link: Link, channel_id: int, client_host: str, listener_name: str) -> None:
         self._link = link

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.client_quotas import handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
@@ -10,15 +11,9 @@ from ottla.protocol.messages.alter_client_quotas import (
     AlterQuotasResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: AlterClientQuotasRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(context, request, lambda image, controller: handle_alter_client_quotas(image, message))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str) -> AlterClientQuotasResponse:
@@ -30,4 +25,11 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
     )
 
 
-ALTER_CLIENT_QUOTAS = DeclaredApi(ApiKey.ALTER_CLIENT_QUOTAS, handle, error_response, forwarded=True)
+ALTER_CLIENT_QUOTAS = decided(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    lambda image, message, controller: handle_alter_client_quotas(image, message),
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
+    forwarded=True,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_alter_configs
 from ottla.protocol.messages.alter_configs import (
@@ -10,15 +11,9 @@ from ottla.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(context, request, lambda image, controller: handle_alter_configs(image, message, controller))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
@@ -36,4 +31,15 @@ def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> 
     )
 
 
-ALTER_CONFIGS = DeclaredApi(ApiKey.ALTER_CONFIGS, handle, error_response, forwarded=True)
+ALTER_CONFIGS = decided(
+    ApiKey.ALTER_CONFIGS,
+    handle_alter_configs,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(
+        Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
+        Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
+    ),
+    forwarded=True,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.reassignments import handle_alter_partition_reassignments
 from ottla.protocol.messages.alter_partition_reassignments import (
@@ -9,15 +10,9 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: AlterPartitionReassignmentsRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(context, request, lambda image, controller: handle_alter_partition_reassignments(image, message, controller))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(
@@ -27,6 +22,11 @@ def error_response(
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
 
 
-ALTER_PARTITION_REASSIGNMENTS = DeclaredApi(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS, handle, error_response, forwarded=True
+ALTER_PARTITION_REASSIGNMENTS = decided(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    handle_alter_partition_reassignments,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
 )

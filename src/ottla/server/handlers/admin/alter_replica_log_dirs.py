@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -10,8 +11,9 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -30,9 +32,6 @@ def handle(
             AlterReplicaLogDirPartitionResult(partition_index=index, error_code=_outcome(context, name, index, path))
             for index, path in paths.items()
         ]
-        for result in results:
-            if result.error_code:
-                request.count_error(result.error_code)
         response.results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=results))
     return response
 
@@ -64,4 +63,9 @@ def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: s
     )
 
 
-ALTER_REPLICA_LOG_DIRS = DeclaredApi(ApiKey.ALTER_REPLICA_LOG_DIRS, handle, error_response)
+ALTER_REPLICA_LOG_DIRS = DeclaredApi(
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    handle,
+    error_response,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+)

@@ -20,8 +20,8 @@ from ottla.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 NO_NODE = -1
@@ -39,11 +39,9 @@ def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest
         and _CLIENT_SOFTWARE.fullmatch(message.client_software_version)
         and (message.cluster_id is None) == (message.node_id == NO_NODE)
     ):
-        request.count_error(ErrorCode.INVALID_REQUEST)
         return error_response(message, ErrorCode.INVALID_REQUEST, "")
     meant, own = (message.cluster_id, message.node_id), (context.cluster_id, context.node_id)
     if message.cluster_id is not None and meant != own and not request.dispatcher.serves_controller:
-        request.count_error(ErrorCode.REBOOTSTRAP_REQUIRED)
         return error_response(message, ErrorCode.REBOOTSTRAP_REQUIRED, "")
     image = context.image
     return ApiVersionsResponse(
@@ -70,4 +68,10 @@ def error_response(message: ApiVersionsRequest, code: ErrorCode, text: str) -> A
     return ApiVersionsResponse(error_code=code)
 
 
-API_VERSIONS = DeclaredApi(ApiKey.API_VERSIONS, handle, error_response, basis=lambda context: (context.image,))
+API_VERSIONS = DeclaredApi(
+    ApiKey.API_VERSIONS,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    basis=lambda context: (context.image,),
+)

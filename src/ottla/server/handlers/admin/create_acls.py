@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -22,4 +24,10 @@ def error_response(message: CreateAclsRequest, code: ErrorCode, text: str) -> Cr
     )
 
 
-CREATE_ACLS = DeclaredApi(ApiKey.CREATE_ACLS, handle, error_response)
+CREATE_ACLS = DeclaredApi(
+    ApiKey.CREATE_ACLS,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+)

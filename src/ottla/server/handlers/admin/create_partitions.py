@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.topics import handle_create_partitions
 from ottla.protocol.messages.create_partitions import (
@@ -10,20 +11,9 @@ from ottla.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed and the logs are open."""
-    submit(
-        context,
-        request,
-        lambda image, controller: handle_create_partitions(image, message, controller),
-        makes_partitions=True,
-    )
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
@@ -36,4 +26,12 @@ def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str)
     )
 
 
-CREATE_PARTITIONS = DeclaredApi(ApiKey.CREATE_PARTITIONS, handle, error_response, forwarded=True)
+CREATE_PARTITIONS = decided(
+    ApiKey.CREATE_PARTITIONS,
+    handle_create_partitions,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(Need(AclOperation.ALTER, ResourceType.TOPIC),),
+    forwarded=True,
+    makes_partitions=True,
+)

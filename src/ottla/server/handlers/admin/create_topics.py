@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.topics import handle_create_topics
 from ottla.protocol.messages.create_topics import (
@@ -10,20 +11,9 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed and the logs are open."""
-    submit(
-        context,
-        request,
-        lambda image, controller: handle_create_topics(image, message, controller),
-        makes_partitions=True,
-    )
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
@@ -33,4 +23,16 @@ def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> 
     )
 
 
-CREATE_TOPICS = DeclaredApi(ApiKey.CREATE_TOPICS, handle, error_response, forwarded=True)
+CREATE_TOPICS = decided(
+    ApiKey.CREATE_TOPICS,
+    handle_create_topics,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(
+        Need(AclOperation.CREATE, ResourceType.CLUSTER),
+        Need(AclOperation.CREATE, ResourceType.TOPIC),
+        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    ),
+    forwarded=True,
+    makes_partitions=True,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.topics import handle_delete_topics
 from ottla.protocol.messages.delete_topics import (
@@ -10,15 +11,9 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: DeleteTopicsRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(context, request, lambda image, controller: handle_delete_topics(image, message, controller))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
@@ -31,4 +26,15 @@ def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> 
     return DeleteTopicsResponse(responses=named + states)
 
 
-DELETE_TOPICS = DeclaredApi(ApiKey.DELETE_TOPICS, handle, error_response, forwarded=True)
+DELETE_TOPICS = decided(
+    ApiKey.DELETE_TOPICS,
+    handle_delete_topics,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(
+        Need(AclOperation.DELETE, ResourceType.CLUSTER),
+        Need(AclOperation.DELETE, ResourceType.TOPIC),
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    ),
+    forwarded=True,
+)

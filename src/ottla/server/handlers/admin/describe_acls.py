@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -20,4 +22,10 @@ def error_response(message: DescribeAclsRequest, code: ErrorCode, text: str) -> 
     return DescribeAclsResponse(error_code=code, error_message=text)
 
 
-DESCRIBE_ACLS = DeclaredApi(ApiKey.DESCRIBE_ACLS, handle, error_response)
+DESCRIBE_ACLS = DeclaredApi(
+    ApiKey.DESCRIBE_ACLS,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.client_quotas import describe_client_quotas
 from ottla.protocol.messages.describe_client_quotas import (
@@ -9,8 +10,9 @@ from ottla.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -26,4 +28,9 @@ def error_response(message: DescribeClientQuotasRequest, code: ErrorCode, text: 
     return DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
 
 
-DESCRIBE_CLIENT_QUOTAS = DeclaredApi(ApiKey.DESCRIBE_CLIENT_QUOTAS, handle, error_response)
+DESCRIBE_CLIENT_QUOTAS = DeclaredApi(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    handle,
+    error_response,
+    needs=Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+)

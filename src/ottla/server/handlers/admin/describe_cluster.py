@@ -6,6 +6,7 @@ kind only. Version 2 may ask for fenced brokers too.
 
 from __future__ import annotations
 
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -13,9 +14,9 @@ from ottla.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import NOT_REQUESTED, Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 BROKERS, CONTROLLERS = 1, 2
@@ -34,18 +35,20 @@ def handle(context: BrokerContext, request: Request, message: DescribeClusterReq
             f"{_NAMES[message.endpoint_type]}",
         )
     asked = message.include_cluster_authorized_operations
-    listener = request.channel.listener_name
+    listener = request.listener_name
     return DescribeClusterResponse(
         endpoint_type=here,
         cluster_id=context.cluster_id,
         controller_id=context.controller_id() if here == BROKERS else context.quorum.leader.leader_id,
         brokers=_controllers(context, listener) if here == CONTROLLERS else _brokers(context, listener, message),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_REQUESTED,
+        cluster_authorized_operations=(
+            request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME) if asked else NOT_REQUESTED
+        ),
     )
 
 
 def _is_controller(context: BrokerContext, request: Request) -> bool:
-    return request.channel.listener_name in context.config.controller_listener_names
+    return request.listener_name in context.config.controller_listener_names
 
 
 def _brokers(context: BrokerContext, listener: str, message: DescribeClusterRequest) -> list[DescribeClusterBroker]:
@@ -71,4 +74,10 @@ def error_response(message: DescribeClusterRequest, code: ErrorCode, text: str) 
     return DescribeClusterResponse(error_code=code, error_message=text, endpoint_type=BROKERS)
 
 
-DESCRIBE_CLUSTER = DeclaredApi(ApiKey.DESCRIBE_CLUSTER, handle, error_response)
+DESCRIBE_CLUSTER = DeclaredApi(
+    ApiKey.DESCRIBE_CLUSTER,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(Need(AclOperation.ALTER, ResourceType.CLUSTER),),
+)

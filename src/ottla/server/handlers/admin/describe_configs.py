@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_describe_configs
 from ottla.protocol.messages.describe_configs import (
@@ -10,17 +11,15 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import count_errors
 from ottla.server.request import Request
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe topics and this broker."""
-    response = handle_describe_configs(context.image, message, context.config)
-    count_errors(request, response)
-    return response
+    return handle_describe_configs(context.image, message, context.config)
 
 
 def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
@@ -38,4 +37,14 @@ def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) 
     )
 
 
-DESCRIBE_CONFIGS = DeclaredApi(ApiKey.DESCRIBE_CONFIGS, handle, error_response)
+DESCRIBE_CONFIGS = DeclaredApi(
+    ApiKey.DESCRIBE_CONFIGS,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    item_needs=(
+        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
+    ),
+)

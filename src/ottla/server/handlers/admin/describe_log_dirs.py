@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -11,8 +12,9 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 UNKNOWN_SIZE = -1
@@ -42,7 +44,6 @@ def handle(context: BrokerContext, request: Request, message: DescribeLogDirsReq
     except OSError as error:
         context.failures.complain("DescribeLogDirs", f"{context.config.log_dir}: {error}")
         code = ErrorCode.KAFKA_STORAGE_ERROR
-        request.count_error(code)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -56,9 +57,9 @@ def handle(context: BrokerContext, request: Request, message: DescribeLogDirsReq
     )
 
 
-def error_response(message: DescribeLogDirsRequest, code: ErrorCode, text: str) -> DescribeLogDirsResponse:
-    """The error as a whole."""
-    return DescribeLogDirsResponse(error_code=code)
-
-
-DESCRIBE_LOG_DIRS = DeclaredApi(ApiKey.DESCRIBE_LOG_DIRS, handle, error_response)
+DESCRIBE_LOG_DIRS = DeclaredApi(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    handle,
+    bare_error(DescribeLogDirsResponse),
+    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+)

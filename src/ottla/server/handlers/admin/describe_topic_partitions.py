@@ -5,6 +5,7 @@ Topics are walked by name; the cursor names the first partition of the next page
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, PartitionImage
 from ottla.metadata.topic_names import INTERNAL_TOPICS, validate_topic_name
@@ -16,9 +17,9 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorized import TOPIC_OPERATIONS
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -48,26 +49,29 @@ def handle(
         if limit <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        taken, following = _append_topic(context, response, name, first, limit)
+        taken, following = _append_topic(context, request, response, name, first, limit)
         limit -= taken
         if following is not None:
             response.next_cursor = Cursor(topic_name=name, partition_index=following)
             break
-    for described in response.topics:
-        if described.error_code:
-            request.count_error(described.error_code)
     return response
 
 
 def _append_topic(
-    context: BrokerContext, response: DescribeTopicPartitionsResponse, name: str, first: int, limit: int
+    context: BrokerContext,
+    request: Request,
+    response: DescribeTopicPartitionsResponse,
+    name: str,
+    first: int,
+    limit: int,
 ) -> tuple[int, int | None]:
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
     topic = context.image.topic(name)
+    operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
-                name=name, error_code=_why_missing(name), topic_authorized_operations=TOPIC_OPERATIONS
+                name=name, error_code=_why_missing(name), topic_authorized_operations=operations
             )
         )
         return 0, None
@@ -78,7 +82,7 @@ def _append_topic(
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=operations,
             partitions=[_partition(index, topic.partitions[index], alive) for index in indexes[:limit]],
         )
     )
@@ -119,4 +123,9 @@ def error_response(
     )
 
 
-DESCRIBE_TOPIC_PARTITIONS = DeclaredApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle, error_response)
+DESCRIBE_TOPIC_PARTITIONS = DeclaredApi(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+)

@@ -5,6 +5,7 @@ Answered all the same, because `kafka-configs --entity-type users --describe` as
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -12,8 +13,9 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -44,4 +46,9 @@ def error_response(
     return DescribeUserScramCredentialsResponse(error_code=code, error_message=text)
 
 
-DESCRIBE_USER_SCRAM_CREDENTIALS = DeclaredApi(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, handle, error_response)
+DESCRIBE_USER_SCRAM_CREDENTIALS = DeclaredApi(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    handle,
+    error_response,
+    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.elections import handle_elect_leaders
 from ottla.protocol.messages.elect_leaders import (
@@ -11,15 +12,9 @@ from ottla.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(context, request, lambda image, controller: handle_elect_leaders(image, message, controller))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
@@ -39,4 +34,11 @@ def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> 
     )
 
 
-ELECT_LEADERS = DeclaredApi(ApiKey.ELECT_LEADERS, handle, error_response, forwarded=True)
+ELECT_LEADERS = decided(
+    ApiKey.ELECT_LEADERS,
+    handle_elect_leaders,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
+)

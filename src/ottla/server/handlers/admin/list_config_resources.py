@@ -5,6 +5,7 @@ Version 0 was ListClientMetricsResources and lists only those; there are none he
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.list_config_resources import (
@@ -13,8 +14,9 @@ from ottla.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 _LISTED = (
@@ -35,7 +37,6 @@ def handle(
         types = [ConfigResourceType.CLIENT_METRICS]
     unknown = [number for number in types if number not in _LISTED]
     if unknown:
-        request.count_error(ErrorCode.UNSUPPORTED_VERSION)
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, "")
     wanted = types or _LISTED
     resources: list[ConfigResource] = []
@@ -62,4 +63,9 @@ def error_response(message: ListConfigResourcesRequest, code: ErrorCode, text: s
     return ListConfigResourcesResponse(error_code=code)
 
 
-LIST_CONFIG_RESOURCES = DeclaredApi(ApiKey.LIST_CONFIG_RESOURCES, handle, error_response)
+LIST_CONFIG_RESOURCES = DeclaredApi(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    handle,
+    error_response,
+    needs=Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.reassignments import handle_list_partition_reassignments
 from ottla.controller.result import ControllerResult
@@ -10,9 +11,10 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
+from ottla.server.handlers.decisions import submit
 from ottla.server.request import Request
 
 
@@ -32,4 +34,11 @@ def error_response(
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text)
 
 
-LIST_PARTITION_REASSIGNMENTS = DeclaredApi(ApiKey.LIST_PARTITION_REASSIGNMENTS, handle, error_response, forwarded=True)
+LIST_PARTITION_REASSIGNMENTS = DeclaredApi(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    forwarded=True,
+)

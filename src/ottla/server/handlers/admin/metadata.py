@@ -8,6 +8,7 @@ gone.
 
 from __future__ import annotations
 
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -21,9 +22,9 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorized import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import NOT_REQUESTED, Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.internal_topics import create_on_demand
 from ottla.server.request import Request
 
@@ -65,8 +66,8 @@ def _is_valid(name: str) -> bool:
 def _describe(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
     image = context.image
     alive = context.alive_brokers()
-    listener = request.channel.listener_name
-    operations = TOPIC_OPERATIONS if message.include_topic_authorized_operations else NOT_REQUESTED
+    listener = request.listener_name
+    asks_operations = message.include_topic_authorized_operations
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
@@ -75,12 +76,21 @@ def _describe(context: BrokerContext, request: Request, message: MetadataRequest
         cluster_id=context.cluster_id,
         controller_id=context.controller_id(),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_REQUESTED
+            request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+            if message.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )
     ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
     if ask_all:
-        response.topics = [_topic(topic, operations, alive) for topic in image.topics.values()]
+        response.topics = [
+            _topic(
+                topic,
+                request.authorized_operations(ResourceType.TOPIC, topic.name) if asks_operations else NOT_REQUESTED,
+                alive,
+            )
+            for topic in image.topics.values()
+        ]
         return response
     answered: set[tuple[str | None, Uuid]] = set()
     for asked in message.topics or []:
@@ -88,8 +98,9 @@ def _describe(context: BrokerContext, request: Request, message: MetadataRequest
             continue
         answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
+        name = found.name if isinstance(found, TopicImage) else asked.name or ""
+        operations = request.authorized_operations(ResourceType.TOPIC, name) if asks_operations else NOT_REQUESTED
         if isinstance(found, ErrorCode):
-            request.count_error(found)
             response.topics.append(_unknown(asked, found, request.api_version, operations))
         else:
             response.topics.append(_topic(found, operations, alive))
@@ -158,4 +169,14 @@ def basis(context: BrokerContext) -> tuple[object, ...]:
     return context.image, context.config, context.controller_id()
 
 
-METADATA = DeclaredApi(ApiKey.METADATA, handle, error_response, basis=basis)
+METADATA = DeclaredApi(
+    ApiKey.METADATA,
+    handle,
+    error_response,
+    item_needs=(
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+        Need(AclOperation.CREATE, ResourceType.CLUSTER),
+        Need(AclOperation.CREATE, ResourceType.TOPIC),
+    ),
+    basis=basis,
+)

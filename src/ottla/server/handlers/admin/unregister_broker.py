@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.registration import handle_unregister_broker
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
-
-
-def handle(context: BrokerContext, request: Request, message: UnregisterBrokerRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(context, request, lambda image, controller: handle_unregister_broker(image, message, controller))
+from ottla.server.api import Listeners
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str) -> UnregisterBrokerResponse:
@@ -22,4 +17,11 @@ def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str)
     return UnregisterBrokerResponse(error_code=code, error_message=text)
 
 
-UNREGISTER_BROKER = DeclaredApi(ApiKey.UNREGISTER_BROKER, handle, error_response, forwarded=True)
+UNREGISTER_BROKER = decided(
+    ApiKey.UNREGISTER_BROKER,
+    handle_unregister_broker,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.features import handle_update_features
 from ottla.controller.result import MIN_ISR
@@ -10,9 +11,10 @@ from ottla.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
+from ottla.server.handlers.decisions import submit
 from ottla.server.request import Request
 
 
@@ -32,4 +34,11 @@ def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -
     return UpdateFeaturesResponse(error_code=code, error_message=text)
 
 
-UPDATE_FEATURES = DeclaredApi(ApiKey.UPDATE_FEATURES, handle, error_response, forwarded=True)
+UPDATE_FEATURES = DeclaredApi(
+    ApiKey.UPDATE_FEATURES,
+    handle,
+    error_response,
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
+)

@@ -6,6 +6,7 @@ from them must not bring the records back.
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -16,8 +17,9 @@ from ottla.protocol.messages.delete_records import (
 from ottla.protocol.registry import ApiKey
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 NO_WATERMARK = -1
@@ -48,7 +50,6 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
                 if partition.low_watermark < answer.low_watermark:
                     waiting.append((partition, answer))
             except KafkaError as error:
-                request.count_error(error.code)
                 answer.error_code = error.code
         topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
     response = DeleteRecordsResponse(topics=topics)
@@ -77,7 +78,7 @@ class DelayedDeleteRecords(DelayedOperation):
         still: Waiting = []
         for partition, answer in self._waiting:
             if not partition.is_leader:
-                self._fail_one(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                _fail_one(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif partition.low_watermark < answer.low_watermark:
                 still.append((partition, answer))
         self._waiting = still
@@ -90,16 +91,16 @@ class DelayedDeleteRecords(DelayedOperation):
         """The time is over; what was deleted here stays deleted."""
         if not self.try_complete(False):
             for _, answer in self._waiting:
-                self._fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
+                _fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
             self._request.answer(lambda: self._response)
 
     def fail(self, error: Exception) -> None:
         """A defect: the client can't be told more than a closed connection does."""
         self._request.channel.close("DeleteRecords failed inside the broker")
 
-    def _fail_one(self, answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
-        self._request.count_error(code)
-        answer.low_watermark, answer.error_code = NO_WATERMARK, code
+
+def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
+    answer.low_watermark, answer.error_code = NO_WATERMARK, code
 
 
 def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
@@ -120,4 +121,9 @@ def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) ->
     )
 
 
-DELETE_RECORDS = DeclaredApi(ApiKey.DELETE_RECORDS, handle, error_response)
+DELETE_RECORDS = DeclaredApi(
+    ApiKey.DELETE_RECORDS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DELETE, ResourceType.TOPIC),),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.topic_names import validate_topic_name
 from ottla.protocol.messages.describe_producers import (
@@ -12,8 +13,9 @@ from ottla.protocol.messages.describe_producers import (
     DescribeProducersTopicResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -34,7 +36,6 @@ def handle(context: BrokerContext, request: Request, message: DescribeProducersR
                 described.add((topic.name, index))
                 answers.append(_describe(context, topic.name, index))
             except KafkaError as error:
-                request.count_error(error.code)
                 text = None if unknown is None else unknown.message
                 answers.append(
                     DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
@@ -89,4 +90,9 @@ def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str
     )
 
 
-DESCRIBE_PRODUCERS = DeclaredApi(ApiKey.DESCRIBE_PRODUCERS, handle, error_response)
+DESCRIBE_PRODUCERS = DeclaredApi(
+    ApiKey.DESCRIBE_PRODUCERS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+)

@@ -11,6 +11,7 @@ follower too, and may be sent to one in its rack (KIP-392).
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.fetch import (
@@ -25,8 +26,9 @@ from ottla.protocol.registry import ApiKey
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
+from ottla.server.api import HotApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import HotApi
 from ottla.server.handlers.data.follower_fetch import Follower, read_for_follower
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
@@ -249,7 +251,7 @@ class Fetch:
         if leaders and self._request.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
             endpoints = [
                 NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-                for broker in self._context.brokers_on(self._request.channel.listener_name)
+                for broker in self._context.brokers_on(self._request.listener_name)
                 if broker.node_id in leaders
             ]
         return encode_fetch_response(
@@ -400,4 +402,8 @@ def _refuse(request: Request, message: ParsedFetchRequest, code: ErrorCode) -> l
     return encode_fetch_response(request.api_version, request.correlation_id, 0, 0, 0, topics)
 
 
-FETCH = HotApi(ApiKey.FETCH, serve)
+FETCH = HotApi(
+    ApiKey.FETCH,
+    serve,
+    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC), Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+)

@@ -7,11 +7,13 @@ gets a fresh one, as from Apache Kafka.
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 NO_PRODUCER_ID = -1
@@ -48,4 +50,13 @@ def error_response(message: InitProducerIdRequest, code: ErrorCode, text: str) -
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-INIT_PRODUCER_ID = DeclaredApi(ApiKey.INIT_PRODUCER_ID, handle, error_response)
+INIT_PRODUCER_ID = DeclaredApi(
+    ApiKey.INIT_PRODUCER_ID,
+    handle,
+    error_response,
+    item_needs=(
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Need(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+        Need(AclOperation.WRITE, ResourceType.TOPIC),
+    ),
+)

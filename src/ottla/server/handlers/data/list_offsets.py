@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
@@ -27,8 +28,9 @@ from ottla.replica.offsets import (
     MAX_TIMESTAMP,
     find_offset,
 )
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
@@ -89,7 +91,6 @@ class Listing:
                 run_off_loop([needed], self._known, self._pool_for(needed), self._resume)
                 return None
             except KafkaError as error:
-                self._request.count_error(error.code)
                 answer = _failed(asked, error.code, self._request.api_version)
             self._known.clear()
             self._waiting.pop()
@@ -173,4 +174,9 @@ def error_response(message: ListOffsetsRequest, code: ErrorCode, text: str) -> L
     )
 
 
-LIST_OFFSETS = DeclaredApi(ApiKey.LIST_OFFSETS, handle, error_response)
+LIST_OFFSETS = DeclaredApi(
+    ApiKey.LIST_OFFSETS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -11,8 +12,9 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -28,7 +30,6 @@ def handle(
             try:
                 answers.append(_find(context, topic.topic, asked))
             except KafkaError as error:
-                request.count_error(error.code)
                 answers.append(_failed(asked, error.code))
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
@@ -57,4 +58,12 @@ def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
     )
 
 
-OFFSET_FOR_LEADER_EPOCH = DeclaredApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, handle, error_response)
+OFFSET_FOR_LEADER_EPOCH = DeclaredApi(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    handle,
+    error_response,
+    item_needs=(
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    ),
+)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.primitives import NodeEndpoint, Topic
@@ -31,8 +32,9 @@ from ottla.record.compression import DEFAULT_MAX_BYTES, ZSTD
 from ottla.record.errors import RecordsRefused
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
+from ottla.server.api import HotApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import HotApi
 from ottla.server.request import Request
 from ottla.storage.append_rules import (
     MAX_NAMED_RECORDS,
@@ -278,7 +280,7 @@ def _encode(context: BrokerContext, request: Request, results: Results) -> bytes
         }
         endpoints = [
             NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in context.brokers_on(request.channel.listener_name)
+            for broker in context.brokers_on(request.listener_name)
             if broker.node_id in leaders
         ]
     return encode_produce_response(request.api_version, request.correlation_id, results, node_endpoints=endpoints)
@@ -461,4 +463,8 @@ class DelayedProduce(DelayedOperation):
         self._request.respond_parts([_encode(self._context, self._request, self._results)])
 
 
-PRODUCE = HotApi(ApiKey.PRODUCE, serve)
+PRODUCE = HotApi(
+    ApiKey.PRODUCE,
+    serve,
+    item_needs=(Need(AclOperation.WRITE, ResourceType.TOPIC), Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -9,9 +10,9 @@ from ottla.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorized import GROUP_OPERATIONS
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
@@ -25,7 +26,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
         if message.include_authorized_operations:
             for group in response.groups:
                 if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
         answer(response)
 
     if not consumer_protocol_enabled(context):
@@ -44,4 +45,9 @@ def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text:
     )
 
 
-CONSUMER_GROUP_DESCRIBE = DeclaredApi(ApiKey.CONSUMER_GROUP_DESCRIBE, handle, error_response)
+CONSUMER_GROUP_DESCRIBE = DeclaredApi(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+)

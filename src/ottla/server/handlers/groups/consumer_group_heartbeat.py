@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
@@ -31,4 +33,10 @@ def error_response(
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=text or None)
 
 
-CONSUMER_GROUP_HEARTBEAT = DeclaredApi(ApiKey.CONSUMER_GROUP_HEARTBEAT, handle, error_response)
+CONSUMER_GROUP_HEARTBEAT = DeclaredApi(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    handle,
+    error_response,
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -9,8 +10,9 @@ from ottla.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -27,4 +29,9 @@ def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> 
     )
 
 
-DELETE_GROUPS = DeclaredApi(ApiKey.DELETE_GROUPS, handle, error_response)
+DELETE_GROUPS = DeclaredApi(
+    ApiKey.DELETE_GROUPS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DELETE, ResourceType.GROUP),),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -9,9 +10,9 @@ from ottla.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorized import GROUP_OPERATIONS
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -24,7 +25,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequ
         if message.include_authorized_operations:
             for group in response.groups:
                 if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
         answer(response)
 
     context.group_coordinator.describe_groups(request_context(request), message, done)
@@ -40,4 +41,9 @@ def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -
     )
 
 
-DESCRIBE_GROUPS = DeclaredApi(ApiKey.DESCRIBE_GROUPS, handle, error_response)
+DESCRIBE_GROUPS = DeclaredApi(
+    ApiKey.DESCRIBE_GROUPS,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP),),
+)

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.internal_topics import Problems, create_topics
 from ottla.server.request import Request
 
@@ -46,10 +48,10 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
     batched = request.api_version >= _FIRST_BATCHED_VERSION
     keys = message.coordinator_keys if batched else [message.key]
     if message.key_type != GROUP:
-        return _answer(request, batched, [_unavailable(request, message.key_type, key) for key in keys])
+        return _answer(batched, [_unavailable(request, message.key_type, key) for key in keys])
 
     def answer() -> FindCoordinatorResponse:
-        return _answer(request, batched, [_group_coordinator(context, request, key) for key in keys])
+        return _answer(batched, [_group_coordinator(context, request, key) for key in keys])
 
     def answer_loaded() -> None:
         context.group_coordinator.after_loading(keys, lambda: request.answer(answer))
@@ -68,9 +70,7 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
 
         def build() -> FindCoordinatorResponse:
             context.failures.complain(f"creation of {GROUP_METADATA_TOPIC}", error.message)
-            return _answer(
-                request, batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
-            )
+            return _answer(batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
 
         request.answer(build)
 
@@ -92,7 +92,7 @@ def _group_coordinator(context: BrokerContext, request: Request, group_id: str) 
     if context.group_coordinator.is_loading(group_id):
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
     if partition is not None and partition.leader != NO_LEADER:
-        for broker in context.brokers_on(request.channel.listener_name):
+        for broker in context.brokers_on(request.listener_name):
             if broker.node_id == partition.leader:
                 return Coordinator(key=group_id, node_id=broker.node_id, host=broker.host, port=broker.port)
     return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
@@ -102,10 +102,7 @@ def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
 
 
-def _answer(request: Request, batched: bool, coordinators: Sequence[Coordinator]) -> FindCoordinatorResponse:
-    for coordinator in coordinators:
-        if coordinator.error_code:
-            request.count_error(coordinator.error_code)
+def _answer(batched: bool, coordinators: Sequence[Coordinator]) -> FindCoordinatorResponse:
     if batched:
         return FindCoordinatorResponse(coordinators=list(coordinators))
     (only,) = coordinators
@@ -129,4 +126,12 @@ def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) 
     )
 
 
-FIND_COORDINATOR = DeclaredApi(ApiKey.FIND_COORDINATOR, handle, error_response)
+FIND_COORDINATOR = DeclaredApi(
+    ApiKey.FIND_COORDINATOR,
+    handle,
+    error_response,
+    item_needs=(
+        Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+        Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    ),
+)

@@ -12,8 +12,6 @@ from typing import Any
 from ottla.coordinator.group.context import RequestContext
 from ottla.server.request import Request
 
-_NESTED = ("groups", "results", "members", "topics")
-
 
 def request_context(request: Request) -> RequestContext:
     """The client as groups remember and describe it; the host in the form of Apache Kafka's tools."""
@@ -27,26 +25,6 @@ def answering(request: Request) -> Callable[[Any], None]:
     """A callback that finishes `request` with the response it is called with."""
 
     def done(response: Any) -> None:
-        def build() -> object:
-            count_errors(request, response)
-            return response
-
-        request.answer(build)
+        request.answer(lambda: response)
 
     return done
-
-
-def count_errors(request: Request, item: Any) -> None:
-    """Note the error codes in a response, at whatever level of it they stand."""
-    code = getattr(item, "error_code", 0)
-    if code:
-        request.count_error(code)
-    for partition in getattr(item, "partitions", ()):
-        # Nothing is nested in these, and there may be thousands.
-        code = getattr(partition, "error_code", 0)
-        if code:
-            request.count_error(code)
-    for name in _NESTED:
-        for nested in getattr(item, name, None) or ():
-            if hasattr(nested, "error_code") or hasattr(nested, "partitions"):
-                count_errors(request, nested)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.heartbeat import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -19,9 +20,9 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
     context.group_coordinator.heartbeat(request_context(request), message, answering(request))
 
 
-def error_response(message: HeartbeatRequest, code: ErrorCode, text: str) -> HeartbeatResponse:
-    """The bare error."""
-    return HeartbeatResponse(error_code=code)
-
-
-HEARTBEAT = DeclaredApi(ApiKey.HEARTBEAT, handle, error_response)
+HEARTBEAT = DeclaredApi(
+    ApiKey.HEARTBEAT,
+    handle,
+    bare_error(HeartbeatResponse),
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -24,4 +26,9 @@ def error_response(message: JoinGroupRequest, code: ErrorCode, text: str) -> Joi
     return JoinGroupResponse(error_code=code, member_id=message.member_id)
 
 
-JOIN_GROUP = DeclaredApi(ApiKey.JOIN_GROUP, handle, error_response)
+JOIN_GROUP = DeclaredApi(
+    ApiKey.JOIN_GROUP,
+    handle,
+    error_response,
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -19,9 +20,9 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
     context.group_coordinator.leave_group(request_context(request), message, answering(request))
 
 
-def error_response(message: LeaveGroupRequest, code: ErrorCode, text: str) -> LeaveGroupResponse:
-    """The bare error."""
-    return LeaveGroupResponse(error_code=code)
-
-
-LEAVE_GROUP = DeclaredApi(ApiKey.LEAVE_GROUP, handle, error_response)
+LEAVE_GROUP = DeclaredApi(
+    ApiKey.LEAVE_GROUP,
+    handle,
+    bare_error(LeaveGroupResponse),
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -19,9 +20,9 @@ def handle(context: BrokerContext, request: Request, message: ListGroupsRequest)
     context.group_coordinator.list_groups(request_context(request), message, answering(request))
 
 
-def error_response(message: ListGroupsRequest, code: ErrorCode, text: str) -> ListGroupsResponse:
-    """The bare error."""
-    return ListGroupsResponse(error_code=code)
-
-
-LIST_GROUPS = DeclaredApi(ApiKey.LIST_GROUPS, handle, error_response)
+LIST_GROUPS = DeclaredApi(
+    ApiKey.LIST_GROUPS,
+    handle,
+    bare_error(ListGroupsResponse),
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.CLUSTER), Need(AclOperation.DESCRIBE, ResourceType.GROUP)),
+)

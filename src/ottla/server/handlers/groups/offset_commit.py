@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -10,8 +11,9 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -38,4 +40,10 @@ def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> 
     )
 
 
-OFFSET_COMMIT = DeclaredApi(ApiKey.OFFSET_COMMIT, handle, error_response)
+OFFSET_COMMIT = DeclaredApi(
+    ApiKey.OFFSET_COMMIT,
+    handle,
+    error_response,
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+)

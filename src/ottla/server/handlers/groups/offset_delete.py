@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -19,9 +20,10 @@ def handle(context: BrokerContext, request: Request, message: OffsetDeleteReques
     context.group_coordinator.offset_delete(request_context(request), message, answering(request))
 
 
-def error_response(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
-    """The bare error."""
-    return OffsetDeleteResponse(error_code=code)
-
-
-OFFSET_DELETE = DeclaredApi(ApiKey.OFFSET_DELETE, handle, error_response)
+OFFSET_DELETE = DeclaredApi(
+    ApiKey.OFFSET_DELETE,
+    handle,
+    bare_error(OffsetDeleteResponse),
+    needs=Need(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
+    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+)

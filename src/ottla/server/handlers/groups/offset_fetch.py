@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -11,8 +12,9 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -44,4 +46,9 @@ def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> O
     )
 
 
-OFFSET_FETCH = DeclaredApi(ApiKey.OFFSET_FETCH, handle, error_response)
+OFFSET_FETCH = DeclaredApi(
+    ApiKey.OFFSET_FETCH,
+    handle,
+    error_response,
+    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+)

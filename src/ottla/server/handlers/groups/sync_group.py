@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
@@ -19,9 +20,9 @@ def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) 
     context.group_coordinator.sync_group(request_context(request), message, answering(request))
 
 
-def error_response(message: SyncGroupRequest, code: ErrorCode, text: str) -> SyncGroupResponse:
-    """The bare error."""
-    return SyncGroupResponse(error_code=code)
-
-
-SYNC_GROUP = DeclaredApi(ApiKey.SYNC_GROUP, handle, error_response)
+SYNC_GROUP = DeclaredApi(
+    ApiKey.SYNC_GROUP,
+    handle,
+    bare_error(SyncGroupResponse),
+    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+)

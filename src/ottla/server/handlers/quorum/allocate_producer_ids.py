@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.controller.producer_ids import handle_allocate_producer_ids
-from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
+from ottla.server.api import Listeners, bare_error
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
-
-def handle(context: BrokerContext, request: Request, message: AllocateProducerIdsRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(context, request, lambda image, controller: handle_allocate_producer_ids(image, message))
-
-
-def error_response(message: AllocateProducerIdsRequest, code: ErrorCode, text: str) -> AllocateProducerIdsResponse:
-    """The bare error."""
-    return AllocateProducerIdsResponse(error_code=code)
-
-
-ALLOCATE_PRODUCER_IDS = DeclaredApi(ApiKey.ALLOCATE_PRODUCER_IDS, handle, error_response)
+ALLOCATE_PRODUCER_IDS = decided(
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    lambda image, message, controller: handle_allocate_producer_ids(image, message),
+    bare_error(AllocateProducerIdsResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+)

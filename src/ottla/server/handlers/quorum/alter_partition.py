@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.controller.replication import handle_alter_partition
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
+from ottla.server.handlers.decisions import submit
 from ottla.server.request import Request
 
 
@@ -21,9 +22,11 @@ def handle(context: BrokerContext, request: Request, message: AlterPartitionRequ
     )
 
 
-def error_response(message: AlterPartitionRequest, code: ErrorCode, text: str) -> AlterPartitionResponse:
-    """The bare error."""
-    return AlterPartitionResponse(error_code=code)
-
-
-ALTER_PARTITION = DeclaredApi(ApiKey.ALTER_PARTITION, handle, error_response)
+ALTER_PARTITION = DeclaredApi(
+    ApiKey.ALTER_PARTITION,
+    handle,
+    bare_error(AlterPartitionResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

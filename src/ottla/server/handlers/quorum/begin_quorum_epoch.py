@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,11 @@ def handle(context: BrokerContext, request: Request, message: BeginQuorumEpochRe
     return context.quorum.service.begin_quorum_epoch(message)
 
 
-def error_response(message: BeginQuorumEpochRequest, code: ErrorCode, text: str) -> BeginQuorumEpochResponse:
-    """The error, of the request as a whole."""
-    return BeginQuorumEpochResponse(error_code=code)
-
-
-BEGIN_QUORUM_EPOCH = DeclaredApi(ApiKey.BEGIN_QUORUM_EPOCH, handle, error_response)
+BEGIN_QUORUM_EPOCH = DeclaredApi(
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    handle,
+    bare_error(BeginQuorumEpochResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

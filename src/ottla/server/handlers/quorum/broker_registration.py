@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_broker_registration
-from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.protocol.messages.broker_registration import BrokerRegistrationResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
-from ottla.server.handlers.submit import submit
-from ottla.server.request import Request
+from ottla.server.api import Listeners, bare_error
+from ottla.server.authorization import Need
+from ottla.server.handlers.decisions import decided
 
-
-def handle(context: BrokerContext, request: Request, message: BrokerRegistrationRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(context, request, lambda image, controller: handle_broker_registration(image, message, controller))
-
-
-def error_response(message: BrokerRegistrationRequest, code: ErrorCode, text: str) -> BrokerRegistrationResponse:
-    """The bare error."""
-    return BrokerRegistrationResponse(error_code=code)
-
-
-BROKER_REGISTRATION = DeclaredApi(ApiKey.BROKER_REGISTRATION, handle, error_response)
+BROKER_REGISTRATION = decided(
+    ApiKey.BROKER_REGISTRATION,
+    handle_broker_registration,
+    bare_error(BrokerRegistrationResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,11 @@ def handle(context: BrokerContext, request: Request, message: FetchSnapshotReque
     context.quorum.service.fetch_snapshot(message, lambda response: request.answer(lambda: response))
 
 
-def error_response(message: FetchSnapshotRequest, code: ErrorCode, text: str) -> FetchSnapshotResponse:
-    """The error, of the request as a whole."""
-    return FetchSnapshotResponse(error_code=code)
-
-
-FETCH_SNAPSHOT = DeclaredApi(ApiKey.FETCH_SNAPSHOT, handle, error_response)
+FETCH_SNAPSHOT = DeclaredApi(
+    ApiKey.FETCH_SNAPSHOT,
+    handle,
+    bare_error(FetchSnapshotResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

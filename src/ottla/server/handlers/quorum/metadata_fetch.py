@@ -6,11 +6,12 @@ parts from the leader's.
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -19,9 +20,11 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> N
     context.quorum.service.fetch(message, lambda response: request.answer(lambda: response))
 
 
-def error_response(message: FetchRequest, code: ErrorCode, text: str) -> FetchResponse:
-    """The error, of the request as a whole."""
-    return FetchResponse(error_code=code)
-
-
-METADATA_FETCH = DeclaredApi(ApiKey.FETCH, handle, error_response)
+METADATA_FETCH = DeclaredApi(
+    ApiKey.FETCH,
+    handle,
+    bare_error(FetchResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,11 @@ def handle(context: BrokerContext, request: Request, message: UpdateRaftVoterReq
     context.quorum.service.update_voter(message, lambda response: request.answer(lambda: response))
 
 
-def error_response(message: UpdateRaftVoterRequest, code: ErrorCode, text: str) -> UpdateRaftVoterResponse:
-    """The error, of the request as a whole."""
-    return UpdateRaftVoterResponse(error_code=code)
-
-
-UPDATE_RAFT_VOTER = DeclaredApi(ApiKey.UPDATE_RAFT_VOTER, handle, error_response)
+UPDATE_RAFT_VOTER = DeclaredApi(
+    ApiKey.UPDATE_RAFT_VOTER,
+    handle,
+    bare_error(UpdateRaftVoterResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, bare_error
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,11 @@ def handle(context: BrokerContext, request: Request, message: VoteRequest) -> Vo
     return context.quorum.service.vote(message)
 
 
-def error_response(message: VoteRequest, code: ErrorCode, text: str) -> VoteResponse:
-    """The error, of the request as a whole."""
-    return VoteResponse(error_code=code)
-
-
-VOTE = DeclaredApi(ApiKey.VOTE, handle, error_response)
+VOTE = DeclaredApi(
+    ApiKey.VOTE,
+    handle,
+    bare_error(VoteResponse),
+    listeners=Listeners.CONTROLLER,
+    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    throttled=False,
+)

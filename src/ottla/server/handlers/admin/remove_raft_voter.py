@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, error_with_message
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,12 @@ def handle(context: BrokerContext, request: Request, message: RemoveRaftVoterReq
     context.quorum.service.remove_voter(message, lambda response: request.answer(lambda: response))
 
 
-def error_response(message: RemoveRaftVoterRequest, code: ErrorCode, text: str) -> RemoveRaftVoterResponse:
-    """The error, of the request as a whole."""
-    return RemoveRaftVoterResponse(error_code=code, error_message=text or None)
-
-
-REMOVE_RAFT_VOTER = DeclaredApi(ApiKey.REMOVE_RAFT_VOTER, handle, error_response, forwarded=True)
+REMOVE_RAFT_VOTER = DeclaredApi(
+    ApiKey.REMOVE_RAFT_VOTER,
+    handle,
+    error_with_message(RemoveRaftVoterResponse),
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    throttled=False,
+    forwarded=True,
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, error_with_message
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,12 @@ def handle(context: BrokerContext, request: Request, message: AddRaftVoterReques
     context.quorum.service.add_voter(message, lambda response: request.answer(lambda: response))
 
 
-def error_response(message: AddRaftVoterRequest, code: ErrorCode, text: str) -> AddRaftVoterResponse:
-    """The error, of the request as a whole."""
-    return AddRaftVoterResponse(error_code=code, error_message=text or None)
-
-
-ADD_RAFT_VOTER = DeclaredApi(ApiKey.ADD_RAFT_VOTER, handle, error_response, forwarded=True)
+ADD_RAFT_VOTER = DeclaredApi(
+    ApiKey.ADD_RAFT_VOTER,
+    handle,
+    error_with_message(AddRaftVoterResponse),
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    throttled=False,
+    forwarded=True,
+)

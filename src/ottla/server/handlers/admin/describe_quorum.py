@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, error_with_message
+from ottla.server.authorization import Need
 from ottla.server.context import BrokerContext
-from ottla.server.dispatch import DeclaredApi
 from ottla.server.request import Request
 
 
@@ -15,9 +16,12 @@ def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequ
     return context.quorum.service.describe(message)
 
 
-def error_response(message: DescribeQuorumRequest, code: ErrorCode, text: str) -> DescribeQuorumResponse:
-    """The error, of the request as a whole."""
-    return DescribeQuorumResponse(error_code=code, error_message=text or None)
-
-
-DESCRIBE_QUORUM = DeclaredApi(ApiKey.DESCRIBE_QUORUM, handle, error_response, forwarded=True)
+DESCRIBE_QUORUM = DeclaredApi(
+    ApiKey.DESCRIBE_QUORUM,
+    handle,
+    error_with_message(DescribeQuorumResponse),
+    listeners=Listeners.BOTH,
+    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    throttled=False,
+    forwarded=True,
+)

@@ -1,0 +1,131 @@
+"""An API as a row: what the dispatcher has to know of it, declared once, beside its handler.
+
+Messages and versions are declared with the messages (`protocol.registry`), and so are the error codes in a response
+(`protocol.error_codes`). Rows lie in the tables of their rooms (`handlers/*/apis.py`), of which `server.apis` makes
+what a listener serves. A handler gets the context of its room, which is the type that its row is generic in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Flag, auto
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ottla.common.channel import Part
+from ottla.common.errors import ErrorCode
+from ottla.protocol.registry import ApiKey
+from ottla.server.authorization import Need
+from ottla.server.request import Request
+
+ContextT = TypeVar("ContextT")
+
+
+class Listeners(Flag):
+    """The kinds of listeners that serve an API."""
+
+    BROKER = auto()
+    CONTROLLER = auto()
+    BOTH = BROKER | CONTROLLER
+
+
+Serve = Callable[[ContextT, Request, bytearray, int, int], "list[Part] | None"]
+"""Gets the receive buffer with the positions of body and end; returns the response, None when it parked the request."""
+
+Handle = Callable[[ContextT, Request, Any], "object | None"]
+"""Gets the request message; returns the response message, None when it parked the request."""
+
+ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
+"""The response for a request that failed as a whole, from its message, the code and words that may be empty.
+
+None when the response has no place for it; then the connection closes.
+"""
+
+Basis = Callable[[ContextT], tuple[object, ...]]
+"""The objects that responses depend on beside the request; all immutable."""
+
+
+class Api(Generic[ContextT]):
+    """One row. See `HotApi` and `DeclaredApi`.
+
+    `needs` is what the request as a whole has to be allowed, `item_needs` what single things in it may need.
+    `throttled` is False for what nodes ask of one another and no quota may slow down.
+    """
+
+    __slots__ = ("item_needs", "key", "listeners", "needs", "throttled")
+
+    def __init__(
+        self, key: ApiKey, *, listeners: Listeners, needs: Need | None, item_needs: tuple[Need, ...], throttled: bool
+    ) -> None:
+        self.key = key
+        self.listeners = listeners
+        self.needs = needs
+        self.item_needs = item_needs
+        self.throttled = throttled
+
+
+class HotApi(Api[ContextT]):
+    """An API with a hand-written codec: the handler parses, encodes and counts errors by itself."""
+
+    __slots__ = ("serve",)
+
+    def __init__(
+        self,
+        key: ApiKey,
+        serve: Serve[ContextT],
+        *,
+        listeners: Listeners = Listeners.BROKER,
+        item_needs: tuple[Need, ...] = (),
+    ) -> None:
+        super().__init__(key, listeners=listeners, needs=None, item_needs=item_needs, throttled=True)
+        self.serve = serve
+
+
+class DeclaredApi(Api[ContextT]):
+    """An API whose messages are declared: the handler sees them alone.
+
+    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. With a
+    `basis`, responses without an error are remembered (`response_cache`).
+    """
+
+    __slots__ = ("basis", "error_response", "forwarded", "handle")
+
+    def __init__(
+        self,
+        key: ApiKey,
+        handle: Handle[ContextT],
+        error_response: ErrorResponse,
+        *,
+        listeners: Listeners = Listeners.BROKER,
+        needs: Need | None = None,
+        item_needs: tuple[Need, ...] = (),
+        throttled: bool = True,
+        forwarded: bool = False,
+        basis: Basis[ContextT] | None = None,
+    ) -> None:
+        super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
+        self.handle = handle
+        self.error_response = error_response
+        self.forwarded = forwarded
+        self.basis = basis
+
+
+class Served(NamedTuple):
+    """A row with the context that its handler gets."""
+
+    api: Api[Any]
+    context: Any
+
+
+def served_on(listener: Listeners, rows: Iterable[Api[ContextT]], context: ContextT) -> list[Served]:
+    """The rows that a kind of listener serves."""
+    return [Served(row, context) for row in rows if listener in row.listeners]
+
+
+def bare_error(response: Callable[..., object]) -> ErrorResponse:
+    """For responses that tell of a failure the code alone."""
+    return lambda message, code, text: response(error_code=code)
+
+
+def error_with_message(response: Callable[..., object]) -> ErrorResponse:
+    """For responses that tell code and words of a failure."""
+    return lambda message, code, text: response(error_code=code, error_message=text or None)

@@ -1,0 +1,23 @@
+"""The rows of this room."""
+
+from __future__ import annotations
+
+from ottla.server.api import Api
+from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.delete_records import DELETE_RECORDS
+from ottla.server.handlers.data.describe_producers import DESCRIBE_PRODUCERS
+from ottla.server.handlers.data.fetch import FETCH
+from ottla.server.handlers.data.init_producer_id import INIT_PRODUCER_ID
+from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
+from ottla.server.handlers.data.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from ottla.server.handlers.data.produce import PRODUCE
+
+DATA_APIS: tuple[Api[BrokerContext], ...] = (
+    DELETE_RECORDS,
+    DESCRIBE_PRODUCERS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)

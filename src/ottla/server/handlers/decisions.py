@@ -1,0 +1,81 @@
+"""APIs that the controller decides: a pure function gets the newest image and the request, and the answer waits.
+
+The channel parks until the quorum has committed the records of the decision. One that makes partitions also waits until
+this broker has opened them, so that its client can use them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, ErrorResponse, Listeners
+from ottla.server.authorization import Need
+from ottla.server.context import BrokerContext
+from ottla.server.enveloped_channel import EnvelopedChannel
+from ottla.server.request import Request
+
+Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
+Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
+"""A function of the controller: the image, the request message, what it needs beside them."""
+
+
+def decided(
+    key: ApiKey,
+    decide: Decide,
+    error_response: ErrorResponse,
+    *,
+    listeners: Listeners,
+    needs: Need | None = None,
+    item_needs: tuple[Need, ...] = (),
+    forwarded: bool = False,
+    makes_partitions: bool = False,
+) -> DeclaredApi[BrokerContext]:
+    """The row of an API whose answer is the decision alone."""
+
+    def handle(context: BrokerContext, request: Request, message: Any) -> None:
+        submit(
+            context,
+            request,
+            lambda image, controller: decide(image, message, controller),
+            makes_partitions=makes_partitions,
+        )
+
+    return DeclaredApi(
+        key,
+        handle,
+        error_response,
+        listeners=listeners,
+        needs=needs,
+        item_needs=item_needs,
+        forwarded=forwarded,
+    )
+
+
+def submit(context: BrokerContext, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
+    """Run `operation` in the controller's order and answer with its response once its records are committed."""
+
+    def done(response: object | None, error: BaseException | None) -> None:
+        channel = request.channel
+        lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
+        if lost and isinstance(channel, EnvelopedChannel):
+            # The broker that forwarded it asks the next controller; its client need not know.
+            channel.refuse(ErrorCode.NOT_CONTROLLER)
+        elif error is None and makes_partitions:
+            context.replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
+        else:
+            request.answer(lambda: _outcome(response, error))
+
+    context.controller.submit(operation, done)
+
+
+def _outcome(response: object | None, error: BaseException | None) -> object:
+    if error is not None:
+        raise error
+    if response is None:
+        raise InvariantError("a committed operation has no response")
+    return response
