@@ -9,7 +9,6 @@ import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
-from ottla.storage.flush import request_closing_flush
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -153,7 +152,7 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     log = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(3):
         put(fakes, log, clock)
-    log.high_watermark = 2
+    log.offsets.high_watermark = 2
     manager.shutdown()
     manager = fakes.open_manager(disk, clock)
     assert manager.checkpointed_high_watermark("t", 0) == 2
@@ -457,7 +456,7 @@ class TestFlush:
             log.request_flush(pool, done.append)
         pool.run_all()
         for log in manager.logs():
-            request_closing_flush(log, pool, done.append)
+            log.request_closing_flush(pool, done.append)
         pool.run_all()
         assert done == [None] * 6
         assert disk.open_count <= 9
@@ -475,7 +474,7 @@ class TestFlush:
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)
         disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "fsync" else None
-        request_closing_flush(log, pool, done.append)
+        log.request_closing_flush(pool, done.append)
         pool.run_all()
         disk.fault = lambda action, path: None
         assert [error.errno for error in done] == [errno.EIO]

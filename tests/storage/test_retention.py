@@ -78,7 +78,7 @@ def test_by_start_offset_whatever_the_policy(make):
 def test_never_above_the_high_watermark(make, clock):
     manager, log = make(retention_ms=1)
     clock.now_ms += 100 * HOUR
-    log.high_watermark = 5
+    log.offsets.high_watermark = 5
     assert manager.run_retention() == 2
     assert bases(log) == [4, 6, 8]
 

@@ -17,11 +17,9 @@ MAX_CONSTRUCTOR_ARGUMENTS = 10
 KNOWN_CIRCLES: list[set[str]] = [
     {"net.connection", "net.connection_set"},  # until the life of a connection is a state machine of its own
     {"server.handlers.data.fetch", "server.handlers.data.follower_fetch"},  # until the two reads are one
-    {"storage.flush", "storage.log", "storage.lookup", "storage.results", "storage.retention"},  # until a log is parts
 ]
 KNOWN_CONSTRUCTORS = {
     "server.context.BrokerContext",
-    "storage.log.Log",
 }
 
 Graph = Mapping[str, set[str]]

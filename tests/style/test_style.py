@@ -24,6 +24,9 @@ HOT_PATH = {
     "server/handlers/data/fetch.py",
     "replica/partition.py",
     "storage/log.py",
+    "storage/log_reader.py",
+    "storage/log_segments.py",
+    "storage/log_writer.py",
     "storage/segment.py",
     "storage/index.py",
 }

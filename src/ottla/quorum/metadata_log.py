@@ -33,6 +33,7 @@ from ottla.quorum.raft_types import (
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
+from ottla.storage.checkpoints import TopicPartition
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.directories import make_durably
 from ottla.storage.flush import FlushDone
@@ -65,22 +66,23 @@ class MetadataLogConfig:
 class _Events:
     """What the log reports: only a failure matters here, and the next append or flush tells of it."""
 
-    __slots__ = ("_disk",)
+    __slots__ = ("_directory", "_disk")
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
+        self._directory = directory
 
-    def log_configured(self, log: Log) -> None:
+    def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
         """It is flushed by who appends."""
 
-    def flush_needed(self, log: Log) -> None:
+    def flush_needed(self, partition: TopicPartition) -> None:
         """The next append is followed by one."""
 
-    def log_truncated(self, log: Log) -> None:
+    def log_truncated(self) -> None:
         """No checkpoint names offsets of this log."""
 
-    def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        logger.error("%s: %s failed: %s", log.directory, action, error, extra=RATE_LIMITED)
+    def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
+        logger.error("%s: %s failed: %s", self._directory, action, error, extra=RATE_LIMITED)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         """Nobody reads on another path: removed at once."""
@@ -331,7 +333,8 @@ def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig
     )
     folder = Folder(Descriptors(disk, _MAX_DESCRIPTORS), directory)
     try:
-        log = load_log(folder, METADATA_TOPIC, 0, options, clock=clock, rng=machine.rng, events=_Events(disk))
+        events = _Events(disk, directory)
+        log = load_log(folder, (METADATA_TOPIC, 0), options, clock=clock, rng=machine.rng, events=events)
         if log.topic_id is None:
             log.assign_topic_id(METADATA_TOPIC_ID)
     except KafkaError as error:

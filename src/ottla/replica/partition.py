@@ -1,9 +1,10 @@
 """One partition on this broker, as leader or follower: epochs, in-sync replicas, high watermark, append and read.
 
-The partition owns its replication state; the log below knows nothing of it. Where this broker leads, the high watermark
-is the smallest log end of the in-sync replicas (`replica.leadership`; a partition with one replica needs none of that),
-and it never passes what the flush policy still owes: when an append reached `flush.messages`, consumers and
-acknowledgements wait for the fsync, which runs in the pool. Where it follows, the leader tells it.
+The partition owns its replication state; of that the log below keeps one number, the high watermark, beside its other
+offsets: what cuts the log lowers it there, and only the partition raises it. Where this broker leads, it is the
+smallest log end of the in-sync replicas (`replica.leadership`; a partition with one replica needs none of that), and it
+never passes what the flush policy still owes: when an append reached `flush.messages`, consumers and acknowledgements
+wait for the fsync, which runs in the pool. Where it follows, the leader tells it.
 
 Invariants: the high watermark never goes back but with a truncation; `leader_epoch` only rises; a client's append
 happens only while this broker leads, a follower's only while it follows in the epoch it fetched in. Left out: what
@@ -23,8 +24,9 @@ from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.record.batch import BATCH_HEADER, HEADER_SIZE
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
-from ottla.storage.log import AppendResult, Log, ReadResult
+from ottla.storage.log import Log
 from ottla.storage.off_loop import Known
+from ottla.storage.results import AppendResult, ReadResult
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -77,7 +79,6 @@ class Partition:
         "appended_bytes",
         "fetch_watch",
         "follower_watch",
-        "high_watermark",
         "high_watermark_listener",
         "index",
         "is_internal",
@@ -88,6 +89,7 @@ class Partition:
         "log",
         "node_id",
         "offline",
+        "offsets",
         "produce_watch",
         "state",
         "topic",
@@ -110,6 +112,8 @@ class Partition:
         self.index = index
         self.topic_id = topic_id
         self.log = log
+        self.offsets = log.offsets
+        """Those of the log, at hand; the high watermark among them."""
         self.node_id = node_id
         self.state = PartitionState(NO_LEADER, NO_EPOCH, NO_EPOCH, (), ())
         self.is_internal = topic in INTERNAL_TOPICS
@@ -120,7 +124,7 @@ class Partition:
         """The epoch since which this broker leads without a break: what it appended since then is in its log."""
         self.leadership: Leadership | None = None
         """What is known of the other replicas; None where this broker doesn't lead or there are none."""
-        self.high_watermark = log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.offsets.begin_high_watermark(high_watermark)
         self.high_watermark_listener: HighWatermarkListener | None = None
         """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
@@ -140,6 +144,11 @@ class Partition:
         return f"Partition({self.topic}-{self.index})"
 
     # --- replication state -----------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed, and of what consumers may read."""
+        return self.offsets.high_watermark
 
     @property
     def leader_epoch(self) -> int:
@@ -341,7 +350,9 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        result = log.append_as_leader(buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared)
+        result = log.writer.append_as_leader(
+            buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared
+        )
         if result.duplicate:
             # The first attempt may still wait for its fsync: then this one waits with it.
             result.needs_flush = result.last_offset < self._flush_owed
@@ -349,10 +360,10 @@ class Partition:
             self.appended_bytes += end - start
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
-            elif self._alone_in_sync and log.flushed_offset >= self._flush_owed:
-                self.high_watermark = log.high_watermark = log.log_end_offset
+            elif self._alone_in_sync and self.offsets.flushed_offset >= self._flush_owed:
+                end = self.offsets.high_watermark = result.last_offset + 1
                 if self.high_watermark_listener is not None:
-                    self.high_watermark_listener(self.index, self.high_watermark)
+                    self.high_watermark_listener(self.index, end)
             elif self.leadership is not None:
                 self._maybe_advance_high_watermark()
             watch = self.fetch_watch if self.leadership is None else self.follower_watch
@@ -362,9 +373,9 @@ class Partition:
 
     def acknowledged(self, result: AppendResult, acks_all: bool) -> bool:
         """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""
-        if acks_all and self.high_watermark <= result.last_offset:
+        if acks_all and self.offsets.high_watermark <= result.last_offset:
             return False
-        return not result.needs_flush or self.log.flushed_offset > result.last_offset
+        return not result.needs_flush or self.offsets.flushed_offset > result.last_offset
 
     def _log_start_moved(self) -> None:
         self._purgatory.touch(self.fetch_watch)
@@ -389,14 +400,14 @@ class Partition:
     def _maybe_advance_high_watermark(self) -> None:
         if not self.is_leader:
             return
-        log = self.log
-        end = log.flushed_offset if log.flushed_offset < self._flush_owed else log.log_end_offset
+        offsets = self.offsets
+        end = offsets.flushed_offset if offsets.flushed_offset < self._flush_owed else offsets.log_end_offset
         leadership = self.leadership
         if leadership is not None:
             now_s = self._leader_context.monotonic()
-            end = leadership.committed_end(end, log.log_end_offset, log.config.min_insync_replicas, now_s)
-        if end > self.high_watermark:
-            self.high_watermark = log.high_watermark = end
+            end = leadership.committed_end(end, offsets.log_end_offset, self.log.config.min_insync_replicas, now_s)
+        if end > offsets.high_watermark:
+            offsets.high_watermark = end
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
             if self.high_watermark_listener is not None:
@@ -413,32 +424,28 @@ class Partition:
                 # The leader's log begins within this batch, which can only be kept whole.
                 log.truncate_fully_and_start_at(header[0])
         self.appended_bytes += len(records)
-        return log.append_as_follower(records, 0, len(records))
+        return log.writer.append_as_follower(records, 0, len(records))
 
     def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of its log, as far as this one reaches."""
-        log = self.log
-        known = min(high_watermark, log.log_end_offset)
-        if known > self.high_watermark:
-            self.high_watermark = log.high_watermark = known
+        offsets = self.offsets
+        known = min(high_watermark, offsets.log_end_offset)
+        if known > offsets.high_watermark:
+            offsets.high_watermark = known
             self._purgatory.touch(self.fetch_watch)
-        if log.log_start_offset < log_start_offset <= log.log_end_offset:
-            log.maybe_increment_log_start_offset(log_start_offset)
-            self.high_watermark = log.high_watermark = max(self.high_watermark, log_start_offset)
+        if offsets.log_start_offset < log_start_offset <= offsets.log_end_offset:
+            self.log.maybe_increment_log_start_offset(log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
             self.log.truncate_to(offset)
         finally:  # a disk that refuses a part of it may have cut the log all the same
-            end = self.log.log_end_offset
-            self.high_watermark = self.log.high_watermark = min(self.high_watermark, end)
-            self._flush_owed = min(self._flush_owed, end)
+            self._flush_owed = min(self._flush_owed, self.offsets.log_end_offset)
 
     def start_anew_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = self.log.high_watermark = offset
         self._flush_owed = min(self._flush_owed, offset)
 
     def when_durable(self, done: Callable[[BaseException | None], None]) -> None:
@@ -456,11 +463,11 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The end of what read_committed may see."""
-        return self.log.last_stable_offset(self.high_watermark)
+        return self.log.last_stable_offset(self.offsets.high_watermark)
 
     def read_end(self, isolation_level: int) -> int:
         """The end of what a consumer may see."""
-        return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
+        return self.last_stable_offset if isolation_level == READ_COMMITTED else self.offsets.high_watermark
 
     def read(
         self, offset: int, max_bytes: int, min_one_batch: bool, isolation_level: int, known: Known | None = None
@@ -470,10 +477,10 @@ class Partition:
         Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower that
         has not got so far yet. Leadership was checked before by `check_leader` or `check_readable`.
         """
-        if offset > self.log.log_end_offset and not self.is_leader:
+        if offset > self.offsets.log_end_offset and not self.is_leader:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = self.read_end(isolation_level)
-        result = self.log.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
+        result = self.log.reader.read(offset, max_bytes, max_offset=end, min_one_batch=min_one_batch, known=known)
         if result.records is not None:
             result.records.committed = True
         return result

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from ottla.common.clock import BlockingPool
 from ottla.server.outcome import outcome
-from ottla.storage.flush import request_closing_flush
 from ottla.storage.log import Log
 
 CLOSING_FLUSHES = 64
@@ -27,4 +26,4 @@ async def flush_all(logs: Iterable[Log], pool: BlockingPool) -> None:
 
 async def _flush_for_close(log: Log, pool: BlockingPool) -> None:
     await outcome(lambda done: log.request_flush(pool, done))
-    await outcome(lambda done: request_closing_flush(log, pool, done))
+    await outcome(lambda done: log.request_closing_flush(pool, done))

@@ -13,7 +13,7 @@ from ottla.coordinator.runtime import LogOffsets, ReadDone
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.server.in_flight import InFlight
-from ottla.storage.log import ReadResult
+from ottla.storage.results import ReadResult
 
 
 class ReplicaCoordinatorLog:

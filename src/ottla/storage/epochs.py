@@ -8,7 +8,7 @@ Invariants:
 - The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
   took no record since the last start have nothing to write.
 
-Left out: who writes the file and when (`log.py`, `flush.py`).
+Left out: who writes the file and when (`flush.py`, `truncation.py`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Opening a partition's directory: trusting it after a clean stop, checking it after any other.
 
 After an unclean stop every segment from that of the recovery point on is walked batch by batch, CRC included, and cut
-at the first byte that is no valid batch: a missing tail and a nonsense tail both
-end there. What follows in later segments is dropped. Each cut is logged with file and position.
+at the first byte that is no valid batch (`recovery`).
 
 Invariants:
 - Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
   the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
-- Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
-- A message of format v0 or v1 is no damage: it is refused by name and never cut.
 
 Left out: `.swap` and `.cleaned` files of a cleaner (the latter are removed), reading message formats v0 and v1.
 """
@@ -17,39 +14,24 @@ Left out: `.swap` and `.cleaned` files of a cleaner (the latter are removed), re
 from __future__ import annotations
 
 import logging
-import zlib
 from dataclasses import dataclass, field
 
 from ottla.common.clock import Clock, Rng
-from ottla.common.disk import File
 from ottla.common.errors import OperatorError
-from ottla.record.batch import (
-    ATTRIBUTES_POSITION,
-    BATCH_HEADER,
-    HEADER_SIZE,
-    LENGTH_POSITION,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-    MAGIC_V2,
-    MIN_BATCH_LENGTH,
-    BatchHeader,
-)
-from ottla.record.checksum import crc32c
 from ottla.storage import names
-from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
+from ottla.storage.checkpoints import CheckpointCorruption, TopicPartition, read_epochs, read_partition_metadata
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.log import Log, LogEvents
-from ottla.storage.log_config import MAX_INT, LogConfig
+from ottla.storage.log import Log, StoredLog
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_files import load_producers
+from ottla.storage.recovery import drop_segments, recover_segment, recover_segments, refuse_old_message
+from ottla.storage.results import LogEvents
 from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
-_CHUNK_BYTES = 1024 * 1024
-_OLD_MAGICS = (0, 1)
-_MIN_OLD_MESSAGE = 14
-"""CRC, magic, attributes, length of key and value: the size that a message of format v0 has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +43,6 @@ class LoadOptions:
     log_start_offset: int = 0
     recovery_point: int = 0
     producer_expiration_ms: int = 86_400_000
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What a walk over a segment found: where the valid batches end, and why not later."""
-
-    end: int = 0
-    next_offset: int = 0
-    defect: str = ""
 
 
 @dataclass(slots=True)
@@ -86,7 +59,7 @@ class _Loading:
 
 
 def load_log(
-    folder: Folder, topic: str, partition: int, options: LoadOptions, *, clock: Clock, rng: Rng, events: LogEvents
+    folder: Folder, partition: TopicPartition, options: LoadOptions, *, clock: Clock, rng: Rng, events: LogEvents
 ) -> Log:
     """Open the directory of a partition, which exists; an empty one becomes an empty log.
 
@@ -94,7 +67,7 @@ def load_log(
     """
     loading = _Loading(folder, options, clock)
     listing = folder.disk.listdir(folder.path)
-    if topic != names.METADATA_TOPIC:
+    if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
     _take_inventory(loading, listing)
     _refuse_old_formats(loading)
@@ -114,7 +87,7 @@ def load_log(
         logger.warning(
             "%s ends at %d, before its start offset %d; it begins empty there", folder.path, end_offset, start_offset
         )
-        _drop_segments(loading, 0)
+        drop_segments(folder, loading.segments, 0)
         loading.segments.append(_new_segment(loading, start_offset))
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
@@ -131,25 +104,18 @@ def load_log(
         now_ms=clock.time_ms(),
         expiration_ms=options.producer_expiration_ms,
     )
-    return Log(
-        topic=topic,
-        partition=partition,
-        topic_id=topic_id,
-        folder=folder,
-        config=options.config,
-        clock=clock,
-        rng=rng,
-        events=events,
-        segments=loading.segments,
-        log_start_offset=start_offset,
-        log_end_offset=end_offset,
-        recovery_point=recovery_point,
-        epochs=loading.epochs,
-        producers=producers,
-        producer_expiration_ms=options.producer_expiration_ms,
+    stored = StoredLog(
+        partition,
+        topic_id,
+        folder,
+        LogSegments(loading.segments),
+        LogOffsets(start_offset, end_offset, recovery_point),
+        loading.epochs,
+        producers,
         # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
         names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
     )
+    return Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
 
 
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
@@ -200,36 +166,8 @@ def _refuse_old_formats(loading: _Loading) -> None:
     """Raise OperatorError when the log begins with format v0 or v1; what was written later can only be newer."""
     for segment in loading.segments:
         if segment.size_bytes:
-            _refuse_old_message(segment.log_descriptor.file(), 0, segment.size_bytes)
+            refuse_old_message(segment.log_descriptor.file(), 0, segment.size_bytes)
             return
-
-
-def _refuse_old_message(file: File, position: int, end: int) -> None:
-    """Raise OperatorError when a whole message of format v0 or v1 begins at `position`.
-
-    Offset, size and magic lie where those of a batch do; the CRC (CRC-32, from the magic on) tells it from nonsense.
-    """
-    head = file.read(MAGIC_POSITION + 1, position)
-    if len(head) <= MAGIC_POSITION:
-        return
-    magic = head[MAGIC_POSITION]
-    size = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-    if magic not in _OLD_MAGICS or not _MIN_OLD_MESSAGE <= size <= end - position - LOG_OVERHEAD:
-        return
-    crc = 0
-    cursor, stop = position + MAGIC_POSITION, position + LOG_OVERHEAD + size
-    while cursor < stop:
-        piece = file.read(min(_CHUNK_BYTES, stop - cursor), cursor)
-        if not piece:
-            return
-        crc = zlib.crc32(piece, crc)
-        cursor += len(piece)
-    if crc == int.from_bytes(head[LOG_OVERHEAD:MAGIC_POSITION], "big"):
-        raise OperatorError(
-            f"{file.path} holds messages in the old format v{magic} (at position {position}), which Ottla can't read "
-            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its "
-            "directory out of log.dirs"
-        )
 
 
 def _new_segment(loading: _Loading, base_offset: int) -> Segment:
@@ -267,146 +205,6 @@ def _recover(loading: _Loading) -> None:
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
         if first and loading.segments[first].base_offset == recovery_point:
             # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
-            _recover_segment(loading, loading.segments[first - 1])
-    for number in range(first, len(loading.segments)):
-        segment = loading.segments[number]
-        walk = _recover_segment(loading, segment)
-        if not walk.defect:
-            walk.defect = _gap_after(loading, number, walk.next_offset)
-        if not walk.defect:
-            continue
-        logger.warning(
-            "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
-            segment.path,
-            walk.end,
-            segment.size_bytes - walk.end,
-            walk.next_offset,
-            walk.defect,
-        )
-        _drop_segments(loading, number + 1)
-        file = segment.log_descriptor.file()
-        file.truncate(walk.end)
-        file.fsync()
-        segment.size_bytes = walk.end
-        break
-
-
-def _gap_after(loading: _Loading, number: int, next_offset: int) -> str:
-    """Whether a whole tail is missing: the file is shorter than what was written before the next segment began.
-
-    Compaction leaves such gaps on purpose.
-    """
-    if loading.options.config.compacted or number + 1 >= len(loading.segments):
-        return ""
-    following = loading.segments[number + 1].base_offset
-    return "" if next_offset >= following else f"offsets {next_offset} to {following - 1} are missing"
-
-
-def _drop_segments(loading: _Loading, first: int) -> None:
-    """Remove segments at the end, durably, before the log is cut or grows where they were."""
-    if first >= len(loading.segments):
-        return
-    disk = loading.folder.disk
-    for segment in loading.segments[first:]:
-        logger.warning("%s: dropped, since the log ends before it", segment.path)
-        paths = segment.mark_deleted()
-        segment.close()
-        for path in paths:
-            disk.unlink(path)
-    disk.fsync_dir(loading.folder.path)
-    del loading.segments[first:]
-
-
-def _recover_segment(loading: _Loading, segment: Segment) -> _Walk:
-    """Check every batch of a segment and build its indexes anew."""
-    segment.begin_rebuild()
-    file = segment.log_descriptor.file()
-    epochs = loading.epochs
-    walk = _Walk(next_offset=segment.base_offset)
-    for position, header in _ValidBatches(file, segment, walk):
-        last_offset = header[0] + header[6]
-        segment.note_batch(position, header[1] + LOG_OVERHEAD, last_offset, header[8])
-        if header[2] > epochs.latest_epoch:
-            epochs.assign(header[2], header[0])
-    segment.finish_rebuild()
-    return walk
-
-
-class _ValidBatches:
-    """Iterator over (position, header) of a segment's batches, up to the first that is not valid."""
-
-    __slots__ = ("_chunk", "_chunk_position", "_file", "_segment", "_size", "_walk")
-
-    def __init__(self, file: File, segment: Segment, walk: _Walk) -> None:
-        self._file = file
-        self._segment = segment
-        self._size = segment.size_bytes
-        self._walk = walk
-        self._chunk = b""
-        self._chunk_position = 0
-
-    def __iter__(self) -> _ValidBatches:
-        return self
-
-    def __next__(self) -> tuple[int, BatchHeader]:
-        walk = self._walk
-        position = walk.end
-        left = self._size - position
-        if left == 0:
-            raise StopIteration
-        if left < HEADER_SIZE:
-            _refuse_old_message(self._file, position, self._size)  # which may be shorter than the header of a batch
-            return self._stop("the header of a batch is cut short")
-        at = position - self._chunk_position
-        if at + HEADER_SIZE > len(self._chunk):
-            at = self._refill(position)
-        header: BatchHeader = BATCH_HEADER.unpack_from(self._chunk, at)
-        size = header[1] + LOG_OVERHEAD
-        if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
-            at = self._refill(position)
-        if header[3] in _OLD_MAGICS:
-            _refuse_old_message(self._file, position, self._size)
-        defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
-        if defect:
-            return self._stop(defect)
-        walk.end = position + size
-        walk.next_offset = header[0] + header[6] + 1
-        return position, header
-
-    def _refill(self, position: int) -> int:
-        self._chunk = self._file.read(min(_CHUNK_BYTES, self._size - position), position)
-        self._chunk_position = position
-        if len(self._chunk) < HEADER_SIZE:
-            raise OSError(f"{self._file.path} is shorter than its size")
-        return 0
-
-    def _stop(self, defect: str) -> tuple[int, BatchHeader]:
-        self._walk.defect = defect
-        raise StopIteration
-
-    def _defect(self, header: BatchHeader, size: int, left: int) -> str:
-        if header[3] != MAGIC_V2:
-            return f"magic {header[3]} is not 2"
-        if header[1] < MIN_BATCH_LENGTH:
-            return f"a batch length of {header[1]} is impossible"
-        if size > left:
-            return f"a batch of {size} bytes is cut short after {left}"
-        if header[0] < self._walk.next_offset:
-            return f"offset {header[0]} follows after {self._walk.next_offset - 1}"
-        if header[6] < 0 or header[0] + header[6] - self._segment.base_offset > MAX_INT:
-            return f"a last offset delta of {header[6]} is impossible"
-        return ""
-
-    def _crc_defect(self, header: BatchHeader, position: int, at: int, size: int) -> str:
-        if at + size <= len(self._chunk):
-            crc = crc32c(memoryview(self._chunk)[at + ATTRIBUTES_POSITION : at + size])
-        else:
-            crc = 0
-            cursor, end = position + ATTRIBUTES_POSITION, position + size
-            while cursor < end:
-                piece = self._file.read(min(_CHUNK_BYTES, end - cursor), cursor)
-                if not piece:
-                    return "the file ends inside a batch"
-                crc = crc32c(piece, crc)
-                cursor += len(piece)
-        return "" if crc == header[4] else f"the CRC of the batch at offset {header[0]} does not match"
+            recover_segment(loading.segments[first - 1], loading.epochs)
+    gaps_allowed = loading.options.config.compacted
+    recover_segments(loading.folder, loading.segments, first, loading.epochs, gaps_allowed=gaps_allowed)

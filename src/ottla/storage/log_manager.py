@@ -41,7 +41,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.directories import make_durably
-from ottla.storage.flush import TRANSIENT_ERRORS
+from ottla.storage.health import TRANSIENT_ERRORS
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
@@ -100,7 +100,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._lock: FileLock | None = None
         self._meta: MetaProperties | None = None
-        self._to_flush: dict[TopicPartition, Log] = {}
+        self._to_flush: dict[TopicPartition, None] = {}
         self._flushed_by_time: dict[TopicPartition, None] = {}
         """Those with a `flush.ms`: a step that runs each second must not walk over all logs for the few."""
         self._unlinks: list[tuple[int, str]] = []
@@ -199,7 +199,7 @@ class LogManager:
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
         folder = Folder(self._descriptors, self._join(name))
-        return load_log(folder, key[0], key[1], options, clock=self._clock, rng=self._rng, events=self)
+        return load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -325,7 +325,7 @@ class LogManager:
             try:
                 self._disk.makedirs(self._join(name))
                 log = self._load(name, key, options)
-                log.directory_is_new = True
+                log.directory_was_made()
             except OSError as error:
                 self._note_error(error, f"creating {name}")
                 raise KafkaError(
@@ -434,7 +434,7 @@ class LogManager:
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
         """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
         now = self._clock.time_ms() if now_ms is None else now_ms
-        due = dict(self._to_flush)
+        due = {key: self._logs[key] for key in self._to_flush if key in self._logs}
         self._to_flush.clear()
         for key in self._flushed_by_time:
             log = self._logs[key]
@@ -471,10 +471,7 @@ class LogManager:
             for key, log in self._logs.items()
             if log.log_start_offset and log.log_start_offset > log.segments[0].base_offset
         }
-        marks = {
-            key: log.log_end_offset if log.high_watermark is None else log.high_watermark
-            for key, log in self._logs.items()
-        }
+        marks = {key: log.offsets.committed_end for key, log in self._logs.items()}
         files = [(names.LOG_START_OFFSET_CHECKPOINT, starts), (names.HIGH_WATERMARK_CHECKPOINT, marks)]
         return [(name, offsets) for name, offsets in files if self._written.get(name) != offsets]
 
@@ -527,21 +524,22 @@ class LogManager:
 
     # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
 
-    def log_configured(self, log: Log) -> None:
-        if log.config.flush_ms == MAX_LONG:
-            self._flushed_by_time.pop((log.topic, log.partition), None)
+    def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
+        if config.flush_ms == MAX_LONG:
+            self._flushed_by_time.pop(partition, None)
         else:
-            self._flushed_by_time[log.topic, log.partition] = None
+            self._flushed_by_time[partition] = None
 
-    def flush_needed(self, log: Log) -> None:
-        self._to_flush[log.topic, log.partition] = log
+    def flush_needed(self, partition: TopicPartition) -> None:
+        self._to_flush[partition] = None
 
-    def log_truncated(self, log: Log) -> None:
+    def log_truncated(self) -> None:
         self._truncations += 1
         self.write_recovery_points()
 
-    def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        self._note_error(error, f"{action} of {log.name}", lasting=log.failed)
+    def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
+        topic, index = partition
+        self._note_error(error, f"{action} of {topic}-{index}", lasting=lasting)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
         when = self._clock.time_ms() + delay_ms

@@ -12,18 +12,13 @@ Left out: bounding the answer by the high watermark (the caller's).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from ottla.record import walk
 from ottla.record.batch import LOG_APPEND_TIME, BatchView
 from ottla.record.compression import NONE
 from ottla.record.errors import InvalidRecord
+from ottla.storage.log_segments import LogSegments
 from ottla.storage.off_loop import Known, known_result
 from ottla.storage.segment import Outline, Segment
-
-if TYPE_CHECKING:
-    from ottla.storage.log import Log
 
 MAX_MISLEADING = 4
 """Batches whose header promised a timestamp that none of its records has; after so many, headers are believed.
@@ -37,34 +32,14 @@ FoundRecord = tuple[int, int, int]
 """(offset, timestamp, leader epoch)."""
 
 
-def find_timestamp(log: Log, timestamp: int, known: Known | None = None) -> FoundRecord | None:
-    """The first record at or after `timestamp`; None without one.
+def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, known: Known | None) -> FoundRecord | None:
+    """The first record at or after `timestamp` in a log that starts at `start_offset`; None without one.
 
-    Raises KafkaError when the batch can't be read, and, when given what is `known`, OffLoop instead of blocking.
+    Raises KafkaError when the batch can't be read, OSError, and, when given what is `known`, OffLoop instead of
+    blocking.
     """
-    return _without_blocking(log, known, lambda: _find_timestamp(log, timestamp))
-
-
-def find_max_timestamp(log: Log, known: Known | None = None) -> FoundRecord | None:
-    """The first record with the largest timestamp; None when there is none. Raises as its sibling above."""
-    return _without_blocking(log, known, lambda: _find_max_timestamp(log))
-
-
-def _without_blocking(log: Log, known: Known | None, find: Callable[[], FoundRecord | None]) -> FoundRecord | None:
-    descriptors = log.folder.descriptors
-    descriptors.known = known
-    try:
-        return find()
-    except OSError as error:
-        raise log.read_error(error) from error
-    finally:
-        descriptors.known = None
-
-
-def _find_timestamp(log: Log, timestamp: int) -> FoundRecord | None:
-    start_offset = log.log_start_offset
     misleading = 0
-    for segment in log.segments[log.segment_number(start_offset) :]:
+    for segment in segments.holding(start_offset):
         segment.load_timestamps()
         if segment.max_timestamp < timestamp:
             continue
@@ -73,7 +48,8 @@ def _find_timestamp(log: Log, timestamp: int) -> FoundRecord | None:
             outline = segment.find_timestamp(timestamp, from_offset)
             if outline is None:
                 break
-            found = _first_record(log, segment, outline, timestamp, believe=misleading >= MAX_MISLEADING)
+            believe = misleading >= MAX_MISLEADING
+            found = _first_record(segment, outline, timestamp, start_offset, known, believe=believe)
             if found is not None:
                 return found
             # The header promised a timestamp that no record at or above the log start has.
@@ -82,9 +58,10 @@ def _find_timestamp(log: Log, timestamp: int) -> FoundRecord | None:
     return None
 
 
-def _find_max_timestamp(log: Log) -> FoundRecord | None:
+def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | None) -> FoundRecord | None:
+    """The first record with the largest timestamp; None when there is none. Raises as its sibling above."""
     best: Segment | None = None
-    for segment in log.segments[log.segment_number(log.log_start_offset) :]:
+    for segment in segments.holding(start_offset):
         segment.load_timestamps()
         if segment.max_timestamp >= 0 and (best is None or segment.max_timestamp > best.max_timestamp):
             best = segment
@@ -93,12 +70,13 @@ def _find_max_timestamp(log: Log) -> FoundRecord | None:
     outline = best.find_offset(best.max_timestamp_offset)
     if outline is None:
         return None
-    return _first_record(log, best, outline, best.max_timestamp, believe=False)
+    return _first_record(best, outline, best.max_timestamp, start_offset, known, believe=False)
 
 
-def _first_record(log: Log, segment: Segment, outline: Outline, timestamp: int, *, believe: bool) -> FoundRecord | None:
+def _first_record(
+    segment: Segment, outline: Outline, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
+) -> FoundRecord | None:
     """The first record of a batch at or after both. `believe`: take the header's word and don't look inside."""
-    start_offset = log.log_start_offset
     batch = BatchView(segment.read_batch(outline))
     if believe:
         return max(batch.base_offset, start_offset), batch.max_timestamp, batch.partition_leader_epoch
@@ -109,7 +87,7 @@ def _first_record(log: Log, segment: Segment, outline: Outline, timestamp: int, 
         found = _walk(batch, wanted, first_delta, len(batch.buffer))
     else:
         key = (batch.base_offset, batch.crc, first_delta)
-        found = known_result(log.folder.descriptors.known, key, lambda size: _walk(batch, wanted, first_delta, size))
+        found = known_result(known, key, lambda size: _walk(batch, wanted, first_delta, size))
     if found is None:
         return None
     timestamp_delta, offset_delta = found

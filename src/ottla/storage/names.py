@@ -6,6 +6,7 @@ Left out: what the files hold.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -47,8 +48,12 @@ _OFFSET_DIGITS = 20
 _MAX_NAME_LENGTH = 255
 
 
+@lru_cache(maxsize=16)
 def offset_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`."""
+    """`00000000000000000042.log`.
+
+    The names of first segments are shared: in a directory of ten thousand young logs that is 2 MB.
+    """
     return f"{offset:020d}{suffix}"
 
 

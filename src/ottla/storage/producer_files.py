@@ -3,12 +3,13 @@
 Invariant: what a snapshot and the batch headers after it result in is what appending the same batches had made, except
 for producers that expired meanwhile.
 
-Left out: when snapshots are written (`log.py`: on roll and close), the bytes of one (`producer_state.py`).
+Left out: when snapshots are written (`flush.py`: on roll and close), the bytes of one (`producer_state.py`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
 from ottla.storage.checkpoints import write_unsynced
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def load_producers(
     folder: Folder,
-    segments: list[Segment],
+    segments: Sequence[Segment],
     snapshots: list[int],
     offsets: range,
     *,
@@ -49,7 +50,7 @@ def load_producers(
     return producers
 
 
-def _sort_out(folder: Folder, segments: list[Segment], snapshots: list[int], offsets: range) -> list[int]:
+def _sort_out(folder: Folder, segments: Sequence[Segment], snapshots: list[int], offsets: range) -> list[int]:
     """Keep the snapshots where a segment begins and the newest; the others are of no use any more."""
     usable = [offset for offset in sorted(snapshots) if offsets.start <= offset <= offsets.stop]
     bases = {segment.base_offset for segment in segments}
@@ -76,7 +77,12 @@ def _load_newest(producers: ProducerState, folder: Folder, now_ms: int, expirati
 
 
 def reload_producers(
-    producers: ProducerState, folder: Folder, segments: list[Segment], offsets: range, now_ms: int, expiration_ms: int
+    producers: ProducerState,
+    folder: Folder,
+    segments: Sequence[Segment],
+    offsets: range,
+    now_ms: int,
+    expiration_ms: int,
 ) -> None:
     """The log was cut to `offsets`: go back to a snapshot from before the cut, and on from there. Raises OSError."""
     if len(producers) or producers.snapshot_offsets:
@@ -87,7 +93,7 @@ def reload_producers(
     producers.map_end_offset = offsets.stop
 
 
-def replay_producers(producers: ProducerState, segments: list[Segment], end_offset: int) -> None:
+def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:
     """Take up the batches from the state's end to `end_offset`. Raises OSError."""
     from_offset = producers.map_end_offset
     for number, segment in enumerate(segments):

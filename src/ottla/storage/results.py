@@ -5,12 +5,11 @@ Left out: behaviour; these are plain values and one protocol.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ottla.storage.checkpoints import TopicPartition
+from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import SegmentRegion
-
-if TYPE_CHECKING:
-    from ottla.storage.log import Log
 
 
 class AppendResult:
@@ -54,22 +53,23 @@ class ReadResult:
 
 
 class LogEvents(Protocol):
-    """What a log tells its manager."""
+    """What a log tells its manager, which knows it by topic and partition."""
 
-    def log_configured(self, log: Log) -> None:
-        """The log's settings are new."""
+    def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
+        """The log's settings are new; the first of all, said while the log is made."""
         ...
 
-    def flush_needed(self, log: Log) -> None:
+    def flush_needed(self, partition: TopicPartition) -> None:
         """A segment is complete and not yet durable, or a full disk left a flush incomplete."""
         ...
 
-    def log_truncated(self, log: Log) -> None:
+    def log_truncated(self) -> None:
         """The recovery point fell and a cut is next: a checkpoint that names more must go first. Raises OSError."""
         ...
 
-    def log_failed(self, log: Log, error: OSError, action: str) -> None:
-        """The disk failed under the log; with a transient error (disk full) the log goes on."""
+    def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
+        """The disk failed under the log; with a transient error (disk full) it goes on, unless the failure is lasting:
+        then it takes no more appends."""
         ...
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:

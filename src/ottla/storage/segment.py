@@ -8,7 +8,7 @@ Invariants:
 - Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and given back on
   roll, close and idleness, so that a thousand small partitions reserve nothing.
 
-Left out: what the batches mean (offsets, epochs, producers): `log.py`.
+Left out: what the batches mean (offsets, epochs, producers): `log_writer.py`.
 """
 
 from __future__ import annotations
@@ -191,6 +191,10 @@ class Segment:
     @property
     def path(self) -> str:
         return self._log.path
+
+    def mtime_ms(self) -> int:
+        """When the data file was last written, as its file system says. Raises OSError."""
+        return self._folder.disk.mtime_ms(self.path)
 
     @property
     def log_descriptor(self) -> Descriptor:

@@ -43,9 +43,9 @@ from ottla.storage.append_rules import (
     needs_decompression,
     prepare_batch,
 )
-from ottla.storage.log import AppendResult
 from ottla.storage.log_config import LogConfig
 from ottla.storage.off_loop import BYTES_PER_TURN, TurnTooShort
+from ottla.storage.results import AppendResult
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)

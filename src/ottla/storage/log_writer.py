@@ -1,0 +1,298 @@
+"""Appending to a log: what a leader takes from clients, what a broker writes itself, what a follower copies. Hot.
+
+`append_as_leader` touches headers and counters, never a record object, and is one call below the partition.
+
+Invariants:
+- Offsets are given once: nothing rewrites a batch of an epoch.
+- After any OSError file and memory agree, as before the call, or the log takes no more (`health`).
+
+Left out: who may append (`replica`), what a topic demands of a batch (`append_rules`).
+"""
+
+from __future__ import annotations
+
+from ottla.common.clock import Clock, Rng
+from ottla.common.disk import Buffer
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.record.errors import InvalidRecord
+from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
+from ottla.record.walk import walk_records
+from ottla.storage.append_rules import (
+    LOG_APPEND_TIME,
+    DecompressionBudget,
+    check_records,
+    inspects,
+    needs_decompression,
+    prepare_batch,
+    refuse_timestamps,
+    timestamps_out_of_range,
+)
+from ottla.storage.descriptors import Folder
+from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.flush import LogFlush
+from ottla.storage.health import LogHealth
+from ottla.storage.index import TIME_ENTRY_SIZE
+from ottla.storage.log_config import MAX_INT, LogConfig
+from ottla.storage.log_segments import LogOffsets, LogSegments
+from ottla.storage.producer_state import ProducerState
+from ottla.storage.results import AppendResult
+from ottla.storage.segment import Segment
+
+_RECENT_BATCHES = 8
+
+
+class LogWriter:
+    """The appending part of one log."""
+
+    __slots__ = (
+        "_clock",
+        "_compacted",
+        "_epochs",
+        "_flush",
+        "_folder",
+        "_health",
+        "_inspects",
+        "_log_append_time",
+        "_max_index_entries",
+        "_max_message_bytes",
+        "_offsets",
+        "_producers",
+        "_rng",
+        "_roll_after_ms",
+        "_segments",
+        "config",
+    )
+
+    def __init__(
+        self,
+        segments: LogSegments,
+        offsets: LogOffsets,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        folder: Folder,
+        flush: LogFlush,
+        health: LogHealth,
+        config: LogConfig,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self._segments = segments
+        self._offsets = offsets
+        self._epochs = epochs
+        self._producers = producers
+        self._folder = folder
+        self._flush = flush
+        self._health = health
+        self._clock = clock
+        self._rng = rng
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Append by these settings from now on."""
+        self.config = config
+        self._compacted = config.compacted
+        self._inspects = inspects(config)
+        self._max_message_bytes = config.max_message_bytes
+        self._max_index_entries = max(config.segment_index_bytes // TIME_ENTRY_SIZE, 1)
+        self._log_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+        self._draw_roll_time()
+
+    def _draw_roll_time(self) -> None:
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._roll_after_ms = self.config.segment_ms - (self._rng.randrange(jitter) if jitter > 0 else 0)
+
+    def append_as_leader(
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        *,
+        client: bool = True,
+        prepared: bool = False,
+    ) -> AppendResult:
+        """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
+
+        From a client it must be exactly one batch and obey the topic's configuration; the broker's own
+        (`client=False`) may be several and hold control records. `prepared`: it went through
+        `append_rules.prepare_batch`. Raises KafkaError with the code for the client.
+        """
+        if not client:
+            return self._append_own(buffer, start, end, leader_epoch)
+        size = end - start
+        if size > self._max_message_bytes:
+            self._refuse_size(size)
+        with memoryview(buffer) as view, view[start:end] as data:
+            header = check_batch(buffer, view, start, end)
+            if header[1] + LOG_OVERHEAD != size:
+                raise InvalidRecord("a produce request carries exactly one batch a partition")
+            config = self.config
+            attributes = header[5]
+            now = self._clock.time_ms()
+            if header[9] != NO_PRODUCER_ID:
+                duplicate = self._producers.check(header[9], header[10], header[11], header[6])
+                if duplicate is not None:
+                    return self._duplicate_result(duplicate[2], header[6], duplicate[3])
+            compressed = attributes & COMPRESSION_MASK
+            if not self._log_append_time and timestamps_out_of_range(header[7], header[8], now, config):
+                records_start = end if compressed else start + HEADER_SIZE
+                refuse_timestamps(buffer, records_start, end, header, now, config, self._health.name)
+            if not prepared:
+                if self._inspects and needs_decompression(buffer, start, now, config):
+                    batch = prepare_batch(buffer, start, end, now, config, self._health.name, DecompressionBudget())
+                    return self.append_as_leader(batch, 0, len(batch), leader_epoch, prepared=True)
+                if self._compacted:
+                    check_records(buffer, start + HEADER_SIZE, end, header, now, config, self._health.name)
+                elif not compressed:
+                    walk_records(buffer, start + HEADER_SIZE, end, header[12])
+            append_time = -1
+            if self._log_append_time:
+                set_log_append_time(buffer, start, now)
+                append_time = now
+            base_offset = self._offsets.log_end_offset
+            patch_batch(buffer, start, base_offset, leader_epoch)
+            return self._append_batch(data, base_offset, leader_epoch, header, append_time)
+
+    def _append_own(self, buffer: bytearray, start: int, end: int, leader_epoch: int) -> AppendResult:
+        result: AppendResult | None = None
+        offsets = self._offsets
+        position = start
+        with memoryview(buffer) as view:
+            while position < end:
+                header = check_replicated_batch(buffer, view, position, end)
+                batch_end = position + header[1] + LOG_OVERHEAD
+                patch_batch(buffer, position, offsets.log_end_offset, leader_epoch)
+                with view[position:batch_end] as data:
+                    one = self._append_batch(data, offsets.log_end_offset, leader_epoch, header, -1)
+                if result is not None:
+                    one.base_offset = result.base_offset
+                    one.needs_flush |= result.needs_flush
+                result = one
+                position = batch_end
+        if result is None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch to append")
+        return result
+
+    def _refuse_size(self, size: int) -> None:
+        # A batch that a request carried incompletely is corrupt, but its size alone is reason enough.
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes is larger than max.message.bytes of {self._health.name}, "
+            f"{self._max_message_bytes}",
+        )
+
+    def _duplicate_result(self, last_offset: int, last_delta: int, timestamp: int) -> AppendResult:
+        append_time = timestamp if self._log_append_time else -1
+        start_offset = self._offsets.log_start_offset
+        return AppendResult(last_offset - last_delta, last_offset, append_time, start_offset, True, False)
+
+    def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
+        """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
+
+        Returns the range appended, `last_offset` below `base_offset` when no batch was whole. Raises KafkaError
+        CORRUPT_MESSAGE when a batch is damaged or its offsets go back; batches before it are appended.
+        """
+        offsets = self._offsets
+        first = offsets.log_end_offset
+        needs_flush = False
+        position = start
+        while end - position >= HEADER_SIZE:
+            size = int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True) + LOG_OVERHEAD
+            if size > end - position:
+                break
+            with memoryview(buffer) as view:
+                header = check_replicated_batch(buffer, view, position, end)
+            base_offset = header[0]
+            if base_offset < offsets.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{self._health.name} ends at {offsets.log_end_offset}, the leader sent a batch at {base_offset}",
+                )
+            with memoryview(buffer) as view, view[position : position + size] as data:
+                result = self._append_batch(data, base_offset, header[2], header, -1)
+            needs_flush |= result.needs_flush
+            position += size
+        return AppendResult(first, offsets.log_end_offset - 1, -1, offsets.log_start_offset, False, needs_flush)
+
+    def _append_batch(
+        self, data: memoryview, base_offset: int, leader_epoch: int, header: BatchHeader, append_time: int
+    ) -> AppendResult:
+        """Write one batch that is ready, and take note of it."""
+        if not self._health.writable:
+            raise self._health.refusal()
+        size = len(data)
+        last_offset = base_offset + header[6]
+        max_timestamp = header[8] if append_time < 0 else append_time
+        segments = self._segments
+        segment = segments.active
+        if (
+            segment.size_bytes + size > self.config.segment_bytes
+            or last_offset - segment.base_offset > MAX_INT
+            or segment.index_entry_count >= self._max_index_entries
+            or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
+        ):
+            segment = self._roll_for(segment, size, base_offset)
+        position = segment.size_bytes
+        try:
+            segment.append(data, size)
+        except OSError as error:
+            raise self._health.storage_error(error, "an append") from error
+        segment.note_batch(position, size, last_offset, max_timestamp)
+        recent = segments.recent
+        recent[base_offset] = position
+        if len(recent) > _RECENT_BATCHES:
+            del recent[next(iter(recent))]
+        offsets = self._offsets
+        offsets.log_end_offset = last_offset + 1
+        if leader_epoch > self._epochs.latest_epoch:
+            self._epochs.assign(leader_epoch, base_offset)
+        producers = self._producers
+        if header[9] != NO_PRODUCER_ID:
+            producers.update(header, base_offset)
+        producers.map_end_offset = last_offset + 1
+        flush = self._flush
+        flush.changed = True
+        flush.appended_count += header[12]
+        needs_flush = flush.appended_count >= self.config.flush_messages
+        return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
+
+    def _waited_for_roll(self, segment: Segment, timestamp: int) -> bool:
+        first = segment.first_timestamp
+        if first >= 0:
+            return timestamp - first > self._roll_after_ms
+        if segment.load_first_timestamp() >= 0:
+            return self._waited_for_roll(segment, timestamp)
+        return self._clock.time_ms() - segment.created_ms > self._roll_after_ms
+
+    def _roll_for(self, segment: Segment, size: int, base_offset: int) -> Segment:
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes is larger than segment.bytes of {self._health.name}, "
+                f"{self.config.segment_bytes}",
+            )
+        if segment.size_bytes == 0 and segment.base_offset == base_offset:
+            return segment
+        return self.roll(base_offset)
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begin a new active segment at the log end (or at a follower's next batch); returns it.
+
+        An empty active segment stays. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        """
+        old = self._segments.active
+        next_offset = self._offsets.log_end_offset if base_offset is None else base_offset
+        if old.size_bytes == 0 and old.base_offset == next_offset:
+            return old
+        try:
+            old.become_inactive()
+            self._flush.write_snapshot()
+            segment = Segment.create(self._folder, next_offset, self._clock.time_ms(), self.config.index_interval_bytes)
+        except OSError as error:
+            raise self._health.storage_error(error, "a roll") from error
+        self._segments.replace((), (segment,))
+        self._flush.names_changed()
+        self._draw_roll_time()
+        self._health.events.flush_needed(self._health.partition)
+        return segment

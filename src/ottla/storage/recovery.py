@@ -1,0 +1,226 @@
+"""Recovery: walking the segments of a log batch by batch, and cutting it at the first byte that is no valid batch.
+
+A missing tail and a nonsense tail both end there. What follows in later segments is dropped. Each cut is logged with
+file and position.
+
+Invariants:
+- Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
+- A message of format v0 or v1 is no damage: it is refused by name and never cut.
+
+Left out: from where on a log is walked (`loader`), reading message formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from dataclasses import dataclass
+
+from ottla.common.disk import File
+from ottla.common.errors import OperatorError
+from ottla.record.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
+    HEADER_SIZE,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+)
+from ottla.record.checksum import crc32c
+from ottla.storage.descriptors import Folder
+from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.log_config import MAX_INT
+from ottla.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+_CHUNK_BYTES = 1024 * 1024
+_OLD_MAGICS = (0, 1)
+_MIN_OLD_MESSAGE = 14
+"""CRC, magic, attributes, length of key and value: the size that a message of format v0 has at least."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a walk over a segment found: where the valid batches end, and why not later."""
+
+    end: int = 0
+    next_offset: int = 0
+    defect: str = ""
+
+
+def recover_segments(
+    folder: Folder, segments: list[Segment], first: int, epochs: LeaderEpochCache, *, gaps_allowed: bool
+) -> None:
+    """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
+
+    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. Raises OSError, OperatorError.
+    """
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        walk = recover_segment(segment, epochs)
+        if not walk.defect and not gaps_allowed:
+            walk.defect = _gap_after(segments, number, walk.next_offset)
+        if not walk.defect:
+            continue
+        logger.warning(
+            "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
+            segment.path,
+            walk.end,
+            segment.size_bytes - walk.end,
+            walk.next_offset,
+            walk.defect,
+        )
+        drop_segments(folder, segments, number + 1)
+        file = segment.log_descriptor.file()
+        file.truncate(walk.end)
+        file.fsync()
+        segment.size_bytes = walk.end
+        break
+
+
+def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
+    """Whether a whole tail is missing: the file is shorter than what was written before the next segment began."""
+    if number + 1 >= len(segments):
+        return ""
+    following = segments[number + 1].base_offset
+    return "" if next_offset >= following else f"offsets {next_offset} to {following - 1} are missing"
+
+
+def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
+    """Remove segments at the end, durably, before the log is cut or grows where they were. Raises OSError."""
+    if first >= len(segments):
+        return
+    disk = folder.disk
+    for segment in segments[first:]:
+        logger.warning("%s: dropped, since the log ends before it", segment.path)
+        paths = segment.mark_deleted()
+        segment.close()
+        for path in paths:
+            disk.unlink(path)
+    disk.fsync_dir(folder.path)
+    del segments[first:]
+
+
+def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
+    """Check every batch of a segment, build its indexes anew, and take up epochs. Raises OSError, OperatorError."""
+    segment.begin_rebuild()
+    file = segment.log_descriptor.file()
+    walk = Walk(next_offset=segment.base_offset)
+    for position, header in _ValidBatches(file, segment, walk):
+        last_offset = header[0] + header[6]
+        segment.note_batch(position, header[1] + LOG_OVERHEAD, last_offset, header[8])
+        if header[2] > epochs.latest_epoch:
+            epochs.assign(header[2], header[0])
+    segment.finish_rebuild()
+    return walk
+
+
+class _ValidBatches:
+    """Iterator over (position, header) of a segment's batches, up to the first that is not valid."""
+
+    __slots__ = ("_chunk", "_chunk_position", "_file", "_segment", "_size", "_walk")
+
+    def __init__(self, file: File, segment: Segment, walk: Walk) -> None:
+        self._file = file
+        self._segment = segment
+        self._size = segment.size_bytes
+        self._walk = walk
+        self._chunk = b""
+        self._chunk_position = 0
+
+    def __iter__(self) -> _ValidBatches:
+        return self
+
+    def __next__(self) -> tuple[int, BatchHeader]:
+        walk = self._walk
+        position = walk.end
+        left = self._size - position
+        if left == 0:
+            raise StopIteration
+        if left < HEADER_SIZE:
+            refuse_old_message(self._file, position, self._size)  # which may be shorter than the header of a batch
+            return self._stop("the header of a batch is cut short")
+        at = position - self._chunk_position
+        if at + HEADER_SIZE > len(self._chunk):
+            at = self._refill(position)
+        header: BatchHeader = BATCH_HEADER.unpack_from(self._chunk, at)
+        size = header[1] + LOG_OVERHEAD
+        if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
+            at = self._refill(position)
+        if header[3] in _OLD_MAGICS:
+            refuse_old_message(self._file, position, self._size)
+        defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
+        if defect:
+            return self._stop(defect)
+        walk.end = position + size
+        walk.next_offset = header[0] + header[6] + 1
+        return position, header
+
+    def _refill(self, position: int) -> int:
+        self._chunk = self._file.read(min(_CHUNK_BYTES, self._size - position), position)
+        self._chunk_position = position
+        if len(self._chunk) < HEADER_SIZE:
+            raise OSError(f"{self._file.path} is shorter than its size")
+        return 0
+
+    def _stop(self, defect: str) -> tuple[int, BatchHeader]:
+        self._walk.defect = defect
+        raise StopIteration
+
+    def _defect(self, header: BatchHeader, size: int, left: int) -> str:
+        if header[3] != MAGIC_V2:
+            return f"magic {header[3]} is not 2"
+        if header[1] < MIN_BATCH_LENGTH:
+            return f"a batch length of {header[1]} is impossible"
+        if size > left:
+            return f"a batch of {size} bytes is cut short after {left}"
+        if header[0] < self._walk.next_offset:
+            return f"offset {header[0]} follows after {self._walk.next_offset - 1}"
+        if header[6] < 0 or header[0] + header[6] - self._segment.base_offset > MAX_INT:
+            return f"a last offset delta of {header[6]} is impossible"
+        return ""
+
+    def _crc_defect(self, header: BatchHeader, position: int, at: int, size: int) -> str:
+        if at + size <= len(self._chunk):
+            crc = crc32c(memoryview(self._chunk)[at + ATTRIBUTES_POSITION : at + size])
+        else:
+            crc = 0
+            cursor, end = position + ATTRIBUTES_POSITION, position + size
+            while cursor < end:
+                piece = self._file.read(min(_CHUNK_BYTES, end - cursor), cursor)
+                if not piece:
+                    return "the file ends inside a batch"
+                crc = crc32c(piece, crc)
+                cursor += len(piece)
+        return "" if crc == header[4] else f"the CRC of the batch at offset {header[0]} does not match"
+
+
+def refuse_old_message(file: File, position: int, end: int) -> None:
+    """Raise OperatorError when a whole message of format v0 or v1 begins at `position`.
+
+    Offset, size and magic lie where those of a batch do; the CRC (CRC-32, from the magic on) tells it from nonsense.
+    """
+    head = file.read(MAGIC_POSITION + 1, position)
+    if len(head) <= MAGIC_POSITION:
+        return
+    magic = head[MAGIC_POSITION]
+    size = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+    if magic not in _OLD_MAGICS or not _MIN_OLD_MESSAGE <= size <= end - position - LOG_OVERHEAD:
+        return
+    crc = 0
+    cursor, stop = position + MAGIC_POSITION, position + LOG_OVERHEAD + size
+    while cursor < stop:
+        piece = file.read(min(_CHUNK_BYTES, stop - cursor), cursor)
+        if not piece:
+            return
+        crc = zlib.crc32(piece, crc)
+        cursor += len(piece)
+    if crc == int.from_bytes(head[LOG_OVERHEAD:MAGIC_POSITION], "big"):
+        raise OperatorError(
+            f"{file.path} holds messages in the old format v{magic} (at position {position}), which Ottla can't read "
+            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its "
+            "directory out of log.dirs"
+        )
