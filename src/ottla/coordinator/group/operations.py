@@ -54,9 +54,9 @@ def any_group(group_id: str) -> str:
 
 def named_group(group_id: str) -> str:
     """The id of a group that can have members. Raises KafkaError INVALID_GROUP_ID."""
-    if not group_id:
+    if not group_id or len(group_id.encode()) > MAX_STORED_STRING_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    return any_group(group_id)
+    return group_id
 
 
 def _group_of_heartbeat(request: ConsumerGroupHeartbeatRequest) -> str:
@@ -67,30 +67,34 @@ def _group_of_heartbeat(request: ConsumerGroupHeartbeatRequest) -> str:
 
 # -- classic groups ----------------------------------------------------------------------------------------------------
 
-JOIN = CoordinatorOperation[RequestContext, Awaited[JoinGroupRequest, JoinGroupResponse], JoinGroupResponse](
-    "classic-group-join",
-    key=lambda awaited: named_group(awaited.request.group_id),
-    run=lambda context, awaited, shard: shard.classic_join(context, awaited.request, awaited.reply),
-    refused=lambda context, awaited, error: JoinGroupResponse(
-        member_id=awaited.request.member_id, error_code=responses.error_code(error), protocol_name=None
-    ),
+JOIN: CoordinatorOperation[RequestContext, Awaited[JoinGroupRequest, JoinGroupResponse], JoinGroupResponse] = (
+    CoordinatorOperation(
+        "classic-group-join",
+        key=lambda awaited: named_group(awaited.request.group_id),
+        run=lambda context, awaited, shard: shard.classic_join(context, awaited.request, awaited.reply),
+        refused=lambda context, awaited, error: JoinGroupResponse(
+            member_id=awaited.request.member_id, error_code=responses.error_code(error), protocol_name=None
+        ),
+    )
 )
 
-SYNC = CoordinatorOperation[RequestContext, Awaited[SyncGroupRequest, SyncGroupResponse], SyncGroupResponse](
-    "classic-group-sync",
-    key=lambda awaited: named_group(awaited.request.group_id),
-    run=lambda context, awaited, shard: shard.classic_sync(context, awaited.request, awaited.reply),
-    refused=lambda context, awaited, error: SyncGroupResponse(error_code=responses.error_code(error)),
+SYNC: CoordinatorOperation[RequestContext, Awaited[SyncGroupRequest, SyncGroupResponse], SyncGroupResponse] = (
+    CoordinatorOperation(
+        "classic-group-sync",
+        key=lambda awaited: named_group(awaited.request.group_id),
+        run=lambda context, awaited, shard: shard.classic_sync(context, awaited.request, awaited.reply),
+        refused=lambda context, awaited, error: SyncGroupResponse(error_code=responses.error_code(error)),
+    )
 )
 
-HEARTBEAT = CoordinatorOperation[RequestContext, HeartbeatRequest, HeartbeatResponse](
+HEARTBEAT: CoordinatorOperation[RequestContext, HeartbeatRequest, HeartbeatResponse] = CoordinatorOperation(
     "classic-group-heartbeat",
     key=lambda request: named_group(request.group_id),
     run=lambda context, request, shard: shard.classic_heartbeat(context, request),
     refused=responses.heartbeat_refused,
 )
 
-LEAVE = CoordinatorOperation[RequestContext, LeaveGroupRequest, LeaveGroupResponse](
+LEAVE: CoordinatorOperation[RequestContext, LeaveGroupRequest, LeaveGroupResponse] = CoordinatorOperation(
     "classic-group-leave",
     key=lambda request: named_group(request.group_id),
     run=lambda context, request, shard: shard.classic_leave(context, request),
@@ -98,7 +102,7 @@ LEAVE = CoordinatorOperation[RequestContext, LeaveGroupRequest, LeaveGroupRespon
     answered=responses.left,
 )
 
-DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedGroup](
+DESCRIBE: CoordinatorOperation[RequestContext, str, DescribedGroup] = CoordinatorOperation(
     "describe-groups",
     key=any_group,
     run=lambda context, group_id, shard, committed: shard.classic.describe([group_id], context, committed)[0],
@@ -108,16 +112,16 @@ DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedGroup](
 
 # -- consumer groups (KIP-848) -----------------------------------------------------------------------------------------
 
-CONSUMER_HEARTBEAT = CoordinatorOperation[
+CONSUMER_HEARTBEAT: CoordinatorOperation[
     RequestContext, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-](
+] = CoordinatorOperation(
     "consumer-group-heartbeat",
     key=_group_of_heartbeat,
     run=lambda context, request, shard: shard.consumer.heartbeat(context, request),
     refused=responses.consumer_heartbeat_refused,
 )
 
-CONSUMER_DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedConsumerGroup](
+CONSUMER_DESCRIBE: CoordinatorOperation[RequestContext, str, DescribedConsumerGroup] = CoordinatorOperation(
     "consumer-group-describe",
     key=named_group,
     run=lambda context, group_id, shard, committed: shard.consumer.describe([group_id], committed)[0],
@@ -127,7 +131,7 @@ CONSUMER_DESCRIBE = CoordinatorOperation[RequestContext, str, DescribedConsumerG
 
 # -- groups of any type ------------------------------------------------------------------------------------------------
 
-DELETE = CoordinatorOperation[RequestContext, str, DeletableGroupResult](
+DELETE: CoordinatorOperation[RequestContext, str, DeletableGroupResult] = CoordinatorOperation(
     "delete-groups",
     key=any_group,
     run=lambda context, group_id, shard: shard.delete_groups([group_id], context),
@@ -142,7 +146,7 @@ LIST = "list-groups"
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
-COMMIT_OFFSETS = CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitResponse](
+COMMIT_OFFSETS: CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitResponse] = CoordinatorOperation(
     "commit-offset",
     key=lambda plan: any_group(plan.request.group_id),
     run=lambda context, plan, shard: shard.offsets.commit(context, plan.accepted),
@@ -150,7 +154,7 @@ COMMIT_OFFSETS = CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitRe
     answered=lambda context, plan, response: plan.response(response, None),
 )
 
-FETCH_OFFSETS = CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchResponseGroup](
+FETCH_OFFSETS: CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchResponseGroup] = CoordinatorOperation(
     "fetch-offsets",
     key=lambda plan: any_group(plan.request.group_id),
     run=lambda context, plan, shard, committed: shard.offsets.fetch(plan.accepted, committed),
@@ -159,12 +163,16 @@ FETCH_OFFSETS = CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchRespo
     reads=True,
 )
 
-FETCH_STABLE_OFFSETS = FETCH_OFFSETS._replace(
-    run=lambda context, plan, shard: shard.offsets.fetch_stable(plan.accepted), reads=False
+FETCH_STABLE_OFFSETS: CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchResponseGroup] = CoordinatorOperation(
+    "fetch-offsets",
+    key=FETCH_OFFSETS.key,
+    run=lambda context, plan, shard: shard.offsets.fetch_stable(plan.accepted),
+    refused=FETCH_OFFSETS.refused,
+    answered=FETCH_OFFSETS.answered,
 )
 """As a write, it sees commits that are on their way, and is answered when those are committed."""
 
-DELETE_OFFSETS = CoordinatorOperation[RequestContext, DeletePlan, OffsetDeleteResponse](
+DELETE_OFFSETS: CoordinatorOperation[RequestContext, DeletePlan, OffsetDeleteResponse] = CoordinatorOperation(
     "delete-offsets",
     key=lambda plan: named_group(plan.accepted.group_id),
     run=lambda context, plan, shard: shard.offsets.delete(plan.accepted),

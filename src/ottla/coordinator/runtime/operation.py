@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from ottla.common.errors import KafkaError
 
@@ -12,7 +13,8 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
-class CoordinatorOperation(NamedTuple, Generic[ContextT, RequestT, ResponseT]):
+@dataclass(frozen=True, slots=True)
+class CoordinatorOperation(Generic[ContextT, RequestT, ResponseT]):
     """What `CoordinatorRuntime.submit` and `answer` run. The context says who asks, the request what for."""
 
     name: str

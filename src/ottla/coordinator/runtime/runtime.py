@@ -183,12 +183,16 @@ class CoordinatorRuntime(Generic[S]):
         Errors: those of the key, COORDINATOR_NOT_AVAILABLE before `start`, those of `schedule_write`.
         """
         try:
-            partition = self.partition_for(operation.key(request))
+            shard = self._contexts.get(self.partition_for(operation.key(request)))
         except KafkaError as error:
             done(None, error)
             return
-        schedule = self.schedule_read if operation.reads else self.schedule_write
-        schedule(operation.name, partition, partial(operation.run, context, request), done)
+        if shard is None:
+            done(None, self._unknown())
+        elif operation.reads:
+            shard.read(operation.name, partial(operation.run, context, request), done)
+        else:
+            shard.write(operation.name, partial(operation.run, context, request), done)
 
     def schedule_write(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 
 class CoordinatorStatistics:
@@ -23,7 +23,7 @@ class CoordinatorStatistics:
     )
 
     def __init__(self) -> None:
-        self.operations: Counter[str] = Counter()
+        self.operations: defaultdict[str, int] = defaultdict(int)
         """Operations that were run, by name."""
         self.batches_appended = 0
         self.records_appended = 0
