@@ -1,0 +1,111 @@
+"""The own log as the leader writes it: the first batch of its epoch, then records and voters, each one batch.
+
+Invariants:
+- Nothing is appended in an epoch before `quorum-state` names it durably: the driver takes over after that.
+- A batch is replayed before it is written, so one that does not fit the image changes nothing.
+- Batches are synced together while one sync runs (`storage.flush`): the queue of waiting submissions is as long as the
+  requests that wait for them, each of which holds back its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.common.clock import Clock
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.log import SubmitDone
+from ottla.metadata.records import ApiMessageAndVersion, encode_record
+from ottla.quorum.control import leader_change, voter_records
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_types import Voter
+from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
+from ottla.quorum.replay import Replay
+from ottla.quorum.snapshots import SnapshotTaker
+from ottla.record.builder import RecordData
+
+_SNAPSHOT_AT_START_BYTES = 1024 * 1024
+"""Each start adds a record for each partition: with many of them, a few starts would make the next ones slow."""
+
+
+class LeaderLog:
+    """What a leader appends reaches log, rules and images together."""
+
+    __slots__ = ("_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        raft: Raft,
+        replay: Replay,
+        snapshots: SnapshotTaker,
+        *,
+        clock: Clock,
+        own: Voter,
+        request_flush: Callable[[], None],
+    ) -> None:
+        """`own` is this replica as others find it; `request_flush` has what was appended synced, and the rules told."""
+        self._log = log
+        self._raft = raft
+        self._replay = replay
+        self._snapshots = snapshots
+        self._clock = clock
+        self._own = own
+        self._request_flush = request_flush
+
+    def begin(self, epoch: int) -> None:
+        """Append the first batch of `epoch`: who leads, and the voters where the log has them not, or this one's wrong.
+
+        Raises KafkaError when the disk refuses.
+        """
+        log, raft = self._log, self._raft
+        self._replay.lead(log.end_offset, epoch)
+        now = self._clock.time_ms()
+        records = [leader_change(self._own.voter_id, [voter.voter_id for voter in raft.voters], now)]
+        sets = raft.voter_sets
+        voters = tuple(self._own if voter.key == raft.local else voter for voter in sets.recorded)
+        if voters and (sets.latest_offset == BOOTSTRAP_OFFSET or voters != sets.recorded):
+            records += voter_records(voters, now)
+        self._append(records, epoch, is_control=True)
+        if len(records) > 1:
+            raft.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
+        self._replay.begun(log.end_offset, epoch)
+
+    def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
+        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit."""
+        messages = [record.message for record in records]
+        delta = MetadataDelta(self._replay.latest)
+        for message in messages:
+            delta.replay(message)
+        now = self._clock.time_ms()
+        self._append([RecordData(now, None, encode_record(record)) for record in records], epoch, is_control=False)
+        end_offset, newest_epoch = self._log.end_offset, self._raft.epoch
+        image, changes = delta.apply(end_offset - 1, newest_epoch)
+        self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
+
+    def append_voters(self, voters: tuple[Voter, ...], epoch: int) -> None:
+        """Append another set of voters, which counts from now on. Raises KafkaError when the disk refuses."""
+        self._append(voter_records(voters, self._clock.time_ms())[1:], epoch, is_control=True)
+        self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
+
+    def await_commit(self, done: SubmitDone) -> None:
+        """Call `done` once all that was appended is committed and published."""
+        self._replay.await_commit(self._log.end_offset, self._raft.epoch, done)
+        if self._log.flushed_offset < self._log.end_offset:
+            self._request_flush()
+
+    def await_start(self, done: SubmitDone) -> None:
+        """The same for all that a single node's start appended: the first image published is the one with all of it."""
+
+        def started(error: BaseException | None) -> None:
+            done(error)
+            if self._snapshots.bytes_since >= _SNAPSHOT_AT_START_BYTES:
+                self._snapshots.take()
+
+        self._replay.await_commit(self._log.end_offset, self._raft.epoch, started)
+        self._replay.publish_at_once()
+        self._request_flush()
+
+    def _append(self, data: Sequence[RecordData], epoch: int, *, is_control: bool) -> None:
+        size = self._log.append(data, epoch, is_control=is_control)
+        self._snapshots.appended(size, data[-1].timestamp_ms)

@@ -1,0 +1,142 @@
+"""What a replica has to do with the others: it sends what the rules ask for, fetches the leader's log, asks for a vote.
+
+A Fetch may wait for half a second, and no vote may wait behind it: each has connections of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.common.errors import InvariantError
+from ottla.common.machine import Machine
+from ottla.common.peer import PeerNetwork
+from ottla.net.peer_messages import MessageDone
+from ottla.quorum.config import QuorumConfig
+from ottla.quorum.fetcher import Fetcher
+from ottla.quorum.follower_log import FollowerLog
+from ottla.quorum.joining import VoterJoiner
+from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.network import QuorumNetwork
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_types import Address, SendBegin, SendEnd, SendVote, Voter
+from ottla.quorum.rpc import begin_request
+from ottla.quorum.sender import EffectSender, address_of
+
+
+class QuorumPeers:
+    """The other replicas of the metadata log."""
+
+    __slots__ = ("_fetcher", "_for_fetches", "_for_votes", "_joiner", "_own", "_peers", "_quorum", "_raft", "_sender")
+
+    def __init__(
+        self,
+        peers: PeerNetwork,
+        raft: Raft,
+        log: MetadataLog,
+        followed: FollowerLog,
+        *,
+        machine: Machine,
+        quorum: QuorumConfig,
+        own: Voter,
+    ) -> None:
+        """`own` is this replica as the others find it, whether it votes or not."""
+        self._peers = peers
+        self._raft = raft
+        self._quorum = quorum
+        self._own = own
+        for_votes = self._for_votes = QuorumNetwork(peers)
+        for_fetches = self._for_fetches = QuorumNetwork(peers)
+        self._sender = EffectSender(
+            raft,
+            log,
+            for_votes,
+            followed.act,
+            clock=machine.clock,
+            scheduler=machine.scheduler,
+            cluster_id=quorum.cluster_id,
+            times=quorum.times,
+            endpoints=own.endpoints,
+        )
+        self._fetcher = Fetcher(
+            followed, raft, log, for_fetches, machine=machine, quorum=quorum, bootstrap=self._bootstrap_addresses
+        )
+        self._joiner: VoterJoiner | None = None
+        if quorum.auto_join:
+            self._joiner = VoterJoiner(
+                raft,
+                for_votes,
+                followed.act,
+                scheduler=machine.scheduler,
+                cluster_id=quorum.cluster_id,
+                request_s=quorum.times.request_s,
+                endpoints=own.endpoints,
+            )
+
+    def _bootstrap_addresses(self) -> list[Address]:
+        """Other voters and the configured servers."""
+        own = {(host, port) for _, host, port in self._own.endpoints}
+        voters = [address_of(voter) for voter in self._raft.voters if voter.voter_id != self._own.voter_id]
+        known = [*(address for address in voters if address is not None), *self._quorum.bootstrap]
+        return [address for address in dict.fromkeys(known) if address not in own]
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was sent was answered, Fetches aside."""
+        return self._for_votes.idle
+
+    def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
+        """Send what the rules ask for."""
+        self._sender.send(effect)
+
+    def poll(self) -> None:
+        """Something happened: fetch on, and ask the leader for what this replica lacks."""
+        self._fetcher.poll()
+        self._sender.update_own_voter()
+        if self._joiner is not None:
+            self._joiner.poll()
+
+    def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
+        """Tell `voter` who leads, on a connection of its own: it may be nobody, and then nothing of it stays."""
+        network = QuorumNetwork(self._peers)
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            network.close()
+            done(response, error)
+
+        _, host, port = voter.endpoints[0]
+        message = begin_request(self._quorum.cluster_id, self._raft.leader, voter, self._own)
+        network.send((host, port), message, answered, self._quorum.times.request_s)
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        self._fetcher.stop()
+
+    def close(self) -> None:
+        """Close all connections; what is under way is never heard of."""
+        self._for_votes.close()
+        self._for_fetches.close()
+
+
+class NoPeers:
+    """The other replicas of a log that has none, in place of `QuorumPeers`."""
+
+    __slots__ = ()
+
+    idle = True
+
+    def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
+        """The rules of an only voter ask for nothing."""
+        raise InvariantError(f"a replica without others was to send {effect}")
+
+    def poll(self) -> None:
+        """There is nobody to fetch from."""
+
+    def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
+        """Nobody is reached from here."""
+        done(None, ConnectionError("this node has no connections to others"))
+
+    def stop(self) -> None:
+        """Nothing is fetched."""
+
+    def close(self) -> None:
+        """There are no connections."""

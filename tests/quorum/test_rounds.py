@@ -1,0 +1,75 @@
+"""Rounds of a step, and the timer for a deadline that moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.quorum.rounds import Rounds
+from ottla.quorum.timer import DeadlineTimer
+
+from .conftest import FixedClock, StepScheduler
+
+
+def test_a_step_that_runs_the_rounds_is_followed_by_another_and_holds_none() -> None:
+    depth, deepest, steps = 0, 0, 0
+
+    def step() -> None:
+        nonlocal depth, deepest, steps
+        depth += 1
+        deepest, steps = max(deepest, depth), steps + 1
+        if steps < 3:
+            rounds.run(lambda: True)
+            rounds.run(lambda: True)
+        depth -= 1
+
+    rounds = Rounds(step)
+    rounds.run(lambda: True)
+    assert (deepest, steps) == (1, 3)
+
+
+def test_rounds_end_where_nothing_goes_on() -> None:
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(len(steps))
+        rounds.ask()
+
+    rounds = Rounds(step)
+    rounds.run(lambda: len(steps) < 4)
+    assert steps == [0, 1, 2, 3]
+
+
+def test_rounds_go_on_after_a_step_that_failed() -> None:
+    errors = [OSError("once")]
+    steps: list[int] = []
+
+    def step() -> None:
+        if errors:
+            raise errors.pop()
+        steps.append(1)
+
+    rounds = Rounds(step)
+    with pytest.raises(OSError, match="once"):
+        rounds.run(lambda: True)
+    rounds.run(lambda: True)
+    assert steps == [1]
+
+
+def test_a_timer_rings_at_the_earliest_deadline_that_was_asked_for() -> None:
+    clock, scheduler, rung = FixedClock(), StepScheduler(), []
+    timer = DeadlineTimer(clock, scheduler, lambda: rung.append(clock.monotonic()))
+    now = clock.monotonic()
+    timer.arm(None)
+    assert scheduler.later == []
+    timer.arm(now + 5.0)
+    timer.arm(now + 9.0)
+    assert [(delay, handle.cancelled) for delay, _, _, handle in scheduler.later] == [(5.0, False)]
+    timer.arm(now + 2.0)
+    assert [(delay, handle.cancelled) for delay, _, _, handle in scheduler.later] == [(5.0, True), (2.0, False)]
+    scheduler.run_timers()
+    assert len(rung) == 1
+    timer.arm(now - 1.0)
+    assert [delay for delay, *_ in scheduler.later] == [0.001], "one that passed is due at once, on the loop"
+    timer.cancel()
+    scheduler.run_timers()
+    assert len(rung) == 1
