@@ -38,13 +38,13 @@ from ottla.server.closing_flush import flush_all
 from ottla.server.context import BrokerContext
 from ottla.server.control import Control
 from ottla.server.controller_gauges import register_controller_gauges
+from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.data_directory import format_or_refuse, refuse_partitions
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
-from ottla.server.group_gauges import register_group_gauges
 from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log

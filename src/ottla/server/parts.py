@@ -12,8 +12,8 @@ from ottla.replica.membership import Membership
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.control import Control
+from ottla.server.coordination.groups import GroupCoordination
 from ottla.server.failures import Failures
-from ottla.server.group_coordination import GroupCoordination
 from ottla.server.in_flight import InFlight
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.replication_settings import replication_settings

@@ -23,8 +23,8 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.record.compression import CODEC_NAMES
 from ottla.replica.manager import ReplicaManager
+from ottla.server.coordination.log import ReplicaCoordinatorLog
 from ottla.server.failures import Failures
-from ottla.server.group_coordinator_log import ReplicaCoordinatorLog
 from ottla.server.in_flight import InFlight
 from ottla.timeline import SnapshotRegistry
 

@@ -10,9 +10,9 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import LogOffsets
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
-from ottla.server.group_coordinator_log import ReplicaCoordinatorLog
+from ottla.server.coordination.log import ReplicaCoordinatorLog
 
-from .harness import Connection, Server
+from ..harness import Connection, Server
 
 TOPIC = "internal"
 Read = tuple[bytes | bytearray | memoryview | None, KafkaError | None]
