@@ -37,9 +37,9 @@ BROKERS ?= 3
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 
-# Only tests/pipeline needs Spark: whoever names other tests need not install it.
+# Whoever names tests need not install what only those of another directory use: Spark, or the plots of bench/.
 NAMED := $(if $(filter --ignore --deselect,$(ARGS)),,$(filter tests%,$(ARGS)))
-SPARK := $(if $(NAMED),$(if $(filter tests tests/ tests/pipeline%,$(NAMED)),$(VENV)/.pipeline),$(VENV)/.pipeline)
+tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
@@ -70,7 +70,7 @@ $(VENV)/.pipeline: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	@echo "Installing what the tests need, about 130 MB"
+	@echo "Installing what the tests need, about 80 MB"
 	@$(PIP) -e '.[test]'
 	@touch $@
 
@@ -90,7 +90,7 @@ demo: $(VENV)/.pipeline
 unit: $(VENV)/.test
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(UNIT) $(ARGS)
 
-test: $(VENV)/.test $(SPARK)
+test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call tested,bench),$(VENV)/.bench)
 	@$(if $(NAMED),:,echo "All tests take about ten minutes on two idle cores, longer on a busy machine.")
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
