@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages import consumer_protocol, control_records
+from ottla.protocol.messages.default_principal import DefaultPrincipalData
 from ottla.protocol.registry import API
 from ottla.protocol.schema import schema_of
 
@@ -30,6 +31,7 @@ CONTROL_RECORDS = {
 EMBEDDED = {
     "consumer_protocol_subscription": consumer_protocol.ConsumerProtocolSubscription,
     "consumer_protocol_assignment": consumer_protocol.ConsumerProtocolAssignment,
+    "default_principal_data": DefaultPrincipalData,
 }
 NEWER = frozenset({("api_versions", 5), ("delete_groups", 3)})
 """Versions of Apache Kafka 4.4 that kio doesn't know yet; its own bytes for them are in `test_codec`."""

@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
+from ottla.common.acl import ANONYMOUS, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
 from ottla.server.apis import controller_apis
 from ottla.server.dispatch import RequestDispatcher
+from ottla.server.principals import pack_principal
 
 from .harness import MemoryChannel, Server, join
 
@@ -32,9 +35,11 @@ class ControllerClient:
             server.broker.context, controller_apis(server.broker.context), serves_controller=True
         )
 
-    def ask(self, data: bytes) -> Any:
+    def ask(self, data: bytes, principal: bytes | None = None) -> Any:
         """Send what a client sent, in an envelope; the envelope's answer."""
-        envelope = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=bytes([10, 0, 0, 1]))
+        envelope = EnvelopeRequest(
+            request_data=data, request_principal=principal, client_host_address=bytes([10, 0, 0, 1])
+        )
         frame = bytearray(encode_request(ApiKey.ENVELOPE, 0, 5, "broker", envelope)[4:])
         parts = self.dispatcher.handle(self.channel, frame, 0, len(frame))
         if parts is None:
@@ -74,3 +79,38 @@ def test_only_requests_that_are_forwarded_may_be_inside(controller: ControllerCl
 def test_who_does_not_decide_any_more_says_so_for_the_envelope(controller: ControllerClient) -> None:
     controller.server.broker.context.controller.on_leader_change(LeaderAndEpoch(2, 9), False)
     assert controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE)).error_code == ErrorCode.NOT_CONTROLLER
+
+
+class Noting:
+    """An authorizer that allows everything and notes who asks."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, AclOperation]] = []
+
+    def allows(
+        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        self.asked.append((principal, client_host, operation))
+        return True
+
+
+def test_the_request_inside_acts_as_its_client(controller: ControllerClient) -> None:
+    noting = controller.dispatcher.authorizer = Noting()
+    election = request(ApiKey.ELECT_LEADERS, 2, ElectLeadersRequest(topic_partitions=None))
+    assert controller.ask(election, pack_principal("User:alice")).error_code == 0
+    assert controller.ask(election).error_code == 0
+    broker = (ANONYMOUS, "127.0.0.1", AclOperation.CLUSTER_ACTION)
+    assert noting.asked == [
+        broker,
+        ("User:alice", "10.0.0.1", AclOperation.ALTER),
+        broker,
+        (ANONYMOUS, "10.0.0.1", AclOperation.ALTER),
+    ]
+
+
+@pytest.mark.parametrize(
+    "principal", [b"", b"\0", b"\0\1", pack_principal("User:alice")[:-3], b"\0\0\xff\xff\xff\xff\x0f"]
+)
+def test_a_principal_that_can_not_be_read_is_refused(controller: ControllerClient, principal: bytes) -> None:
+    refused = controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE), principal)
+    assert refused.error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE

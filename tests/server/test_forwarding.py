@@ -15,6 +15,7 @@ from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTo
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import API
 from ottla.server.forwarding import FORWARD_TIMEOUT_S, ControllerChannel
+from ottla.server.principals import unpack_principal
 
 from .virtual_time import VirtualTime
 
@@ -155,6 +156,7 @@ def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(worl
     envelope = world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     assert isinstance(envelope, EnvelopeRequest)
     assert (bytes(envelope.request_data), bytes(envelope.client_host_address)) == (b"request", bytes([10, 0, 0, 7]))
+    assert unpack_principal(envelope.request_principal) == "User:alice"
     world.time.run(0.1)
     world.connections[0].answer(EnvelopeResponse(response_data=b"response"))
     assert [(bytes(response), error) for response, error in world.answers] == [(b"response", None)]
