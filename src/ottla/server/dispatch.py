@@ -6,8 +6,8 @@ Invariants: nothing but ProtocolError leaves `handle`, and that closes the conne
 the broker; every accepted request is answered exactly once, unless it is a produce with acks=0 or its connection
 closed; an API or version that is not in the table is never handed to a handler.
 
-Left out: what requests mean (`server.handlers`), and the order of requests of one connection, which the connection
-keeps.
+Left out: what requests mean (`server.handlers`), the order of requests of one connection, which the connection keeps,
+and quotas: a throttle time would be taken where an answer is timed, once a request, for rows that are `throttled`.
 """
 
 from __future__ import annotations
