@@ -21,11 +21,28 @@ from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.walk import parse_records
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
-"""base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
-max_timestamp, producer_id, producer_epoch, base_sequence, records_count."""
 
 BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The fields of `BATCH_HEADER`, in that order."""
+"""The fields of `BATCH_HEADER` in their order, asked for by name: `header[LAST_OFFSET_DELTA]`.
+
+A tuple, since a batch that passes through makes no object of its own; what fills it from another format fills these.
+"""
+
+(
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    PARTITION_LEADER_EPOCH,
+    MAGIC,
+    CRC,
+    ATTRIBUTES,
+    LAST_OFFSET_DELTA,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    RECORDS_COUNT,
+) = range(13)
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
@@ -85,8 +102,8 @@ class BatchView:
         self.buffer = buffer
         self.position = position
         self._header: BatchHeader = BATCH_HEADER.unpack_from(buffer, position)
-        if self._header[1] < MIN_BATCH_LENGTH:
-            raise CorruptBatch(f"a batch length of {self._header[1]} bytes is too small", position)
+        if self._header[BATCH_LENGTH] < MIN_BATCH_LENGTH:
+            raise CorruptBatch(f"a batch length of {self._header[BATCH_LENGTH]} bytes is too small", position)
 
     def __repr__(self) -> str:
         return (
@@ -100,111 +117,111 @@ class BatchView:
 
     @property
     def base_offset(self) -> int:
-        return self._header[0]
+        return self._header[BASE_OFFSET]
 
     @property
     def batch_length(self) -> int:
         """Bytes after the length field itself."""
-        return self._header[1]
+        return self._header[BATCH_LENGTH]
 
     @property
     def partition_leader_epoch(self) -> int:
-        return self._header[2]
+        return self._header[PARTITION_LEADER_EPOCH]
 
     @property
     def magic(self) -> int:
-        return self._header[3]
+        return self._header[MAGIC]
 
     @property
     def crc(self) -> int:
         """The stored CRC-32C."""
-        return self._header[4]
+        return self._header[CRC]
 
     @property
     def attributes(self) -> int:
-        return self._header[5]
+        return self._header[ATTRIBUTES]
 
     @property
     def last_offset_delta(self) -> int:
-        return self._header[6]
+        return self._header[LAST_OFFSET_DELTA]
 
     @property
     def base_timestamp(self) -> int:
         """Milliseconds that timestamp deltas count from; see `delete_horizon_ms` for its second meaning."""
-        return self._header[7]
+        return self._header[BASE_TIMESTAMP]
 
     @property
     def max_timestamp(self) -> int:
-        return self._header[8]
+        return self._header[MAX_TIMESTAMP]
 
     @property
     def producer_id(self) -> int:
-        return self._header[9]
+        return self._header[PRODUCER_ID]
 
     @property
     def producer_epoch(self) -> int:
-        return self._header[10]
+        return self._header[PRODUCER_EPOCH]
 
     @property
     def base_sequence(self) -> int:
-        return self._header[11]
+        return self._header[BASE_SEQUENCE]
 
     @property
     def records_count(self) -> int:
-        return self._header[12]
+        return self._header[RECORDS_COUNT]
 
     @property
     def size_bytes(self) -> int:
         """The whole batch, header included."""
-        return LOG_OVERHEAD + self._header[1]
+        return LOG_OVERHEAD + self._header[BATCH_LENGTH]
 
     @property
     def end(self) -> int:
         """Position in the buffer after the batch."""
-        return self.position + LOG_OVERHEAD + self._header[1]
+        return self.position + LOG_OVERHEAD + self._header[BATCH_LENGTH]
 
     @property
     def last_offset(self) -> int:
-        return self._header[0] + self._header[6]
+        return self._header[BASE_OFFSET] + self._header[LAST_OFFSET_DELTA]
 
     @property
     def next_offset(self) -> int:
-        return self._header[0] + self._header[6] + 1
+        return self._header[BASE_OFFSET] + self._header[LAST_OFFSET_DELTA] + 1
 
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record, which wraps from 2^31 - 1 to 0; NO_SEQUENCE without sequences."""
-        if self._header[11] == NO_SEQUENCE:
+        if self._header[BASE_SEQUENCE] == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self._header[11] + self._header[6]) & 0x7FFFFFFF
+        return (self._header[BASE_SEQUENCE] + self._header[LAST_OFFSET_DELTA]) & 0x7FFFFFFF
 
     @property
     def codec_id(self) -> int:
-        return self._header[5] & COMPRESSION_MASK
+        return self._header[ATTRIBUTES] & COMPRESSION_MASK
 
     @property
     def compression(self) -> str:
         """Kafka's name of the codec, or its number where there is no such codec."""
-        codec_id = self._header[5] & COMPRESSION_MASK
+        codec_id = self._header[ATTRIBUTES] & COMPRESSION_MASK
         return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else str(codec_id)
 
     @property
     def timestamp_type(self) -> int:
         """CREATE_TIME or LOG_APPEND_TIME."""
-        return LOG_APPEND_TIME if self._header[5] & TIMESTAMP_TYPE_MASK else CREATE_TIME
+        return LOG_APPEND_TIME if self._header[ATTRIBUTES] & TIMESTAMP_TYPE_MASK else CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        return self._header[5] & TRANSACTIONAL_MASK != 0
+        return self._header[ATTRIBUTES] & TRANSACTIONAL_MASK != 0
 
     @property
     def is_control(self) -> bool:
-        return self._header[5] & CONTROL_MASK != 0
+        return self._header[ATTRIBUTES] & CONTROL_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
         """When tombstones and markers of this batch may go (KIP-534), None where the cleaner has set none."""
-        return self._header[7] if self._header[5] & DELETE_HORIZON_MASK else None
+        return self._header[BASE_TIMESTAMP] if self._header[ATTRIBUTES] & DELETE_HORIZON_MASK else None
 
     def compute_crc(self) -> int:
         """CRC-32C of the bytes; raises CorruptBatch when the buffer ends inside the batch."""
@@ -214,7 +231,7 @@ class BatchView:
         return value
 
     def crc_matches(self) -> bool:
-        return self.compute_crc() == self._header[4]
+        return self.compute_crc() == self._header[CRC]
 
     def to_bytes(self) -> bytes:
         """A copy of the batch; raises CorruptBatch when the buffer ends inside it."""

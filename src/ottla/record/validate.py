@@ -21,21 +21,31 @@ from collections.abc import Callable
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_POSITION,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
     BATCH_HEADER,
+    BATCH_LENGTH,
     COMPRESSION_MASK,
     CONTROL_MASK,
+    CRC,
     CRC_POSITION,
     DELETE_HORIZON_MASK,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA,
     LEADER_EPOCH_POSITION,
     LENGTH_POSITION,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_POSITION,
     MAGIC_V2,
     MAX_TIMESTAMP_POSITION,
     MIN_BATCH_LENGTH,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    PRODUCER_EPOCH,
+    RECORDS_COUNT,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
@@ -68,12 +78,12 @@ def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> Bat
             raise unsupported_magic(buffer[start + MAGIC_POSITION], start)
         raise CorruptBatch("a batch header is cut short", start)
     header: BatchHeader = BATCH_HEADER.unpack_from(buffer, start)
-    if header[3] != MAGIC_V2:
-        raise unsupported_magic(header[3], start)
-    batch_length = header[1]
+    if header[MAGIC] != MAGIC_V2:
+        raise unsupported_magic(header[MAGIC], start)
+    batch_length = header[BATCH_LENGTH]
     if batch_length < MIN_BATCH_LENGTH or batch_length > end - start - LOG_OVERHEAD:
         raise CorruptBatch(f"a batch length of {batch_length} bytes does not fit", start)
-    if crc32c(view[start + ATTRIBUTES_POSITION : start + LOG_OVERHEAD + batch_length]) != header[4]:
+    if crc32c(view[start + ATTRIBUTES_POSITION : start + LOG_OVERHEAD + batch_length]) != header[CRC]:
         raise CorruptBatch("the CRC of a batch does not match", start)
     return header
 
@@ -103,8 +113,12 @@ def check_batch(
         raise InvalidRecord(f"compression codec {codec_id} does not exist")
     if count * _MIN_RECORD_SIZE > (batch_length - MIN_BATCH_LENGTH) * MAX_RATIO[codec_id] or count > _MAX_RECORDS:
         raise InvalidRecord(f"{count} records do not fit {batch_length} bytes of codec {codec_id}")
-    if producer_id != -1 and (producer_id < 0 or header[10] < 0 or header[11] < 0):
-        raise InvalidRecord(f"producer epoch {header[10]} or sequence {header[11]} is invalid beside a producer id")
+    if producer_id != NO_PRODUCER_ID:
+        producer_epoch, base_sequence = header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        if producer_id < 0 or producer_epoch < 0 or base_sequence < 0:
+            raise InvalidRecord(
+                f"producer epoch {producer_epoch} or sequence {base_sequence} is invalid beside a producer id"
+            )
     if max_timestamp < base_timestamp:
         return _mend_max_timestamp(buffer, start, header, unpack)
     return header
@@ -119,13 +133,13 @@ def _invalid_timestamp(base_timestamp: int, max_timestamp: int) -> KafkaError:
 
 def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpack: Decompress) -> BatchHeader:
     """Give a batch whose header has passed the largest timestamp of its records; the new header."""
-    end = start + LOG_OVERHEAD + header[1]
+    end = start + LOG_OVERHEAD + header[BATCH_LENGTH]
     with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
-        with unpack(header[5] & COMPRESSION_MASK, stored) as body:
-            timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[12])
-        mended = header[7] + timestamp_delta
+        with unpack(header[ATTRIBUTES] & COMPRESSION_MASK, stored) as body:
+            timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[RECORDS_COUNT])
+        mended = header[BASE_TIMESTAMP] + timestamp_delta
         if not NO_TIMESTAMP <= mended <= _INT64_MAX:
-            raise _invalid_timestamp(header[7], mended)
+            raise _invalid_timestamp(header[BASE_TIMESTAMP], mended)
         _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, mended)
         _UINT32.pack_into(buffer, start + CRC_POSITION, crc32c(whole[start + ATTRIBUTES_POSITION : end]))
     renewed: BatchHeader = BATCH_HEADER.unpack_from(buffer, start)
@@ -139,7 +153,7 @@ def _check_attributes(attributes: int, producer_id: int) -> None:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers can't set the timestamp type to LogAppendTime")
     if attributes & DELETE_HORIZON_MASK:
         raise InvalidRecord("clients can't set a delete horizon")
-    if attributes & TRANSACTIONAL_MASK and producer_id == -1:
+    if attributes & TRANSACTIONAL_MASK and producer_id == NO_PRODUCER_ID:
         raise InvalidRecord("a transactional batch needs a producer id")
 
 
@@ -149,8 +163,9 @@ def check_replicated_batch(buffer: Buffer, view: memoryview, start: int, end: in
     Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     header = _check_intact(buffer, view, start, end)
-    if header[6] < 0 or not 0 <= header[12] <= header[6] + 1:
-        raise CorruptBatch(f"{header[12]} records contradict a last offset delta of {header[6]}", start)
+    count, last_offset_delta = header[RECORDS_COUNT], header[LAST_OFFSET_DELTA]
+    if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
+        raise CorruptBatch(f"{count} records contradict a last offset delta of {last_offset_delta}", start)
     return header
 
 

@@ -21,7 +21,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
-from ottla.record.batch import BATCH_HEADER, HEADER_SIZE
+from ottla.record.batch import BASE_OFFSET, BATCH_HEADER, HEADER_SIZE, LAST_OFFSET_DELTA
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import Log
@@ -420,9 +420,9 @@ class Partition:
         log = self.log
         if log.log_start_offset == log.log_end_offset and len(records) >= HEADER_SIZE:
             header = BATCH_HEADER.unpack_from(records)
-            if header[0] < log.log_end_offset <= header[0] + header[6]:
+            if header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
                 # The leader's log begins within this batch, which can only be kept whole.
-                log.truncate_fully_and_start_at(header[0])
+                log.truncate_fully_and_start_at(header[BASE_OFFSET])
         self.appended_bytes += len(records)
         return log.writer.append_as_follower(records, 0, len(records))
 

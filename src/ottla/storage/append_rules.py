@@ -18,14 +18,20 @@ from ottla.common.clock import Clock
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_POSITION,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     BASE_TIMESTAMP_POSITION,
     BATCH_HEADER,
+    BATCH_LENGTH,
     COMPRESSION_MASK,
     CRC_POSITION,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
+    RECORDS_COUNT,
     BatchHeader,
 )
 from ottla.record.checksum import crc32c
@@ -38,7 +44,7 @@ from ottla.storage.off_loop import TurnTooShort
 
 PRODUCER_CODEC = "producer"
 LOG_APPEND_TIME = "LogAppendTime"
-CRC = struct.Struct(">I")
+_CRC = struct.Struct(">I")
 _TIMESTAMPS = struct.Struct(">qq")
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 _DEFAULT_AFTER_MAX_MS = LogConfig().message_timestamp_after_max_ms
@@ -106,8 +112,9 @@ def check_records(
     if config.message_timestamp_type != LOG_APPEND_TIME:
         earliest = now_ms - config.message_timestamp_before_max_ms
         latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_LONG)
+    count, base_timestamp = header[RECORDS_COUNT], header[BASE_TIMESTAMP]
     total, broken = refused_records(
-        buffer, start, end, header[12], config.compacted, header[7], earliest, latest, MAX_NAMED_RECORDS
+        buffer, start, end, count, config.compacted, base_timestamp, earliest, latest, MAX_NAMED_RECORDS
     )
     if not total:
         return
@@ -116,7 +123,7 @@ def check_records(
             number,
             f"Compacted topic cannot accept message without key in topic partition {partition}"
             if keyless
-            else f"Timestamp {timestamp} of message with offset {header[0] + number} is out of range. "
+            else f"Timestamp {timestamp} of message with offset {header[BASE_OFFSET] + number} is out of range. "
             f"The timestamp should be within [{earliest}, {latest}]",
         )
         for number, timestamp, keyless in broken
@@ -143,7 +150,8 @@ def refuse_timestamps(
         check_records(buffer, start, end, header, now_ms, config, partition)
     raise KafkaError(
         ErrorCode.INVALID_TIMESTAMP,
-        f"timestamps {header[7]} to {header[8]} of a batch are out of range: the broker's clock is at {now_ms} "
+        f"timestamps {header[BASE_TIMESTAMP]} to {header[MAX_TIMESTAMP]} of a batch are out of range: "
+        f"the broker's clock is at {now_ms} "
         f"(message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}, "
         f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms})",
     )
@@ -220,17 +228,17 @@ def prepare_batch(
         return buffer[start:end]
     with memoryview(buffer) as view:
         header = check_batch(buffer, view, start, end, budget.decompress)
-        if header[1] + LOG_OVERHEAD != end - start:
+        if header[BATCH_LENGTH] + LOG_OVERHEAD != end - start:
             return buffer[start:end]
-        codec_id = header[5] & COMPRESSION_MASK
-        recompressed = needs_recompression(header[5], config)
-        late = _is_late(header[7], header[8], now_ms, config)
+        codec_id = header[ATTRIBUTES] & COMPRESSION_MASK
+        recompressed = needs_recompression(header[ATTRIBUTES], config)
+        late = _is_late(header[BASE_TIMESTAMP], header[MAX_TIMESTAMP], now_ms, config)
         sized = codec_id != NONE and narrows_record_size(config)
         if not recompressed and not config.compacted and not late and not sized:
             return buffer[start:end]
         with view[start + HEADER_SIZE : end] as stored, budget.decompress(codec_id, stored) as body:
             if sized:
-                _check_record_sizes(body, header[12], config.max_decompressed_message_bytes)
+                _check_record_sizes(body, header[RECORDS_COUNT], config.max_decompressed_message_bytes)
             if late:
                 refuse_timestamps(body, 0, len(body), header, now_ms, config, partition)
             check_records(body, 0, len(body), header, now_ms, config, partition)
@@ -276,12 +284,12 @@ def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> byt
     codec_id = CODEC_IDS[_codec_name(config.compression_type)]
     payload = compress(codec_id, body, _level(codec_id, config))
     fields = list(header)
-    fields[1] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
-    fields[5] = header[5] & ~COMPRESSION_MASK | codec_id
+    fields[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    fields[ATTRIBUTES] = header[ATTRIBUTES] & ~COMPRESSION_MASK | codec_id
     batch = bytearray(BATCH_HEADER.pack(*fields))
     batch += payload
     with memoryview(batch) as view:
-        CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
+        _CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
     return batch
 
 

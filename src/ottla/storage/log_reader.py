@@ -62,8 +62,7 @@ class LogReader:
                 located = self._locate(offset)
                 if located is None:
                     return ReadResult(offset, segment.base_offset, 0, None, 0)
-                segment, outline = located
-                position, first_size = outline[0], outline[1]
+                segment, (position, first_size, _, _) = located
             length = sent = self._end_position(segment, max_offset) - position
             if length > max_bytes:
                 if not first_size:

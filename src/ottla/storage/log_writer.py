@@ -14,7 +14,24 @@ from __future__ import annotations
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.record.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.record.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
+    PARTITION_LEADER_EPOCH,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    BatchHeader,
+)
 from ottla.record.errors import InvalidRecord
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 from ottla.record.walk import walk_records
@@ -35,7 +52,7 @@ from ottla.storage.health import LogHealth
 from ottla.storage.index import TIME_ENTRY_SIZE
 from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.log_segments import LogOffsets, LogSegments
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.producer_state import ProducerState, RememberedBatch
 from ottla.storage.results import AppendResult
 from ottla.storage.segment import Segment
 
@@ -125,17 +142,21 @@ class LogWriter:
             self._refuse_size(size)
         with memoryview(buffer) as view, view[start:end] as data:
             header = check_batch(buffer, view, start, end)
-            if header[1] + LOG_OVERHEAD != size:
+            if header[BATCH_LENGTH] + LOG_OVERHEAD != size:
                 raise InvalidRecord("a produce request carries exactly one batch a partition")
             config = self.config
-            attributes = header[5]
+            attributes = header[ATTRIBUTES]
             now = self._clock.time_ms()
-            if header[9] != NO_PRODUCER_ID:
-                duplicate = self._producers.check(header[9], header[10], header[11], header[6])
+            if header[PRODUCER_ID] != NO_PRODUCER_ID:
+                duplicate = self._producers.check(
+                    header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], header[LAST_OFFSET_DELTA]
+                )
                 if duplicate is not None:
-                    return self._duplicate_result(duplicate[2], header[6], duplicate[3])
+                    return self._duplicate_result(duplicate, header[LAST_OFFSET_DELTA])
             compressed = attributes & COMPRESSION_MASK
-            if not self._log_append_time and timestamps_out_of_range(header[7], header[8], now, config):
+            if not self._log_append_time and timestamps_out_of_range(
+                header[BASE_TIMESTAMP], header[MAX_TIMESTAMP], now, config
+            ):
                 records_start = end if compressed else start + HEADER_SIZE
                 refuse_timestamps(buffer, records_start, end, header, now, config, self._health.name)
             if not prepared:
@@ -145,7 +166,7 @@ class LogWriter:
                 if self._compacted:
                     check_records(buffer, start + HEADER_SIZE, end, header, now, config, self._health.name)
                 elif not compressed:
-                    walk_records(buffer, start + HEADER_SIZE, end, header[12])
+                    walk_records(buffer, start + HEADER_SIZE, end, header[RECORDS_COUNT])
             append_time = -1
             if self._log_append_time:
                 set_log_append_time(buffer, start, now)
@@ -161,7 +182,7 @@ class LogWriter:
         with memoryview(buffer) as view:
             while position < end:
                 header = check_replicated_batch(buffer, view, position, end)
-                batch_end = position + header[1] + LOG_OVERHEAD
+                batch_end = position + header[BATCH_LENGTH] + LOG_OVERHEAD
                 patch_batch(buffer, position, offsets.log_end_offset, leader_epoch)
                 with view[position:batch_end] as data:
                     one = self._append_batch(data, offsets.log_end_offset, leader_epoch, header, -1)
@@ -182,7 +203,8 @@ class LogWriter:
             f"{self._max_message_bytes}",
         )
 
-    def _duplicate_result(self, last_offset: int, last_delta: int, timestamp: int) -> AppendResult:
+    def _duplicate_result(self, duplicate: RememberedBatch, last_delta: int) -> AppendResult:
+        _, _, last_offset, timestamp = duplicate
         append_time = timestamp if self._log_append_time else -1
         start_offset = self._offsets.log_start_offset
         return AppendResult(last_offset - last_delta, last_offset, append_time, start_offset, True, False)
@@ -203,14 +225,14 @@ class LogWriter:
                 break
             with memoryview(buffer) as view:
                 header = check_replicated_batch(buffer, view, position, end)
-            base_offset = header[0]
+            base_offset = header[BASE_OFFSET]
             if base_offset < offsets.log_end_offset:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self._health.name} ends at {offsets.log_end_offset}, the leader sent a batch at {base_offset}",
                 )
             with memoryview(buffer) as view, view[position : position + size] as data:
-                result = self._append_batch(data, base_offset, header[2], header, -1)
+                result = self._append_batch(data, base_offset, header[PARTITION_LEADER_EPOCH], header, -1)
             needs_flush |= result.needs_flush
             position += size
         return AppendResult(first, offsets.log_end_offset - 1, -1, offsets.log_start_offset, False, needs_flush)
@@ -222,8 +244,8 @@ class LogWriter:
         if not self._health.writable:
             raise self._health.refusal()
         size = len(data)
-        last_offset = base_offset + header[6]
-        max_timestamp = header[8] if append_time < 0 else append_time
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
+        max_timestamp = header[MAX_TIMESTAMP] if append_time < 0 else append_time
         segments = self._segments
         segment = segments.active
         if (
@@ -248,12 +270,12 @@ class LogWriter:
         if leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, base_offset)
         producers = self._producers
-        if header[9] != NO_PRODUCER_ID:
+        if header[PRODUCER_ID] != NO_PRODUCER_ID:
             producers.update(header, base_offset)
         producers.map_end_offset = last_offset + 1
         flush = self._flush
         flush.changed = True
-        flush.appended_count += header[12]
+        flush.appended_count += header[RECORDS_COUNT]
         needs_flush = flush.appended_count >= self.config.flush_messages
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
 

@@ -54,7 +54,8 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
                 return found
             # The header promised a timestamp that no record at or above the log start has.
             misleading += 1
-            from_offset = outline[2] + 1
+            _, _, last_offset, _ = outline
+            from_offset = last_offset + 1
     return None
 
 

@@ -11,7 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from ottla.record.batch import (
+    BASE_OFFSET,
+    BATCH_HEADER,
+    BATCH_LENGTH,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    PRODUCER_ID,
+    BatchHeader,
+)
 from ottla.storage.checkpoints import write_unsynced
 from ottla.storage.descriptors import Folder
 from ottla.storage.names import SNAPSHOT_SUFFIX, offset_name
@@ -102,12 +111,12 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
         if outline is None:
             continue
         file = segment.log_descriptor.file()
-        position = outline[0]
+        position, _, _, _ = outline
         while position + HEADER_SIZE <= segment.size_bytes:
             header: BatchHeader = BATCH_HEADER.unpack(file.read(HEADER_SIZE, position))
-            if header[9] != NO_PRODUCER_ID and from_offset <= header[0] < end_offset:
-                producers.update(header, header[0])
-            position += header[1] + LOG_OVERHEAD
+            if header[PRODUCER_ID] != NO_PRODUCER_ID and from_offset <= header[BASE_OFFSET] < end_offset:
+                producers.update(header, header[BASE_OFFSET])
+            position += header[BATCH_LENGTH] + LOG_OVERHEAD
     producers.map_end_offset = end_offset
 
 

@@ -20,7 +20,18 @@ from struct import Struct
 from struct import error as struct_error
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.record.batch import CONTROL_MASK, NO_SEQUENCE, TRANSACTIONAL_MASK, BatchHeader
+from ottla.record.batch import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CONTROL_MASK,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    NO_SEQUENCE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
 from ottla.record.checksum import crc32c
 from ottla.storage.log_config import MAX_INT
 
@@ -52,7 +63,10 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        return self.batches[-1][1] if self.batches else NO_SEQUENCE
+        if not self.batches:
+            return NO_SEQUENCE
+        _, last_sequence, _, _ = self.batches[-1]
+        return last_sequence
 
 
 def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
@@ -100,11 +114,13 @@ class ProducerState:
             batches = entry.batches
             if not batches:
                 return None
-            expected = (batches[-1][1] + 1) & MAX_INT
+            _, newest, _, _ = batches[-1]
+            expected = (newest + 1) & MAX_INT
             if base_sequence == expected:
                 return None
             for batch in batches:
-                if batch[0] == base_sequence and batch[1] == last_sequence:
+                first, last, _, _ = batch
+                if first == base_sequence and last == last_sequence:
                     return batch
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -124,8 +140,8 @@ class ProducerState:
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Take up a batch of a producer that is in the log at `base_offset`; nothing is checked here."""
-        attributes, last_delta, producer_id, producer_epoch = header[5], header[6], header[9], header[10]
-        max_timestamp, base_sequence = header[8], header[11]
+        producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        attributes, last_delta, max_timestamp = header[ATTRIBUTES], header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_epoch)

@@ -14,7 +14,16 @@ from struct import Struct
 from typing import BinaryIO
 
 from ottla.common.errors import OttlaError
-from ottla.record.batch import BATCH_HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, MIN_BATCH_LENGTH, BatchView
+from ottla.record.batch import (
+    BATCH_HEADER,
+    BATCH_LENGTH,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_V2,
+    MIN_BATCH_LENGTH,
+    BatchView,
+)
 from ottla.storage import names
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
 
@@ -59,11 +68,11 @@ def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None =
         if len(head) < HEADER_SIZE:
             raise SegmentDamage(position, f"{len(head)} bytes are no batch header")
         header = BATCH_HEADER.unpack(head)
-        if header[3] != MAGIC_V2:
-            raise SegmentDamage(position, f"message format {header[3]} is not v2")
-        if header[1] < MIN_BATCH_LENGTH:
-            raise SegmentDamage(position, f"a batch length of {header[1]} is impossible")
-        length = header[1] + LOG_OVERHEAD
+        if header[MAGIC] != MAGIC_V2:
+            raise SegmentDamage(position, f"message format {header[MAGIC]} is not v2")
+        if header[BATCH_LENGTH] < MIN_BATCH_LENGTH:
+            raise SegmentDamage(position, f"a batch length of {header[BATCH_LENGTH]} is impossible")
+        length = header[BATCH_LENGTH] + LOG_OVERHEAD
         if length > size - position:
             raise SegmentDamage(position, f"a batch of {length} bytes is cut short after {size - position}")
         yield StoredBatch(position, BatchView(head + stream.read(length - HEADER_SIZE)))

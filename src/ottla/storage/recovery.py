@@ -20,13 +20,20 @@ from ottla.common.disk import File
 from ottla.common.errors import OperatorError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
+    BASE_OFFSET,
     BATCH_HEADER,
+    BATCH_LENGTH,
+    CRC,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA,
     LENGTH_POSITION,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_POSITION,
     MAGIC_V2,
+    MAX_TIMESTAMP,
     MIN_BATCH_LENGTH,
+    PARTITION_LEADER_EPOCH,
     BatchHeader,
 )
 from ottla.record.checksum import crc32c
@@ -110,10 +117,10 @@ def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
     file = segment.log_descriptor.file()
     walk = Walk(next_offset=segment.base_offset)
     for position, header in _ValidBatches(file, segment, walk):
-        last_offset = header[0] + header[6]
-        segment.note_batch(position, header[1] + LOG_OVERHEAD, last_offset, header[8])
-        if header[2] > epochs.latest_epoch:
-            epochs.assign(header[2], header[0])
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        segment.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
+        if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
+            epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
     segment.finish_rebuild()
     return walk
 
@@ -147,16 +154,16 @@ class _ValidBatches:
         if at + HEADER_SIZE > len(self._chunk):
             at = self._refill(position)
         header: BatchHeader = BATCH_HEADER.unpack_from(self._chunk, at)
-        size = header[1] + LOG_OVERHEAD
+        size = header[BATCH_LENGTH] + LOG_OVERHEAD
         if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
             at = self._refill(position)
-        if header[3] in _OLD_MAGICS:
+        if header[MAGIC] in _OLD_MAGICS:
             refuse_old_message(self._file, position, self._size)
         defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
         if defect:
             return self._stop(defect)
         walk.end = position + size
-        walk.next_offset = header[0] + header[6] + 1
+        walk.next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         return position, header
 
     def _refill(self, position: int) -> int:
@@ -171,16 +178,19 @@ class _ValidBatches:
         raise StopIteration
 
     def _defect(self, header: BatchHeader, size: int, left: int) -> str:
-        if header[3] != MAGIC_V2:
-            return f"magic {header[3]} is not 2"
-        if header[1] < MIN_BATCH_LENGTH:
-            return f"a batch length of {header[1]} is impossible"
+        if header[MAGIC] != MAGIC_V2:
+            return f"magic {header[MAGIC]} is not 2"
+        if header[BATCH_LENGTH] < MIN_BATCH_LENGTH:
+            return f"a batch length of {header[BATCH_LENGTH]} is impossible"
         if size > left:
             return f"a batch of {size} bytes is cut short after {left}"
-        if header[0] < self._walk.next_offset:
-            return f"offset {header[0]} follows after {self._walk.next_offset - 1}"
-        if header[6] < 0 or header[0] + header[6] - self._segment.base_offset > MAX_INT:
-            return f"a last offset delta of {header[6]} is impossible"
+        if header[BASE_OFFSET] < self._walk.next_offset:
+            return f"offset {header[BASE_OFFSET]} follows after {self._walk.next_offset - 1}"
+        if (
+            header[LAST_OFFSET_DELTA] < 0
+            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] - self._segment.base_offset > MAX_INT
+        ):
+            return f"a last offset delta of {header[LAST_OFFSET_DELTA]} is impossible"
         return ""
 
     def _crc_defect(self, header: BatchHeader, position: int, at: int, size: int) -> str:
@@ -195,7 +205,7 @@ class _ValidBatches:
                     return "the file ends inside a batch"
                 crc = crc32c(piece, crc)
                 cursor += len(piece)
-        return "" if crc == header[4] else f"the CRC of the batch at offset {header[0]} does not match"
+        return "" if crc == header[CRC] else f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
 
 
 def refuse_old_message(file: File, position: int, end: int) -> None:

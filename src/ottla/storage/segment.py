@@ -55,6 +55,8 @@ _OUTLINE_SIZE = BATCH_OUTLINE.size
 Outline = tuple[int, int, int, int]
 """(position, size in bytes, last offset, max timestamp) of a batch."""
 
+_NO_BATCH: Outline = (0, 0, -1, NO_TIMESTAMP)
+
 
 class SegmentRegion:
     """Bytes of a segment that a response carries; implements `ottla.common.channel.FileRegion`.
@@ -384,9 +386,10 @@ class Segment:
             raise IndexCorruption(f"{self.path}: an entry of the index points to {position}")
         scan = OutlineScan(self._log, position, self.size_bytes)
         for outline in scan:
-            if position and outline[0] == position and outline[2] != last_offset:
+            found_position, _, found_offset, found_timestamp = outline
+            if position and found_position == position and found_offset != last_offset:
                 break
-            if outline[2] >= offset and outline[3] >= timestamp:
+            if found_offset >= offset and found_timestamp >= timestamp:
                 return outline
         else:
             if not position or scan.position > position:
@@ -399,7 +402,8 @@ class Segment:
         def find() -> Outline | None:
             entry = self.time_index.lookup(timestamp)
             self._check_time_entry(entry)
-            position = self.offset_index.lookup(max(entry[1], from_offset))
+            _, older_until = entry
+            position = self.offset_index.lookup(max(older_until, from_offset))
             return self._scan_from(position, from_offset, timestamp)
 
         return self._repairing(find)
@@ -410,7 +414,8 @@ class Segment:
         if timestamp == NO_TIMESTAMP:
             return
         outline = self._find(offset, UNLOADED) if offset >= self.base_offset else None
-        if outline is None or outline[3] != timestamp:
+        _, _, _, found = outline or _NO_BATCH
+        if found != timestamp:
             raise IndexCorruption(
                 f"{self.path}: no batch at offset {offset} has the timestamp of the index, {timestamp}"
             )
@@ -425,7 +430,8 @@ class Segment:
 
     def read_batch(self, outline: Outline) -> bytes:
         """A whole batch."""
-        return self._log.read(outline[1], outline[0])
+        position, size, _, _ = outline
+        return self._log.read(size, position)
 
     def load_timestamps(self) -> None:
         """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
@@ -435,11 +441,12 @@ class Segment:
             timestamp, offset = self.time_index.last_entry()
             self._check_time_entry((timestamp, offset))
             last_entry = self.offset_index.last_entry()
-            self._scan_from(last_entry, last_entry[0], UNLOADED)
+            last_offset, position = last_entry
+            self._scan_from(last_entry, last_offset, UNLOADED)
         except _INDEX_DAMAGE:
             self.rebuild_indexes()
             return
-        for _, _, last_offset, max_timestamp in OutlineScan(self._log, last_entry[1], self.size_bytes):
+        for _, _, last_offset, max_timestamp in OutlineScan(self._log, position, self.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
         self.max_timestamp = timestamp
@@ -448,8 +455,7 @@ class Segment:
     def load_first_timestamp(self) -> int:
         """The first batch's largest timestamp, which time-based rolling counts from; -1 when it has none."""
         if self.first_timestamp == UNLOADED:
-            outline = self.outline_at(0)
-            self.first_timestamp = outline[3] if outline is not None else NO_TIMESTAMP
+            _, _, _, self.first_timestamp = self.outline_at(0) or _NO_BATCH
         return self.first_timestamp
 
     def find_end(self) -> tuple[int, int]:
@@ -574,7 +580,8 @@ class Readable(Protocol):
 def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
     """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
     for outline in OutlineScan(file, position, end):
-        if outline[2] >= offset and outline[3] >= timestamp:
+        _, _, last_offset, max_timestamp = outline
+        if last_offset >= offset and max_timestamp >= timestamp:
             return outline
     return None
 
