@@ -129,3 +129,18 @@ def test_nothing_goes_early_because_an_index_says_that_it_is_old(fakes, disk, lo
         segment.load_timestamps()
     newest = [segment.max_timestamp for segment in log.segments]
     assert newest == expected
+
+
+@pytest.mark.parametrize("base_offset", [b"\x7f" * 8, b"\xff" * 8, b"\x00\x00\x00\x00\x80\x00\x00\x00"])
+def test_a_batch_whose_offset_no_index_can_hold_is_left_out(fakes, disk, log, base_offset):
+    """No CRC covers a base offset, so that a disk may make any number of it."""
+    segment = log.segments[1]
+    position = segment.find_offset(segment.base_offset + 12)[0]
+    log.segments[1].log_descriptor.file().write_at(base_offset, position)
+    damage(disk, log, None, evict=True)
+    segment.max_timestamp = UNLOADED
+    for offset in range(segment.base_offset, segment.base_offset + 12, 2):
+        assert offset_of(log, offset, 2 * BATCHES) == offset
+    segment.become_inactive()
+    log.close()
+    assert not log.failed

@@ -8,6 +8,7 @@ Invariants:
 - Entries only grow: offsets and positions in the one, timestamps and offsets in the other.
 - The file never holds more than the entries that were appended; at most `_PENDING_BYTES` of the newest are only in
   memory. They are on disk after `write_pending`, which comes before a flush, a roll and a clean stop.
+- A batch whose offset lies outside its segment, which is a damaged header, gets no entry: what lies around it is found.
 - No whole index is held in memory: a search reads entries one by one and then one block, which is kept, because a
   sequential reader hits it again.
 
@@ -180,8 +181,10 @@ class OffsetIndex(SparseIndex):
     __slots__ = ()
 
     def append(self, last_offset: int, position: int) -> None:
-        """Note the batch at `position`, whose last offset is `last_offset`."""
-        self._append(self._FORMAT.pack(last_offset - self.base_offset, position))
+        """Note the batch at `position`, whose last offset is `last_offset`, where the index can hold it."""
+        relative = last_offset - self.base_offset
+        if 0 <= relative <= MAX_INT:
+            self._append(self._FORMAT.pack(relative, position))
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """(last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
@@ -233,8 +236,9 @@ class TimeIndex(SparseIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Note the largest timestamp so far and the last offset of its batch, unless that adds nothing."""
-        if timestamp > self.last_timestamp():
-            self._append(self._FORMAT.pack(timestamp, offset - self.base_offset))
+        relative = offset - self.base_offset
+        if timestamp > self.last_timestamp() and 0 <= relative <= MAX_INT:
+            self._append(self._FORMAT.pack(timestamp, relative))
 
     def last_timestamp(self) -> int:
         """The timestamp in the last entry, -1 without entries."""
