@@ -386,6 +386,9 @@ def test_the_gauges(make_server: Callable[..., Server]) -> None:
     assert read["kafka_coordinator_group_groupmetadatamanager_numoffsets",] == 1
     assert read["kafka_server_group_coordinator_metrics_group_count", "classic"] >= 1
     assert read["kafka_server_group_coordinator_metrics_num_partitions", "active"] == 50
+    assert read["ottla_group_coordinator_operations", "commit-offset"] == 1
+    assert read["ottla_group_coordinator_operations", "classic-group-join"] == 2
+    assert read["ottla_group_coordinator_operations", "delete-offsets"] == 0
 
 
 def test_the_topic_can_be_deleted_and_comes_back_empty(client: Connection) -> None:

@@ -456,7 +456,8 @@ class Broker:
             self._dispatcher.stop()
         parts = self._parts
         if parts is not None:
-            parts.groups.stop()
+            for coordination in parts.coordinations.values():
+                coordination.stop()
             parts.replicas.stop()
             parts.topic_arrivals.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.

@@ -19,14 +19,18 @@ class MetadataFollower:
         self._parts = parts
 
     def image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Settings first, since new logs are made with them; then partitions; then groups; then what only reports."""
+        """Settings first, since new logs are made with them; then partitions, coordinators, and what only reports."""
         parts = self._parts
         self._config.image_published(image, changes)
         parts.replicas.apply(image, changes)
         # A coordinator reads its log, which may be opened only some turns later; images stay in order.
-        parts.replicas.when_opened(lambda: parts.groups.follow(image, changes))
+        parts.replicas.when_opened(lambda: self._coordinate(image, changes))
         parts.topic_arrivals.follow(image)
         warn_of_compacted_topics(image, changes)
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:
                 parts.statistics.forget_topic(topic.name)
+
+    def _coordinate(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        for coordination in self._parts.coordinations.values():
+            coordination.follow(image, changes)

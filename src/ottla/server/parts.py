@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.machine import Machine
 from ottla.metadata.publisher import MetadataPublisher
@@ -12,6 +14,7 @@ from ottla.replica.membership import Membership
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.control import Control
+from ottla.server.coordination.coordination import Coordination, CoordinatorType, Host
 from ottla.server.coordination.groups import GroupCoordination
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
@@ -27,6 +30,7 @@ class BrokerParts:
 
     __slots__ = (
         "control",
+        "coordinations",
         "failures",
         "groups",
         "in_flight",
@@ -73,17 +77,10 @@ class BrokerParts:
             settings=replication_settings(config),
             statistics=ReplicationStatistics(registry),
         )
-        self.groups = GroupCoordination(
-            config=config,
-            clock=machine.clock,
-            rng=machine.rng,
-            scheduler=machine.scheduler,
-            pool=machine.pool,
-            publisher=publisher,
-            replicas=self.replicas,
-            in_flight=self.in_flight,
-            failures=failures,
-        )
+        host = Host(membership.node_id, machine, self.replicas, self.in_flight, failures)
+        self.groups = GroupCoordination(config, host, publisher)
+        self.coordinations: dict[int, Coordination[Any]] = {CoordinatorType.GROUP: self.groups}
+        """What this broker coordinates, by what FindCoordinator calls it."""
         self.topic_arrivals = TopicArrivals(self.replicas, machine.scheduler)
         self.sessions = FetchSessionCache(
             config.get_int("max.incremental.fetch.session.cache.slots"), machine.rng, self.purgatory
@@ -94,4 +91,5 @@ class BrokerParts:
         """Go on with these settings."""
         self.replicas.use_topic_properties(config.topic_properties)
         self.logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
-        self.groups.use_config(config)
+        for coordination in self.coordinations.values():
+            coordination.use_config(config)

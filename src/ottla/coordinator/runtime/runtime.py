@@ -126,6 +126,11 @@ class CoordinatorRuntime(Generic[S]):
         context.close()
 
     @property
+    def name(self) -> str:
+        """The internal topic's."""
+        return self._parts.name
+
+    @property
     def is_started(self) -> bool:
         """Whether the internal topic exists."""
         return self.partition_count != NOT_STARTED

@@ -11,8 +11,9 @@ from ottla.common.clock import Clock
 from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.operations import NAMES
 from ottla.coordinator.group.shard import GroupCoordinatorShard
-from ottla.coordinator.runtime import TIMER, CoordinatorRuntime, CoordinatorState
+from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.metrics.registry import MetricsRegistry
+from ottla.server.coordination.gauges import register_coordinator_gauges
 
 TALLY_LIFETIME_S = 1.0
 """Scrapes and their gauges within this time share one pass over the groups."""
@@ -90,53 +91,4 @@ def register_group_gauges(
             {"state": state.lower()},
             read=lambda state=state: tally.groups(GroupType.CONSUMER, state),  # type: ignore[misc]
         )
-    for partition_state in (CoordinatorState.LOADING, CoordinatorState.ACTIVE, CoordinatorState.FAILED):
-        gauge(
-            f"{_METRICS}num_partitions",
-            "Partitions of __consumer_offsets that this broker coordinates, by state.",
-            {"state": partition_state.value},
-            read=lambda state=partition_state: runtime.state_counts()[state],  # type: ignore[misc]
-        )
-    _register_runtime_gauges(registry, runtime)
-
-
-def _register_runtime_gauges(registry: MetricsRegistry, runtime: CoordinatorRuntime[GroupCoordinatorShard]) -> None:
-    statistics = runtime.statistics
-    gauge = registry.gauge
-    gauge(
-        f"{_METRICS}partition_load_time_max",
-        "Longest load of a partition, in ms.",
-        read=lambda: statistics.load_time_max_ms,
-    )
-    gauge(
-        f"{_METRICS}partition_load_time_avg",
-        "Average load of a partition, in ms.",
-        read=lambda: statistics.load_time_total_ms / max(1, statistics.loads),
-    )
-    for name in (*NAMES, TIMER):
-        gauge(
-            "ottla_group_coordinator_operations",
-            "Operations on groups since the start, by name.",
-            {"operation": name},
-            read=lambda name=name: statistics.operations[name],  # type: ignore[misc]
-        )
-    gauge(
-        "ottla_group_coordinator_batches_appended",
-        "Batches that the group coordinator wrote since the start.",
-        read=lambda: statistics.batches_appended,
-    )
-    gauge(
-        "ottla_group_coordinator_records_appended",
-        "Records that the group coordinator wrote since the start.",
-        read=lambda: statistics.records_appended,
-    )
-    gauge(
-        "ottla_group_coordinator_append_failures",
-        "Writes of the group coordinator that failed since the start.",
-        read=lambda: statistics.append_failures + statistics.write_timeouts,
-    )
-    gauge(
-        "ottla_group_coordinator_load_failures",
-        "Loads of a partition that failed since the start.",
-        read=lambda: statistics.load_failures,
-    )
+    register_coordinator_gauges(registry, runtime, "group", NAMES)

@@ -1,0 +1,140 @@
+"""A coordinator in this broker: its runtime on an internal topic, kept in step with the metadata image.
+
+A partition that this broker leads is loaded, one that it no longer leads is given up, in the order of the images. The
+replicas have followed an image before it comes here, so that the log of a new partition is there. Which topic, which
+records and which shards: that is all that tells one coordinator from another (`groups`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.machine import Machine
+from ottla.coordinator.runtime import (
+    CoordinatorRuntime,
+    CoordinatorSerde,
+    CoordinatorShard,
+    CoordinatorState,
+    ShardFactory,
+)
+from ottla.coordinator.runtime.runtime import partition_for
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import NO_LEADER, MetadataImage
+from ottla.replica.manager import ReplicaManager
+from ottla.server.coordination.internal_topic import InternalTopic
+from ottla.server.coordination.log import ReplicaCoordinatorLog
+from ottla.server.failures import Failures
+from ottla.server.in_flight import InFlight
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+
+
+class CoordinatorType(IntEnum):
+    """What clients ask FindCoordinator for (KIP-98, KIP-932)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class Host(NamedTuple):
+    """What every coordinator needs of its broker."""
+
+    node_id: int
+    machine: Machine
+    replicas: ReplicaManager
+    in_flight: InFlight
+    failures: Failures
+
+
+class Coordination(Generic[S]):
+    """Owner of one coordinator's runtime."""
+
+    __slots__ = ("_node_id", "runtime", "topic")
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        host: Host,
+        *,
+        serde: CoordinatorSerde[Any],
+        make_shard: ShardFactory[S],
+        compression: str,
+        write_timeout_ms: int,
+    ) -> None:
+        """`compression` is a codec's name, for what is written to the topic."""
+        self.topic = topic
+        self._node_id = host.node_id
+        machine = host.machine
+        self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
+            name=topic.name,
+            log=ReplicaCoordinatorLog(topic.name, host.replicas, machine.pool, host.in_flight),
+            serde=serde,
+            shard_factory=make_shard,
+            clock=machine.clock,
+            scheduler=machine.scheduler,
+            failures=host.failures,
+            compression=compression,
+            write_timeout_ms=write_timeout_ms,
+            # What was loaded stays until leadership goes: the collector need not look at it again and again.
+            after_large_load=gc.freeze,
+        )
+        host.replicas.listen(topic.name, self.runtime.high_watermark_updated)
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings of the broker."""
+
+    def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        """Load what this broker leads now, give up the rest."""
+        name = self.topic.name
+        if any(topic.name == name for topic in changes.deleted_topics):
+            self.runtime.stop()
+        known = image.topic(name)
+        if known is not None:
+            self.runtime.start(len(known.partitions))
+        for topic, index in changes.changed_partitions:
+            if topic.name == name:
+                partition = topic.partitions[index]
+                if partition.leader == self._node_id:
+                    self.runtime.become_leader(index, partition.leader_epoch)
+                else:
+                    self.runtime.resign(index, partition.leader_epoch)
+
+    def stop(self) -> None:
+        """Write what is pending and answer whoever waits: the coordinator moves."""
+        self.runtime.stop()
+
+    # --- who coordinates a key -------------------------------------------------------------------------------------
+
+    def leader(self, key: str, image: MetadataImage) -> int | None:
+        """The broker that coordinates `key` as `image` has it; None while nobody does."""
+        topic = image.topic(self.topic.name)
+        partition = None if topic is None else topic.partitions.get(partition_for(key, len(topic.partitions)))
+        return None if partition is None or partition.leader == NO_LEADER else partition.leader
+
+    def is_loading(self, key: str) -> bool:
+        """Whether requests for `key` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
+        runtime = self.runtime
+        return runtime.is_started and runtime.state(runtime.partition_for(key)) is CoordinatorState.LOADING
+
+    def after_loading(self, keys: Iterable[str], then: Callable[[], None]) -> None:
+        """Call `then()` when none of the keys is being loaded here, or after a while."""
+        loading = {self.runtime.partition_for(key) for key in keys if self.is_loading(key)}
+        left = len(loading)
+        if not left:
+            then()
+
+        def one_ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for partition in loading:
+            self.runtime.after_loading(partition, one_ended)

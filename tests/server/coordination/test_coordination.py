@@ -1,0 +1,165 @@
+"""Coordination on an internal topic, by a coordinator of counters in a whole broker: nothing of it is about groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.coordinator.runtime import CoordinatorState
+from ottla.coordinator.runtime.runtime import partition_for
+from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+from ottla.server.coordination.coordination import Host
+
+from ..harness import Connection, Server
+from .counters import ADD, COUNTERS_TOPIC, VALUE, Answer, Asked, CounterCoordination
+
+KEY_TYPE = 77
+PARTITIONS = 4
+
+
+class Counting:
+    """A broker that coordinates counters, too."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client: Connection = server.connect()
+        parts = server.broker.parts
+        self.parts = parts
+        host = Host(1, parts.machine, parts.replicas, parts.in_flight, parts.failures)
+        self.coordination = parts.coordinations[KEY_TYPE] = CounterCoordination(host)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.parts.publisher.image
+
+    def create(self) -> None:
+        creation = COUNTERS_TOPIC.creation(self.image, self.server.broker.context.config)
+        (topic,) = self.client.ask(CreateTopicsRequest(topics=[creation]), 7).topics
+        assert topic.error_code == ErrorCode.NONE
+        self.settle()
+
+    def settle(self) -> None:
+        """Until everything that this broker leads is loaded."""
+        runtime = self.coordination.runtime
+        self.server.run_until(lambda: runtime.state_counts()[CoordinatorState.LOADING] == 0)
+
+    def send(self, name: str, amount: int) -> list[Answer]:
+        answers: list[Answer] = []
+        self.coordination.runtime.answer(ADD, None, Asked(name, amount), answers.append)
+        return answers
+
+    def add(self, name: str, amount: int) -> Answer:
+        answers = self.send(name, amount)
+        self.server.run_until(lambda: bool(answers))
+        return answers[0]
+
+    def value(self, name: str) -> Answer:
+        answers: list[Answer] = []
+        self.coordination.runtime.answer(VALUE, None, Asked(name), answers.append)
+        (answer,) = answers
+        return answer
+
+    def led_by(self, broker_id: int, name: str, image: MetadataImage) -> tuple[MetadataImage, MetadataChanges]:
+        """The image after `image`, in which the partition of a counter has another leader, and in a new epoch."""
+        topic = image.topics[COUNTERS_TOPIC.name]
+        index = partition_for(name, PARTITIONS)
+        delta = MetadataDelta(image)
+        delta.replay(PartitionChangeRecord(partition_id=index, topic_id=bytes(topic.topic_id), leader=broker_id))
+        return delta.apply(image.offset, image.epoch)
+
+
+@pytest.fixture
+def counting(make_server: Callable[..., Server]) -> Counting:
+    return Counting(make_server(offsets_topic_num_partitions=str(PARTITIONS)))
+
+
+def test_the_topic_is_made_by_the_settings_it_names(counting: Counting) -> None:
+    counting.create()
+    assert len(counting.image.topics["__counters"].partitions) == PARTITIONS
+    assert counting.image.topic_configs("__counters") == {"cleanup.policy": "compact"}
+    assert counting.coordination.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
+
+
+def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:
+    assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert counting.coordination.leader("a", counting.image) is None
+    assert not counting.coordination.is_loading("a")
+
+
+def test_a_write_is_answered_when_it_is_in_the_log(counting: Counting) -> None:
+    counting.create()
+    first, second = counting.send("a", 1), counting.send("a", 2)
+    assert (first, second, counting.value("a")) == ([], [], 0)
+    counting.server.run_until(lambda: bool(second))
+    assert (first, second, counting.value("a")) == ([1], [3], 3)
+    assert counting.add("a", -1) == ErrorCode.INVALID_REQUEST
+    replica = counting.parts.replicas.find("__counters", counting.coordination.runtime.partition_for("a"))
+    assert (replica.log.log_end_offset, replica.high_watermark) == (2, 2)
+    assert counting.coordination.runtime.statistics.operations == {"add-to-counter": 3, "value-of-counter": 2}
+
+
+def test_a_restart_finds_the_same_state(counting: Counting) -> None:
+    counting.create()
+    names = [f"counter-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        assert counting.add(name, number) == number
+    counting.server.restart()
+    again = Counting(counting.server)
+    image = again.image
+    loaded: list[bool] = []
+    again.coordination.follow(image, all_changes(image))
+    assert all(again.coordination.is_loading(name) for name in names)
+    assert again.value(names[3]) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    again.coordination.after_loading(names, lambda: loaded.append(True))
+    assert not loaded
+    again.server.run_until(lambda: bool(loaded))
+    assert [again.value(name) for name in names] == list(range(20))
+    assert loaded == [True]
+
+
+def test_another_broker_leads_and_this_one_again(counting: Counting) -> None:
+    counting.create()
+    assert counting.add("a", 5) == 5
+    coordination = counting.coordination
+    index = coordination.runtime.partition_for("a")
+    shard = dict(coordination.runtime.active_shards())[index]
+    waiting = counting.send("a", 1)
+
+    led_by_2, changes = counting.led_by(2, "a", counting.image)
+    coordination.follow(led_by_2, changes)
+    assert coordination.leader("a", led_by_2) == 2
+    assert coordination.runtime.state(index) is None
+    assert shard.life == "unloaded"
+    assert waiting == [ErrorCode.NOT_COORDINATOR]
+    assert counting.add("a", 1) == counting.value("a") == ErrorCode.NOT_COORDINATOR
+
+    counting.parts.publisher.publish(*counting.led_by(1, "a", led_by_2))
+    counting.settle()
+    assert coordination.leader("a", counting.image) == 1
+    assert dict(coordination.runtime.active_shards())[index] is not shard
+    assert counting.value("a") == 5
+    assert counting.add("a", 1) == 6
+
+
+def test_a_topic_that_is_deleted_takes_its_state_along(counting: Counting) -> None:
+    counting.create()
+    assert counting.add("a", 5) == 5
+    counting.client.ask(DeleteTopicsRequest(topic_names=["__counters"]), 5)
+    assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    counting.create()
+    assert counting.value("a") == 0
+
+
+def test_a_broker_that_stops_answers_who_waits(counting: Counting) -> None:
+    counting.create()
+    waiting = counting.send("a", 1)
+    counting.server.stop()
+    assert waiting == [1], "what is pending is written"
+    assert counting.coordination.runtime.state_counts()[CoordinatorState.ACTIVE] == 0
+    counting.server.start()
