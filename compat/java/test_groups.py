@@ -102,7 +102,8 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
         )
         assert "current state is Stable" in refused
         refused = groups(tools, group_broker, "--delete", *one, check=False)
-        assert "could not be deleted" in refused or "GroupNotEmpty" in refused
+        assert "could not be deleted" in refused
+        assert "GroupNotEmpty" in refused
 
     described = groups(tools, group_broker, "--describe", *one)
     assert offsets(described, filled) == dict.fromkeys(range(3), ("10", "10", "0"))
@@ -122,7 +123,7 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
     described = groups(tools, group_broker, "--describe", *one)
     assert offsets(described, filled) == {0: ("4", "10", "6"), 1: ("10", "10", "0"), 2: ("4", "10", "6")}
     exported = groups(tools, group_broker, *reset, "--to-current", "--dry-run", "--export")
-    assert f'"{filled}",0,4' in exported or f"{filled},0,4" in exported
+    assert re.search(rf'^"?{filled}"?,0,4$', exported, re.MULTILINE), exported
     again = tools.run(
         "kafka-console-consumer",
         *["--bootstrap-server", group_broker.bootstrap_servers, "--topic", filled, *one],

@@ -158,7 +158,8 @@ def test_cells_are_chosen_by_profile_or_by_pattern() -> None:
 def test_every_workload_names_its_cells_once_and_every_subset_is_of_full() -> None:
     pytest.importorskip("confluent_kafka")
     for cell in all_cells():
-        assert "full" in cell.profiles or cell.profiles == {"quick"}, cell.name
+        if cell.profiles != {"quick"}:
+            assert "full" in cell.profiles, cell.name
         assert "ottla" in cell.peers, cell.name
 
 

@@ -98,20 +98,20 @@ def test_health(serve):
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "status"),
+    ("request_bytes", "statuses"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
-        (b"\x00\x00\x00\x01\xff\r\n\r\n", b"400"),
-        (b"GET /metrics SPDY\r\n\r\n", b"400"),
-        (b"GET /" + b"x" * 20_000, b"431"),
+        (b"GET / HTTP/1.1\r\n\r\n", {b"404"}),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", {b"405"}),
+        (b"\x00\x00\x00\x01\xff\r\n\r\n", {b"400"}),
+        (b"GET /metrics SPDY\r\n\r\n", {b"400"}),
+        # A refused request that is still being sent may end in a reset instead of the answer.
+        (b"GET /" + b"x" * 20_000, {b"431", b""}),
     ],
 )
-def test_refusals(serve, request_bytes, status):
+def test_refusals(serve, request_bytes, statuses):
     async def body(server):
         answer = await server.exchange(request_bytes)
-        # A refused request that is still being sent may end in a reset instead of the answer.
-        assert answer[9:12] == status or (status == b"431" and answer == b"")
+        assert answer[9:12] in statuses
 
     serve(body)
 

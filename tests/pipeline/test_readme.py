@@ -114,7 +114,7 @@ class Reader:
         )
         assert done.returncode == 0, f"{name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert "Traceback" not in done.stderr, done.stderr
-        assert done.stdout.strip() or done.stderr.strip(), f"{name} printed nothing"
+        assert (done.stdout + done.stderr).strip(), f"{name} printed nothing"
         self.typed.append(name)
 
     def start(self, command: str) -> None:
