@@ -31,6 +31,7 @@ from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, Subm
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.net.peer_messages import MessageDone
+from ottla.quorum.announcer import Announcer
 from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
@@ -60,6 +61,7 @@ class _Parts(NamedTuple):
     snapshots: SnapshotTaker
     leader_log: LeaderLog
     peers: QuorumPeers | NoPeers
+    announcer: Announcer
 
 
 class QuorumDriver:
@@ -245,7 +247,7 @@ class QuorumDriver:
         if self._network is not None:
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
-        return _Parts(log, raft, snapshots, leader_log, peers)
+        return _Parts(log, raft, snapshots, leader_log, peers, Announcer(local.node_id, alone=alone))
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
@@ -300,7 +302,7 @@ class QuorumDriver:
 
     @staticmethod
     def _carry_out(parts: _Parts) -> None:
-        """Write and send what the rules ask for, in order. Raises OSError."""
+        """Write and send what the rules ask for, in order, and tell of it. Raises OSError."""
         raft = parts.raft
         while raft.effects:
             effects, raft.effects = raft.effects, []
@@ -310,6 +312,7 @@ class QuorumDriver:
                 # The next state replaces this one, and nothing leaves in between.
                 elif not isinstance(effects[index + 1] if index + 1 < len(effects) else None, Persist):
                     _write_election_state(parts, effect.election)
+        parts.announcer.announce(raft)
 
     def _advance(self, raft: Raft) -> None:
         try:
@@ -508,6 +511,7 @@ class QuorumDriver:
             if not isinstance(effect, Persist):
                 parts.peers.send(effect)
         raft.effects.clear()
+        parts.announcer.announce(raft)
         self.service.close()
         self._notify(raft)
 

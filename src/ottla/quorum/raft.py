@@ -1,7 +1,8 @@
 """Raft's rules as pure state (KIP-595, 853, 996): who leads in which epoch, who votes for whom, what is committed.
 
 Purpose: events in (requests, responses, time), answers and effects out. The driver keeps the files, the timers and the
-connections; it carries out `effects` in their order, and before it sends the answer of the call that caused them.
+connections; it carries out `effects` in their order, and before it sends the answer of the call that caused them; then
+it tells people of `transitions`.
 
 A replica is unattached (knows no leader), follower, prospective (asks whether it would be elected, which changes
 nothing), candidate, leader, or resigned. A replica that is no voter is an observer: it follows, and is never a
@@ -45,7 +46,9 @@ from ottla.quorum.raft_types import (
     SendBegin,
     SendEnd,
     SendVote,
+    Standing,
     Timeouts,
+    Transition,
     Voter,
 )
 from ottla.quorum.raft_voters import VoterSets
@@ -118,6 +121,14 @@ class Resigned:
 
 
 Role = Unattached | Follower | Prospective | Candidate | LeaderState | Resigned
+_ROLE_NAMES: dict[type[Role], str] = {
+    Unattached: "unattached",
+    Follower: "follower",
+    Prospective: "prospective",
+    Candidate: "candidate",
+    LeaderState: "leader",
+    Resigned: "resigned",
+}
 
 
 class Raft:
@@ -128,11 +139,13 @@ class Raft:
         "_log",
         "_replica",
         "_rng",
+        "_standing",
         "_timeouts",
         "effects",
         "election",
         "high_watermark",
         "role",
+        "transitions",
         "voter_sets",
     )
 
@@ -149,6 +162,8 @@ class Raft:
         self.election = ElectionState(0)
         self.role: Role = Unattached(0.0)
         self.effects: list[Effect] = []
+        self.transitions: list[Transition] = []
+        self._standing: Standing | None = None
         self._begin_at = 0.0
 
     # -- facts -----------------------------------------------------------------------------------------------------
@@ -244,10 +259,10 @@ class Raft:
             # It must not lead this epoch again, and the others need not find out by themselves.
             self._become_resigned(now, tuple(voter.key for voter in self.voters if voter.key != self.local))
         elif stored.leader_id not in (NO_NODE, self.local.node_id):
-            self.role = Follower(None, now + self._random_fetch_s())
+            self._take(Follower(None, now + self._random_fetch_s()))
         else:
             # Sooner than after an election: if somebody leads, the pre-vote disturbs nobody.
-            self.role = Unattached(now + self._random_election_s() - self._timeouts.election_s)
+            self._take(Unattached(now + self._random_election_s() - self._timeouts.election_s))
 
     def tick(self, now: float) -> None:
         """Time has passed; does nothing before `deadline`."""
@@ -259,7 +274,7 @@ class Raft:
                 self._become_unattached(now, self._next_epoch())
             elif now >= role.deadline:
                 # An observer whose epoch is ahead of the voters' would find no leader any more.
-                self.role = Unattached(now)
+                self._take(Unattached(now))
         elif now >= role.deadline and self.may_stand:
             if not isinstance(role, Prospective):
                 self._become_prospective(now)
@@ -307,7 +322,16 @@ class Raft:
         if election != self.election:
             self.election = election
             self.effects.append(Persist(election))
+        self._take(role)
+
+    def _take(self, role: Role) -> None:
         self.role = role
+        voted_id = self.election.voted_id if isinstance(role, Unattached) else NO_NODE
+        followed = self.election.leader_id if isinstance(role, Follower) else NO_NODE
+        after = Standing(_ROLE_NAMES[type(role)], self.epoch, followed, voted_id)
+        if after != self._standing:
+            self.transitions.append(Transition(self._standing, after))
+            self._standing = after
 
     def _become_unattached(self, now: float, epoch: int) -> None:
         self._enter(Unattached(now + self._random_election_s()), ElectionState(epoch))
@@ -320,13 +344,13 @@ class Raft:
         self._enter(Follower(address, now + self._random_fetch_s()), election)
 
     def _become_resigned(self, now: float, preferred: tuple[ReplicaKey, ...]) -> None:
-        self.role = Resigned(now + self._random_election_s())
+        self._take(Resigned(now + self._random_election_s()))
         self.effects += [SendEnd(voter, self.epoch, preferred) for voter in self.voters if voter.key != self.local]
 
     def _become_prospective(self, now: float) -> None:
         lost = self.role if isinstance(self.role, Follower) else None
         role = Prospective(self.local, now + self._random_election_s(), lost)
-        self.role = role
+        self._take(role)
         self._ask(pre_vote=True)
         self._count(now, role)
 
@@ -365,12 +389,12 @@ class Raft:
 
     def _give_up_pre_vote(self, now: float, role: Prospective) -> None:
         if role.lost is None:
-            self.role = Unattached(now + self._random_election_s())
+            self._take(Unattached(now + self._random_election_s()))
         elif role.lost.leader_resigned:
             # It will not lead this epoch again; whoever refused may not have heard of that yet.
-            self.role = Unattached(now + self._random_backoff_s())
+            self._take(Unattached(now + self._random_backoff_s()))
         else:
-            self.role = Follower(role.lost.address, now + self._random_fetch_s())
+            self._take(Follower(role.lost.address, now + self._random_fetch_s()))
 
     def _learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
         """Somebody says who leads; whether that changed the own role."""

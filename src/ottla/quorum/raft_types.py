@@ -113,6 +113,23 @@ class SendEnd(NamedTuple):
 Effect = Persist | SendVote | SendBegin | SendEnd
 
 
+class Standing(NamedTuple):
+    """What a replica is in which epoch. The leader is the one that it follows, the vote the one that it gave."""
+
+    role: str
+    epoch: int
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
+
+
+class Transition(NamedTuple):
+    """A change of role: nothing depends on it, people are told."""
+
+    before: Standing | None
+    """None at the start."""
+    after: Standing
+
+
 class FetchVerdict(NamedTuple):
     """What a leader says to a Fetch; at most one field is set. With none, records follow from the asked offset."""
 

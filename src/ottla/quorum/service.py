@@ -37,6 +37,7 @@ from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSn
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.quorum.announcer import announce_vote
 from ottla.quorum.metadata_log import MetadataLog
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState, Progress
@@ -150,15 +151,17 @@ class QuorumService:
         """Whether this replica votes, or would vote, for the sender."""
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "topic_name", "partition_index")
+        candidate = raft.key(asked.replica_id, asked.replica_directory_id)
         error, granted = raft.vote(
             self._clock.monotonic(),
             raft.key(request.voter_id, asked.voter_directory_id),
-            raft.key(asked.replica_id, asked.replica_directory_id),
+            candidate,
             asked.replica_epoch,
             OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
             pre_vote=asked.pre_vote,
         )
         self._replica.settle()
+        announce_vote(candidate, asked.replica_epoch, error, pre_vote=asked.pre_vote, granted=granted)
         return vote_response(error, raft.leader, raft.leader_address, granted=granted)
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:

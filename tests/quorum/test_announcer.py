@@ -1,0 +1,174 @@
+"""What people read of elections: one line for each change of role, vote and set of voters, and silence otherwise."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+
+from ottla.app.logging import BURST, RateLimiter
+from ottla.common.ids import uuid_to_string
+from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteTopic
+from ottla.storage.names import METADATA_TOPIC
+
+from .driver_world import CLUSTER_ID, World, voter_of
+
+ROLES = "unattached|follower|prospective|candidate|leader|resigned"
+TRANSITION = re.compile(rf"node (\d) completed transition to (({ROLES})\(epoch=(\d+).*?\))(?: from (({ROLES})\(.*\)))?")
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "ottla")
+    return caplog
+
+
+def transitions(said: pytest.LogCaptureFixture) -> list[tuple[int, str, str | None]]:
+    """(node, what it became, what it was) in the order in which it was said."""
+    found = (TRANSITION.fullmatch(message) for message in said.messages)
+    return [(int(match[1]), match[2], match[5]) for match in found if match]
+
+
+def ask_for_vote(node: Any, candidate: int, epoch: int, *, pre_vote: bool = False) -> bool:
+    """A Vote request of a voter whose log is ahead; whether it is granted."""
+    voter = voter_of(candidate)
+    partition = VotePartition(
+        replica_epoch=epoch,
+        replica_id=candidate,
+        replica_directory_id=voter.directory_id,
+        voter_directory_id=node.voter.directory_id,
+        last_offset_epoch=epoch,
+        last_offset=1_000_000,
+        pre_vote=pre_vote,
+    )
+    topics = [VoteTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
+    request = VoteRequest(cluster_id=CLUSTER_ID, voter_id=node.node_id, topics=topics)
+    return bool(node.driver.service.vote(request).topics[0].partitions[0].vote_granted)
+
+
+def leader_and_others(world: World) -> tuple[Any, list[Any]]:
+    leader = world.active()
+    assert leader is not None
+    return leader, [node for node in world.nodes.values() if node is not leader]
+
+
+def test_an_election_is_told_role_by_role_with_its_votes(said: pytest.LogCaptureFixture) -> None:
+    world = World(3)
+    world.run(8.0)
+    leader, others = leader_and_others(world)
+    epoch = leader.driver.leader_epoch
+    told = transitions(said)
+    assert [became for node, became, _ in told if node == leader.node_id] == [
+        "unattached(epoch=0)",
+        "prospective(epoch=0)",
+        f"candidate(epoch={epoch})",
+        f"leader(epoch={epoch})",
+    ]
+    for follower in others:
+        own = [(became, was) for node, became, was in told if node == follower.node_id]
+        assert own[0] == ("unattached(epoch=0)", None)
+        assert own[-1][0] == f"follower(epoch={epoch}, leader={leader.node_id})"
+        assert [was for _, was in own[1:]] == [became for became, _ in own[:-1]], "each begins where the last ended"
+    granted = said.messages.count(f"vote request of node {leader.node_id} with epoch {epoch} is granted")
+    assert granted == len(others)
+
+
+def test_a_leader_that_is_lost_and_the_next_are_told(said: pytest.LogCaptureFixture) -> None:
+    world = World(3)
+    world.run(8.0)
+    lost, _ = leader_and_others(world)
+    epoch = lost.driver.leader_epoch
+    said.clear()
+    lost.kill()
+    world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
+    world.loop.run_until(world.loop.time() + 1.0)
+    found, _ = leader_and_others(world)
+    after = found.driver.leader_epoch
+    (follower,) = (node for node in world.nodes.values() if node not in (lost, found))
+    told = transitions(said)
+    doubt = (f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={lost.node_id})")
+    assert (found.node_id, *doubt) in told
+    assert (found.node_id, f"leader(epoch={after})", f"candidate(epoch={after})") in told
+    assert [became for node, became, _ in told if node == follower.node_id][-1] == (
+        f"follower(epoch={after}, leader={found.node_id})"
+    )
+
+
+def test_a_stable_cluster_says_nothing(said: pytest.LogCaptureFixture) -> None:
+    world = World(3, observers=1)
+    world.run(8.0)
+    world.calm()
+    said.clear()
+    world.run(60.0)
+    assert world.submitted > 500
+    assert [record.getMessage() for record in said.records if record.name.startswith("ottla")] == []
+
+
+def test_a_node_alone_says_nothing_of_its_elections(setup: Any, said: pytest.LogCaptureFixture) -> None:
+    setup.started().close()
+    setup.started().close()
+    assert said.messages == []
+
+
+def test_voters_are_told_once_at_each_node(said: pytest.LogCaptureFixture) -> None:
+    world = World(16, voters=1, observers=1, auto_join=True)
+    world.run(20.0)
+    told = [message for message in said.messages if " has voters " in message]
+    names = [", ".join(_name(voter_of(node_id)) for node_id in range(1, count + 1)) for count in (1, 2)]
+    for node_id in (1, 2):
+        own = [message for message in told if message.startswith(f"node {node_id} has voters ")]
+        assert [message.split(" has voters ")[1].split(" as of offset ")[0] for message in own] == names
+
+
+def _name(voter: Any) -> str:
+    _, host, port = voter.endpoints[0]
+    return f"{voter.voter_id}@{host}:{port}:{uuid_to_string(voter.directory_id)}"
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureFixture, *, pre_vote: bool) -> None:
+    world = World(3)
+    world.run(8.0)
+    leader, (asked, other) = leader_and_others(world)
+    epoch = leader.driver.leader_epoch
+    said.clear()
+    assert not ask_for_vote(asked, other.node_id, epoch - 1, pre_vote=pre_vote)
+    assert not ask_for_vote(asked, other.node_id, epoch + 1, pre_vote=pre_vote)
+    kind = f"{'pre-vote' if pre_vote else 'vote'} request of node {other.node_id} with epoch"
+    assert said.messages == [
+        f"{kind} {epoch - 1} is rejected: FENCED_LEADER_EPOCH",
+        f"{kind} {epoch + 1} is rejected",
+    ]
+
+
+def test_a_node_that_can_win_no_election_says_little(said: pytest.LogCaptureFixture) -> None:
+    world = World(5)
+    world.run(8.0)
+    leader, (lone, other) = leader_and_others(world)
+    for node in (leader, other):
+        world.network.block(lone.host, node.host)
+        world.network.block(node.host, lone.host)
+    said.clear()
+    world.run(120.0)
+    lines = len(said.messages)
+    assert 10 < lines < 120, "less than one in a second"
+
+
+def test_who_asks_for_votes_all_the_time_does_not_fill_the_log(said: pytest.LogCaptureFixture) -> None:
+    world = World(7)
+    world.run(8.0)
+    leader, (asked, other) = leader_and_others(world)
+    leader.kill()
+    other.kill()
+    world.loop.run_until(world.loop.time() + 10.0)
+    said.clear()
+    asks = 300
+    for _ in range(asks):
+        epoch = asked.driver.leader_epoch
+        assert ask_for_vote(asked, other.node_id, epoch + 1)
+        ask_for_vote(asked, other.node_id, epoch - 1)
+    limiter = RateLimiter(lambda: 0.0)
+    assert len(said.records) >= 3 * asks, "granted, rejected, and the newer epoch"
+    assert sum(limiter.filter(record) for record in said.records) == 3 * BURST
