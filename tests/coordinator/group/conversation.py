@@ -8,13 +8,13 @@ from typing import Any, Generic, TypeVar
 
 from ottla.common.errors import ErrorCode
 from ottla.coordinator.group.config import GroupCoordinatorConfig
-from ottla.coordinator.group.consumer_protocol import encode_subscription
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.records import GroupRecord, GroupRecordSerde, decode_record
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorRuntime, CoordinatorTimer
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.protocol.codec import write_message
 from ottla.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -110,6 +110,13 @@ def image_of(*names: str, generation: int = 1) -> MetadataImage:
 def subscription(*topics: str) -> bytes:
     """Member metadata of a consumer."""
     return encode_subscription(ConsumerProtocolSubscription(topics=list(topics)), 3)
+
+
+def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
+    """As a client writes it: the version, then the message in it."""
+    out = bytearray(version.to_bytes(2, "big"))
+    write_message(subscription, version, out)
+    return bytes(out)
 
 
 CONSUMER = {"range": subscription("t")}

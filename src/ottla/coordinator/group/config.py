@@ -12,9 +12,6 @@ from ottla.common.group_configs import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, 
 
 DEFAULT_ASSIGNORS = ("uniform", "range")
 
-MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
-"""Values of `group.consumer.migration.policy` (KIP-848)."""
-
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:

@@ -33,14 +33,11 @@ def decode_assignment(assignment: Buffer) -> ConsumerProtocolAssignment:
     return _decode(ConsumerProtocolAssignment, assignment)
 
 
-def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
-    """Bytes as a client of that version of the format expects them."""
-    return _encode(subscription, version)
-
-
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
     """Bytes as a client of that version of the format expects them."""
-    return _encode(assignment, version)
+    out = bytearray(_INT16.pack(version))
+    write_message(assignment, version, out)
+    return bytes(out)
 
 
 def metadata_version(metadata: Buffer) -> int:
@@ -57,9 +54,3 @@ def _decode(cls: type[T], data: Buffer) -> T:
     version = min(metadata_version(data), schema_of(cls).versions.high)
     message, _ = read_message(cls, version, data, _INT16.size, len(data))
     return message
-
-
-def _encode(message: object, version: int) -> bytes:
-    out = bytearray(_INT16.pack(version))
-    write_message(message, version, out)
-    return bytes(out)

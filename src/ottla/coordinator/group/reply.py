@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ottla.common.errors import KafkaError
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class Reply(Generic[R]):
@@ -20,10 +19,6 @@ class Reply(Generic[R]):
         self._done: Callable[[R], None] | None = done
         self.outcome: Callable[[KafkaError | None], None] | None = None
         """Called by `settle`: what to do once the records of the operation are committed, or failed."""
-
-    @property
-    def due(self) -> bool:
-        return self._done is not None
 
     def answer(self, response: R) -> None:
         done, self._done = self._done, None
@@ -56,11 +51,3 @@ class Gathering(Generic[R]):
         self._missing -= 1
         if not self._missing:
             self._complete([self._parts[each] for each in sorted(self._parts)])
-
-
-def by_partition(keys: Sequence[T], partition_for: Callable[[T], int]) -> dict[int, list[tuple[int, T]]]:
-    """Places and keys of a request, by the partition that each key belongs to."""
-    grouped: dict[int, list[tuple[int, T]]] = {}
-    for index, key in enumerate(keys):
-        grouped.setdefault(partition_for(key), []).append((index, key))
-    return grouped

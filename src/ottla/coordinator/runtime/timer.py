@@ -49,9 +49,6 @@ class CoordinatorTimer:
         self._ended = False
         self._tasks: dict[str, _Task] = {}
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def schedule(
         self,
         key: str,
@@ -99,10 +96,6 @@ class CoordinatorTimer:
         task = self._tasks.pop(key, None)
         if task is not None and task.handle is not None:
             task.handle.cancel()
-
-    def is_scheduled(self, key: str) -> bool:
-        """Whether `key` waits for its time."""
-        return key in self._tasks
 
     def cancel_all(self) -> None:
         """Forget everything, for good; for the runtime, when the shard goes."""

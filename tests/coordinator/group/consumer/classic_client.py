@@ -13,7 +13,6 @@ from ottla.coordinator.group.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
-    encode_subscription,
 )
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.reply import Reply
@@ -28,6 +27,7 @@ from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupReques
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
+from ..conversation import encode_subscription
 from .world import GROUP, World
 
 CONTEXT = RequestContext("classic", "/127.0.0.1", 9)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
 from ottla.coordinator.group.offsets.committed_offset import (
-    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     CommittedOffset,
     pack,
@@ -50,7 +49,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 )
 def test_packing_keeps_what_the_log_can_hold(committed: CommittedOffset) -> None:
     if committed.expire_timestamp != NO_TIMESTAMP:
-        committed = committed._replace(leader_epoch=NO_LEADER_EPOCH, topic_id=ZERO_UUID)
+        committed = committed._replace(leader_epoch=-1, topic_id=ZERO_UUID)
     assert unpack(pack(*committed)) == committed
 
 

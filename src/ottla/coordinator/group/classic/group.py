@@ -206,11 +206,6 @@ class ClassicGroup:
     def tombstone_records(self) -> Sequence[GroupRecord]:
         return [GroupRecord(GroupMetadataKey(group=self.group_id), None)]
 
-    @property
-    def is_simple(self) -> bool:
-        """Whether it only holds offsets, as far as we know: nobody ever joined it."""
-        return self.protocol_type is None and self.state is EMPTY and not self.pending_join_members
-
     # -- members -------------------------------------------------------------------------------------------------------
 
     @property
