@@ -15,16 +15,13 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.common.channel import Dispatcher
 from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
 from ottla.net.sender import Senders
-
-if TYPE_CHECKING:
-    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +81,32 @@ class NetworkMetrics:
         )
 
 
+class Member(Protocol):
+    """What the set asks of a connection."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    def sweep(self) -> int:
+        """Count a sweep without activity, and give back what is not used. Returns the number of sweeps in a row."""
+        ...
+
+    def quiesce(self) -> None:
+        """Serve no further request; a parked one may still be answered."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close once what was sent has left; idempotent."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Close at once; idempotent."""
+        ...
+
+
 class ConnectionSet:
     """The connections of one loop. `dispatcher` is set before the first listener accepts."""
 
@@ -125,13 +148,13 @@ class ConnectionSet:
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}
         self._admitted = 0
         self._ids = itertools.count(1)
         self._on_fatal = on_fatal
         self._on_room: list[Callable[[], None]] = []
-        self._newcomers: dict[Connection, float] = {}
+        self._newcomers: dict[Member, float] = {}
         """Those of which no request was served yet, the oldest first, and when each was made."""
         self._eviction: TimerHandle | None = None
         self._sweep_handle: TimerHandle | None = None
@@ -190,7 +213,7 @@ class ConnectionSet:
             self._on_room.append(callback)
         self._evict()
 
-    def asked(self, connection: Connection) -> None:
+    def asked(self, connection: Member) -> None:
         """Its first request is served: from now on it keeps its place."""
         self._newcomers.pop(connection, None)
 
@@ -211,7 +234,7 @@ class ConnectionSet:
         self._eviction = None
         self._evict()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Member) -> None:
         """A connection was made."""
         self.connections[connection.id] = connection
         self._newcomers[connection] = self.loop.time()
@@ -220,7 +243,7 @@ class ConnectionSet:
         if self._sweep_handle is None:
             self._schedule_sweep()
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Member) -> None:
         """A connection ended; idempotent."""
         if self.connections.pop(connection.id, None) is None:
             return
