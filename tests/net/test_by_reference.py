@@ -12,7 +12,9 @@ import pytest
 
 from ottla.app.disk import RealDisk
 from ottla.metrics.registry import Counter
+from ottla.net.connection_state import ConnectionState
 from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TURN, Outbound, Scratch
+from ottla.net.wire import PlainWire
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.segment import Segment, SegmentRegion
 
@@ -237,7 +239,15 @@ def test_others_have_their_turn_after_a_mib_or_so(store, tmp_path):
     loop, idle = Turns(), []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
     outbound = Outbound(
-        loop, None, FileTarget(target), Scratch(), None, Counter(), lambda: idle.append(True), pytest.fail
+        loop,
+        None,
+        PlainWire(FileTarget(target)),
+        ConnectionState(),
+        Scratch(),
+        None,
+        Counter(),
+        lambda: idle.append(True),
+        pytest.fail,
     )
     outbound.send([b"head", *[store.region(at, 300_000) for at in range(0, 4_500_000, 300_000)], b"tail"])
     turns = 1

@@ -34,7 +34,7 @@ def pacing(monkeypatch) -> bytes:
 async def algorithm_of_broker(net) -> bytes:
     """The congestion control on the broker's side of a new connection."""
     await net.connect()
-    return congestion.algorithm((await net.only_connection())._socket)
+    return congestion.algorithm((await net.only_connection())._wire._socket)
 
 
 def test_connections_of_this_machine_are_not_paced(pacing, network):

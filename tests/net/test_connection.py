@@ -10,6 +10,7 @@ import pytest
 from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TURN
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
+from ottla.net.connection_state import HALF_CLOSED, HELD
 
 
 def test_answers_in_order_while_requests_are_pipelined(network, make_frame):
@@ -178,7 +179,7 @@ def test_reading_pauses_while_frames_wait(network, make_frame):
         flood = make_frame(b"N" + bytes(1000)) * 10_000
         sender = net.loop.create_task(net.send(client, flood + make_frame(b"Eend")))
         connection = await net.only_connection()
-        await net.until(lambda: connection._paused)
+        await net.until(lambda: connection.state.phase is HELD)
         assert len(connection._own) <= 128 * 1024
         assert len(net.dispatcher.requests) == 1
         net.dispatcher.finish()
@@ -278,7 +279,7 @@ def test_half_closed_peer_with_a_parked_request_and_nothing_behind_it(network, m
         await net.until(lambda: net.dispatcher.parked)
         client.shutdown(socket.SHUT_WR)
         connection = await net.only_connection()
-        await net.until(lambda: connection._eof)
+        await net.until(lambda: connection.state.phase is HALF_CLOSED)
         net.dispatcher.finish()
         assert await net.response(client) == b"b"
         assert await net.at_end(client)

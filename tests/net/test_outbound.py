@@ -348,7 +348,7 @@ def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network,
         await net.send(await net.connect(), make_frame(b"Ax"))
         await net.until(region.began.is_set)
         connection = await net.only_connection()
-        number = connection.outbound._fd
+        number = connection._wire.descriptor
         others = [net.socket() for _ in range(3)]  # so that the number goes to a connection of the broker
         connection.abort("a test")
         await net.until(lambda: not net.connections.connections)
@@ -356,7 +356,7 @@ def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network,
             await net.loop.sock_connect(other, net.address)
             await net.send(other, make_frame(b"Ehello"))
             assert await net.response(other) == b"hello"
-        assert number in [connection.outbound._fd for connection in net.connections.connections.values()]
+        assert number in [connection._wire.descriptor for connection in net.connections.connections.values()]
         assert region.released == 0
         region.gate.set()
         await net.until(lambda: region.released == 1)

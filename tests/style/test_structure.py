@@ -15,7 +15,6 @@ from .tree import SOURCE, modules, parsed
 MAX_CONSTRUCTOR_ARGUMENTS = 10
 
 KNOWN_CIRCLES: list[set[str]] = [
-    {"net.connection", "net.connection_set"},  # until the life of a connection is a state machine of its own
     {"server.handlers.data.fetch", "server.handlers.data.follower_fetch"},  # until the two reads are one
 ]
 KNOWN_CONSTRUCTORS = {

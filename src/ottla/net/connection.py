@@ -13,15 +13,15 @@ Invariants:
 - No request is served while output waits: a reader that doesn't read stops being served.
 - The own buffer grows with the bytes that arrived, not with the length that a peer announced.
 - `Dispatcher.connection_closed` is called exactly once, from `connection_lost`, not from inside `handle` or `respond`.
+- What the connection may do is asked of its state, whose transitions `ottla.net.connection_state` has.
 
-Left out: TLS and SASL (they will sit between transport and this class), and delaying a throttled client.
+Left out: SASL.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from typing import cast
 
 from ottla.common.acl import ANONYMOUS
@@ -29,8 +29,37 @@ from ottla.common.channel import Part
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
+from ottla.net.connection_state import (
+    ANSWER,
+    BEGIN,
+    CLOSE,
+    CLOSING,
+    CONNECT,
+    DRAINING,
+    END,
+    END_INPUT,
+    FAIL,
+    FINISH,
+    FREE,
+    HALF_CLOSED,
+    HELD,
+    HOLD,
+    LOSE,
+    MUTE,
+    OVER,
+    PARK,
+    PARKED,
+    QUIESCE,
+    READ,
+    READING,
+    RESTING,
+    SENDS_LATER,
+    UNMUTE,
+    ConnectionState,
+)
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
+from ottla.net.wire import Wire
 from ottla.protocol.framing import SIZE, frame_length
 
 logger = logging.getLogger(__name__)
@@ -50,55 +79,46 @@ HALF_CLOSED_GRACE_S = 30.0
 CLOSING_GRACE_S = 30.0
 """How long a peer may take to read what was sent before the close."""
 
-_IDLE = 0
-_HANDLING = 1
-_PARKED = 2
-
 
 class Connection(asyncio.BufferedProtocol):
     """One client connection. Implements `ottla.common.channel.Channel`."""
 
     __slots__ = (
         "_early_response",
-        "_eof",
         "_has_asked",
+        "_muted_until",
         "_own",
         "_own_end",
         "_own_start",
         "_own_view",
         "_owner",
-        "_paused",
         "_prefix",
-        "_quiesced",
         "_reading_own",
-        "_resume_scheduled",
         "_room",
-        "_socket",
-        "_state",
         "_transport",
-        "_turn_over",
+        "_unmuting",
+        "_wire",
         "client_host",
-        "closed",
         "id",
         "idle_sweeps",
         "listener_name",
         "outbound",
+        "state",
     )
 
     principal = ANONYMOUS
 
-    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str, accepted: socket.socket) -> None:
-        """`accepted` will belong to the transport; written to only as long as that is open."""
+    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str, wire: Wire) -> None:
+        """`wire` is the connection's alone from now on."""
         self._owner = owner
-        self._socket = accepted
+        self._wire = wire
         self.id = owner.next_id()
         self.listener_name = listener_name
         self.client_host = client_host
-        self.closed = False
+        self.state = ConnectionState()
         self.idle_sweeps = 0
         self.outbound: Outbound | None = None
         self._transport: asyncio.Transport | None = None
-        self._state = _IDLE
         self._early_response: list[Part] | None = None
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
@@ -108,18 +128,21 @@ class Connection(asyncio.BufferedProtocol):
         self._prefix = 0
         self._room = 0
         """Bytes that the read under way may bring."""
-        self._paused = False
-        self._eof = False
         self._has_asked = False
-        self._quiesced = False
-        self._resume_scheduled = False
-        self._turn_over = False
-        """Whether frames may be left since others shall get their turn."""
+        self._unmuting: asyncio.Handle | None = None
+        """What ends the mute."""
+        self._muted_until = 0.0
+        """By the loop's clock; 0 while it is not muted, or for a turn of the loop only."""
 
     @property
     def made(self) -> bool:
         """Whether there was a transport; from then on `connection_lost` will be called."""
         return self._transport is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more is served and sent, see `Channel`."""
+        return self.state.phase in OVER
 
     def __repr__(self) -> str:
         return f"connection {self.id} of {self.client_host}"
@@ -129,13 +152,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport is ready."""
         owner = self._owner
+        self.state.phase = CONNECT[self.state.phase]
         self._transport = cast(asyncio.Transport, transport)
-        # Any byte that stays in the transport pauses us, and only an empty transport resumes us.
-        self._transport.set_write_buffer_limits(high=0, low=0)
+        self._wire.use(self._transport)
         self.outbound = Outbound(
             owner.loop,
             self._transport,
-            self._socket,
+            self._wire,
+            self.state,
             owner.scratch,
             owner.senders,
             owner.metrics.bytes_out,
@@ -146,7 +170,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone, for whatever reason."""
-        self.closed = True
+        self.state.phase = LOSE[self.state.phase]
+        self._stop_muting()
         self._drop_own()
         if self.outbound is not None:
             self.outbound.abandon()
@@ -188,39 +213,38 @@ class Connection(asyncio.BufferedProtocol):
         """The loop has read `nbytes` into what `get_buffer` returned."""
         owner = self._owner
         owner.metrics.bytes_in.value += nbytes
-        if self.closed:
+        state = self.state
+        if state.phase in OVER:
             return  # output still leaves; what arrives meanwhile is dropped
         self.idle_sweeps = 0
         served = 0
         if self._reading_own:
             self._own_end += nbytes
-            if self._can_serve():
+            if state.may_serve():
                 served = self._serve_own()
         else:
             end = self._prefix + nbytes
             if self._own is not None:
                 self._drop_own()
-            if self._can_serve():
+            if state.may_serve():
                 served = self._serve(owner.receive_buffer, 0, end)
             if served < end:
                 self._keep(served, end)
-        if not self._can_serve():
-            if self._own_end > self._own_start:
-                self._pause()
-        elif self._turn_over or (served and nbytes == self._room):
-            self._pause()
-            self._schedule_resume()
+        if served and nbytes == self._room and state.may_serve():
+            self._let_others_go_first()
+        elif self._own_end > self._own_start and not state.may_serve():
+            self._hold()
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it asked for before is still answered; True keeps the transport open."""
-        self._eof = True
-        if self.closed or (self._state == _IDLE and not (self.outbound and self.outbound.busy)):
+        state = self.state
+        state.phase = END_INPUT[state.phase]
+        if state.phase is HALF_CLOSED and state.may_serve():
             # An incomplete frame can't become complete any more.
-            self.closed = True
-            return False
-        if self._state == _PARKED:
+            self.close("end of input")
+        elif state.request is PARKED:
             self._owner.loop.call_later(HALF_CLOSED_GRACE_S, self._end_half_closed)
-        return True
+        return state.phase not in OVER
 
     def pause_writing(self) -> None:
         """The transport holds bytes that the socket didn't take."""
@@ -238,73 +262,79 @@ class Connection(asyncio.BufferedProtocol):
 
     def respond(self, parts: list[Part]) -> None:
         """Finish the parked request. Raises InvariantError when none is."""
-        if self._state == _HANDLING:
+        state = self.state
+        if state.request in SENDS_LATER:
             # Answered before `handle` has returned None: sent when it has, behind the responses before it.
-            if self._early_response is not None:
-                raise InvariantError(f"{self!r} was answered twice")
+            state.request = ANSWER[state.request]
             self._early_response = parts
             return
-        if self.closed:
-            self._state = _IDLE
+        if state.phase in OVER or self.outbound is None:
             release_parts(parts)
             return
-        if self._state != _PARKED or self.outbound is None:
-            raise InvariantError(f"{self!r} was answered without a parked request")
-        self._state = _IDLE
+        state.request = ANSWER[state.request]
         self.idle_sweeps = 0
         if parts:
             self.outbound.send(parts)
-        if self._own_end > self._own_start or self._paused or self._eof or self._quiesced:
-            self._schedule_resume()
+        if state.phase is HELD or state.phase is HALF_CLOSED:
+            # Not at once: this may be called from inside the request of another connection.
+            self._let_others_go_first()
 
     def close(self, reason: str) -> None:
         """Close once what was sent has left; idempotent. Frames that wait are not served."""
-        if self.closed:
+        state = self.state
+        if state.phase in OVER:
             return
-        self.closed = True
+        self._begin_to_close()
         logger.debug("closing %r: %s", self, reason)
-        if self._state != _HANDLING:  # otherwise the responses before this request must leave first
+        if state.request not in SENDS_LATER:
             self._finish_close()
 
     def abort(self, reason: str) -> None:
         """Close at once and drop what is queued; idempotent."""
-        self.closed = True
+        self.state.phase = LOSE[self.state.phase]
+        self._stop_muting()
         logger.debug("aborting %r: %s", self, reason)
         if self.outbound is not None:
             self.outbound.abandon()
         if self._transport is not None:
             self._transport.abort()
 
+    def mute(self, duration_s: float) -> None:
+        """Read nothing and serve nothing for so long, as is due to a client above its quota (KIP-219).
+
+        The request in work is answered all the same. A mute that lasts longer stands; one of a connection that serves
+        nothing more anyway is none.
+        """
+        until = self._owner.loop.time() + duration_s
+        if self.state.phase not in MUTE or until <= self._muted_until:
+            return
+        self._mute(self._owner.loop.call_at(until, self._unmute))
+        self._muted_until = until
+
     # The owner's side.
 
     def sweep(self) -> int:
         """Count a sweep without activity; gives back an unused buffer. Returns the number of sweeps in a row.
 
-        A connection whose request is parked is not idle: the dispatcher bounds how long that takes.
+        A connection whose request is parked is not idle: the dispatcher bounds how long that takes. Nor is one that is
+        muted: it may not be active.
         """
-        if self._state == _PARKED:
+        state = self.state
+        if state.request is PARKED or state.phase in RESTING:
             self.idle_sweeps = 0
             return 0
         self.idle_sweeps += 1
-        if self.idle_sweeps > 1 and self._own_end == self._own_start and not self._paused:
+        if self.idle_sweeps > 1 and self._own_end == self._own_start and state.phase is READING:
             self._drop_own()
         return self.idle_sweeps
 
     def quiesce(self) -> None:
         """Serve no further request; a parked one may still be answered."""
-        self._quiesced = True
-        self._pause()
+        self._stop_muting()
+        self._stop_reading()
+        self.state.phase = QUIESCE[self.state.phase]
 
     # Frames.
-
-    def _can_serve(self) -> bool:
-        return (
-            self._state == _IDLE
-            and not self.closed
-            and not self._quiesced
-            and self.outbound is not None
-            and not self.outbound.busy
-        )
 
     def _serve(self, buffer: bytearray, start: int, end: int) -> int:
         """Serve the complete frames in `buffer[start:end]`, so many as one turn has.
@@ -312,11 +342,13 @@ class Connection(asyncio.BufferedProtocol):
         Returns where the first unserved byte is.
         """
         outbound = cast(Outbound, self.outbound)
+        state = self.state
+        phase = state.phase
+        state.request = BEGIN[state.request]
         limit = self._owner.limits.socket_request_max_bytes
         first = start
         responses: list[Part] = []
         waiting_bytes = 0
-        self._turn_over = False
         for _ in range(MAX_REQUESTS_PER_TURN):
             if end - start < 4:
                 break
@@ -332,6 +364,9 @@ class Connection(asyncio.BufferedProtocol):
             parts = self._handle(buffer, frame_start, start)
             if parts is None:
                 break
+            if state.phase is not phase and state.phase in OVER:
+                release_parts(parts)
+                break
             has_region = False
             for part in parts:
                 if isinstance(part, BUFFER_TYPES):
@@ -343,67 +378,75 @@ class Connection(asyncio.BufferedProtocol):
                 outbound.send(responses)
                 responses = []
                 waiting_bytes = 0
-                if outbound.busy or self.closed:
+                if state.output is not FREE:
                     break
+            if state.phase is not phase:
+                break
         else:
-            self._turn_over = True
+            self._let_others_go_first()
         if not self._has_asked and start > first:
             self._has_asked = True
             self._owner.asked(self)
         if responses:
             outbound.send(responses)
-        if self.closed:
+        state.request = END[state.request]
+        if state.phase in OVER:
             self._finish_close()
             return end
         return start
 
     def _handle(self, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         """One request through the dispatcher. None: parked, or the connection closes; no frame may follow then."""
-        self._state = _HANDLING
         try:
             parts = self._owner.dispatcher.handle(self, buffer, start, end)
         except ProtocolError as error:
-            self._state = _IDLE
+            self._failed()
             self._refuse(str(error))
             return None
         except InvariantError as error:
-            self._state = _IDLE
+            self._failed()
             self.abort("the broker stops on a broken invariant")
             self._owner.fatal(error)
             return None
         except Exception:
-            self._state = _IDLE
+            self._failed()
             logger.exception("%r: a request failed with an unexpected error", self, extra=RATE_LIMITED)
             self._refuse("internal error")
             return None
         if parts is None:
+            self.state.request = PARK[self.state.request]
             parts, self._early_response = self._early_response, None
-            if parts is None:
-                self._state = _PARKED
-                return None
-        self._state = _IDLE
-        if self.closed:
-            release_parts(parts)
-            return None
         return parts
+
+    def _failed(self) -> None:
+        self.state.request = FAIL[self.state.request]
+        if self._early_response is not None:
+            release_parts(self._early_response)
+            self._early_response = None
 
     def _refuse(self, reason: str) -> None:
         """Close because of what the peer sent; the responses before it still leave."""
         self._owner.metrics.protocol_errors.value += 1
         logger.warning("closing %r: %s", self, reason, extra=RATE_LIMITED)
-        self.closed = True
+        self._begin_to_close()
+
+    def _begin_to_close(self) -> None:
+        self.state.phase = CLOSE[self.state.phase]
+        self._stop_muting()
 
     def _finish_close(self) -> None:
         """Close the transport when the output has left; a peer that doesn't read has a while for it. Idempotent."""
-        if self._transport is None or self._transport.is_closing():
+        state = self.state
+        if state.phase is not CLOSING or self._transport is None:
             return
-        if self.outbound is not None and self.outbound.busy:
+        if state.output is DRAINING:
             self._owner.loop.call_later(CLOSING_GRACE_S, self._end_closing)
         else:
+            state.phase = FINISH[state.phase]
             self._transport.close()
 
     def _end_closing(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.state.phase is CLOSING:
             self.abort("the peer doesn't read what was sent before the close")
 
     def _serve_own(self) -> int:
@@ -420,48 +463,67 @@ class Connection(asyncio.BufferedProtocol):
                 self._drop_own()
         return served
 
-    # Going on after a wait.
+    # Waiting, and going on.
+
+    def _hold(self) -> None:
+        """Frames wait: read no more until they are served."""
+        state = self.state
+        if state.phase is READING:
+            self._stop_reading()
+            state.phase = HOLD[state.phase]
+
+    def _let_others_go_first(self) -> None:
+        self._mute(self._owner.loop.call_soon(self._unmute))
+
+    def _mute(self, unmuting: asyncio.Handle) -> None:
+        """Neither read nor serve until `unmuting` runs, in place of what would have ended a mute before."""
+        state = self.state
+        self._stop_muting()
+        self._stop_reading()
+        state.phase = MUTE[state.phase]
+        self._unmuting = unmuting
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._muted_until = 0.0
+        self.state.phase = UNMUTE[self.state.phase]
+        self._resume()
+
+    def _stop_muting(self) -> None:
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
+            self._muted_until = 0.0
+
+    def _stop_reading(self) -> None:
+        transport = self._transport
+        if self.state.phase is READING and transport is not None and not transport.is_closing():
+            transport.pause_reading()
 
     def _output_idle(self) -> None:
         """All output has left the queue and the transport."""
-        if self.closed:
+        if self.state.phase is CLOSING:
             self._finish_close()
         else:
             self._resume()
 
-    def _schedule_resume(self) -> None:
-        # Not at once: `respond` may be called from inside the request of another connection.
-        if not self._resume_scheduled:
-            self._resume_scheduled = True
-            self._owner.loop.call_soon(self._resume_later)
-
-    def _resume_later(self) -> None:
-        self._resume_scheduled = False
-        self._resume()
-
     def _resume(self) -> None:
         """Serve the frames that waited, then read again, or close after the peer's end of input."""
-        if not self._can_serve():
+        state = self.state
+        if not state.may_serve():
             return
         self._serve_own()
-        if not self._can_serve():
+        if not state.may_serve():
             return
-        if self._turn_over and self._own_end > self._own_start:
-            self._schedule_resume()
-        elif self._eof:
-            self.close("end of input")
-        elif self._paused and self._transport is not None and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
-
-    def _pause(self) -> None:
         transport = self._transport
-        if not (self._paused or self._eof or self.closed or transport is None or transport.is_closing()):
-            self._paused = True
-            transport.pause_reading()
+        if state.phase is HALF_CLOSED:
+            self.close("end of input")
+        elif state.phase is HELD and transport is not None and not transport.is_closing():
+            state.phase = READ[state.phase]
+            transport.resume_reading()
 
     def _end_half_closed(self) -> None:
-        if not self.closed and self._state == _PARKED:
+        if not self.closed and self.state.request is PARKED:
             self.abort("the peer has half-closed and its request is not answered")
 
     # The own buffer.

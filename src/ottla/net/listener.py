@@ -22,6 +22,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
+from ottla.net.wire import PlainWire
 
 logger = logging.getLogger(__name__)
 
@@ -170,15 +171,15 @@ class Listener:
 
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
-
-        connection = Connection(connections, self.endpoint.listener_name, host, accepted)
+        wire = PlainWire(accepted)
+        connection = Connection(connections, self.endpoint.listener_name, host, wire)
         try:
-            await connections.loop.connect_accepted_socket(lambda: connection, accepted)
+            await wire.connect(connections.loop, connection)
         except OSError as error:
             logger.debug("a connection of %s ended before it began: %s", host, error)
         finally:
             if not connection.made:
-                accepted.close()
+                wire.close()
                 connections.dismiss(host)
 
     def _tune(self, accepted: socket.socket, host: str) -> None:

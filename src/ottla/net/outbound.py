@@ -1,10 +1,10 @@
 """Responses on their way out of one connection.
 
-Bytes go straight to the transport's own descriptor with one `writev` as long as nothing waits. What the socket doesn't
-take is copied, at most `MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts
-that the broker handed over, not as bytes. Large file regions of committed records leave from the page cache by
-reference (`FileRegion.send`), in one packet with the few bytes before them; others are read into a scratch buffer that
-all connections share; what the page cache can't serve is sent from the pool (`net.sender`).
+Bytes go straight to the wire with one `writev` as long as nothing waits. What it doesn't take is copied, at most
+`MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts that the broker handed
+over, not as bytes. Large file regions of committed records leave from the page cache by reference
+(`Wire.send_region`), in one packet with the few bytes before them; others are read into a scratch buffer that all
+connections share; what the page cache can't serve is sent from the pool (`net.sender`).
 
 By reference a socket holds the pages of the file instead of a copy, so bytes that the peer has not received yet change
 when the file is cut and written anew. Committed records are cut only by an unclean election, which gives what consumers
@@ -14,12 +14,10 @@ fetch and elections cut as a rule, are copied. Deleting a file leaves its pages 
 Invariants:
 - The scratch buffer goes only to an immediate non-blocking write, never to `transport.write`: the transport keeps a
   reference, and the next user of the scratch would change the bytes under it.
-- The descriptor is written only while the transport holds nothing and no job runs, so that bytes never overtake each
-  other, and never after `abandon`.
+- The wire is written only while the transport holds nothing and no job runs, so that bytes never overtake each other,
+  and never after `abandon`.
 - Every region is released exactly once: when its last byte was taken over, or by `abandon`; those of a job that still
   runs are released when it is back.
-
-Left out: TLS (its transport must encrypt).
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -36,7 +33,9 @@ from ottla.common.channel import Part
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
-from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, write_pieces
+from ottla.net.connection_state import ABANDON, ABANDONED, BACK_UP, DRAIN, DRAINING, FREE, ConnectionState
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob
+from ottla.net.wire import Wire
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,6 @@ MAX_BYTES_PER_JOB = 4 * 1024 * 1024
 """After that many bytes the other connections get their turn of the pool."""
 WAITING_BYTES = 4096
 """Copied behind what left by reference when the socket is full: the transport waits for room; more costs more."""
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 MAX_PIECES = 512
 """Buffers in one writev; below the system's limit of 1024."""
 
@@ -73,7 +71,7 @@ def release_parts(parts: list[Part]) -> None:
 
 
 class Outbound:
-    """The output side of one connection; owned and driven by it.
+    """The output side of one connection; owned and driven by it. Moves `state.output`.
 
     `on_idle` is called when the last byte has been taken over after a wait (never from inside `send`), `on_failure`
     with a reason when the connection can't go on.
@@ -81,7 +79,7 @@ class Outbound:
 
     __slots__ = (
         "_bytes_out",
-        "_fd",
+        "_descriptor",
         "_job",
         "_loop",
         "_offset",
@@ -90,17 +88,18 @@ class Outbound:
         "_queue",
         "_scratch",
         "_senders",
-        "_socket",
+        "_state",
         "_transport",
         "_transport_full",
-        "busy",
+        "_wire",
     )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.WriteTransport,
-        accepted: socket.socket,
+        wire: Wire,
+        state: ConnectionState,
         scratch: Scratch,
         senders: Senders,
         bytes_out: Counter,
@@ -109,8 +108,9 @@ class Outbound:
     ) -> None:
         self._loop = loop
         self._transport = transport
-        self._socket = accepted
-        self._fd = accepted.fileno()
+        self._wire = wire
+        self._descriptor = wire.descriptor
+        self._state = state
         self._scratch = scratch
         self._senders = senders
         self._bytes_out = bytes_out
@@ -122,19 +122,15 @@ class Outbound:
         self._transport_full = False
         self._job: SendJob | None = None
         """What the pool sends or is to send: the head of the queue."""
-        self.busy = False
-        """Something waits: the connection must not serve another request."""
 
     def send(self, parts: list[Part]) -> None:
         """Send a response, or several of them in order. Takes over the regions in every case."""
-        if self._fd < 0:
-            release_parts(parts)
-            return
-        if not self.busy and len(parts) == 1:
-            part = parts[0]
-            if isinstance(part, BUFFER_TYPES):
+        output = self._state.output
+        if output is FREE:
+            part = parts[0] if len(parts) == 1 else None
+            if isinstance(part, BUFFER_TYPES) and self._descriptor >= 0:
                 try:
-                    count = os.write(self._fd, part)
+                    count = os.write(self._descriptor, part)
                 except (BlockingIOError, InterruptedError):
                     count = 0
                 except OSError as error:
@@ -144,9 +140,12 @@ class Outbound:
                 if count == len(part):
                     return
                 self._offset = count
-        self._queue.extend(parts)
-        if not self.busy:
+            self._queue.extend(parts)
             self._pump()
+        elif output is DRAINING:
+            self._queue.extend(parts)
+        else:
+            release_parts(parts)
 
     def transport_full(self) -> None:
         """The transport holds bytes (`pause_writing`)."""
@@ -158,8 +157,8 @@ class Outbound:
         self._continue()
 
     def abandon(self) -> None:
-        """The connection is gone: drop the queue, release the regions, touch the descriptor never again. Idempotent."""
-        self._fd = -1
+        """The connection is gone: drop the queue, release the regions, touch the wire never again. Idempotent."""
+        self._state.output = ABANDON[self._state.output]
         parts, self._queue = list(self._queue), deque()
         self._offset = 0
         if self._job is not None:
@@ -171,21 +170,28 @@ class Outbound:
         release_parts(parts)
 
     @property
+    def busy(self) -> bool:
+        """Whether something waits; for tests and diagnosis, as `queued_parts`."""
+        return self._state.output is DRAINING
+
+    @property
     def queued_parts(self) -> int:
-        """Parts that wait; for tests and diagnosis."""
+        """Parts that wait."""
         return len(self._queue)
 
     def _continue(self) -> None:
         """Go on after a wait, and tell the owner when nothing waits any more."""
-        if self._fd < 0 or not self.busy or self._job is not None or self._transport_full:
+        if self._state.output is not DRAINING or self._job is not None or self._transport_full:
             return
         if self._pump():
             self._on_idle()
 
     def _pump(self) -> bool:
-        """Write until the queue is empty or something must be waited for; sets `busy`, and returns its opposite."""
+        """Write until the queue is empty, or something must be waited for; whether it is empty."""
+        state = self._state
+        wire = self._wire
         budget = MAX_BYTES_PER_TURN
-        while self._queue and self._fd >= 0:
+        while self._queue:
             if budget <= 0:
                 self._loop.call_soon(self._continue)
                 break
@@ -193,7 +199,7 @@ class Outbound:
                 pieces, total, region_next = self._gather()
                 sent = 0
                 if pieces:
-                    sent = self._write_before_region(pieces) if region_next else write_pieces(self._fd, pieces)
+                    sent = wire.write_before_region(pieces) if region_next else wire.write_pieces(pieces)
                     self._advance(sent)
                     if sent < total:
                         self._hand_to_transport(pieces, sent)
@@ -210,8 +216,13 @@ class Outbound:
             except OSError as error:
                 self._fail(error)
                 return False
-        self.busy = bool(self._queue) or self._transport_full
-        return not self.busy and self._fd >= 0
+        if state.output is ABANDONED:
+            return False
+        if self._queue or self._transport_full:
+            state.output = BACK_UP[state.output]
+            return False
+        state.output = DRAIN[state.output]
+        return True
 
     def _gather(self) -> tuple[list[Buffer], int, bool]:
         """What can be written now from the head of the queue, its length, and whether a region follows that can't be.
@@ -253,13 +264,6 @@ class Outbound:
                 break
         return pieces, total, False
 
-    def _write_before_region(self, pieces: list[Buffer]) -> int:
-        """A write whose bytes wait in the socket for those of the region that follows at once."""
-        try:
-            return self._socket.sendmsg(pieces, (), _MSG_MORE)
-        except (BlockingIOError, InterruptedError):
-            return 0
-
     def _send_cached(self) -> int:
         """Send from the region at the head by reference; returns how much went, -1 when a job has to read it.
 
@@ -278,7 +282,7 @@ class Outbound:
         except BlockingIOError:
             return -1
         try:
-            sent = part.send(self._fd, start, want)
+            sent = self._wire.send_region(part, start, want)
             self._advance(sent)
         except (BlockingIOError, InterruptedError):
             sent = 0
@@ -327,12 +331,12 @@ class Outbound:
             total += len(part) if isinstance(part, BUFFER_TYPES) else part.length
             if total >= MAX_BYTES_PER_JOB:
                 break
-        self._job = SendJob(self._fd, parts, skip, MAX_BYTES_PER_JOB)
+        self._job = self._wire.job(parts, skip, MAX_BYTES_PER_JOB)
         self._senders.submit(self._job, self._job_done)
 
     def _job_done(self, outcome: Outcome | None, error: BaseException | None) -> None:
         job, self._job = self._job, None
-        if self._fd < 0:
+        if self._state.output is ABANDONED:
             if job is not None:
                 release_parts(job.parts)
             return

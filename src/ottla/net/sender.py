@@ -25,7 +25,6 @@ from typing import Final
 
 from ottla.common.channel import Part
 from ottla.common.clock import BlockingPool
-from ottla.common.disk import Buffer
 
 MAX_JOBS = 2
 """Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""
@@ -87,7 +86,10 @@ class SendJob:
                     data = scratch[: part.read_into(scratch[: length - skip], skip)]
                     if not data:
                         raise OSError(errno.EIO, "stored bytes of a response can't be read: the file is shorter")
-                count = write_pieces(self._duplicate, [data])
+                try:
+                    count = os.write(self._duplicate, data)
+                except (BlockingIOError, InterruptedError):
+                    count = 0
                 sent += count
                 if count < len(data):
                     return sent, bytes(data[count : count + REFILL_BYTES])
@@ -136,11 +138,3 @@ class Senders:
                 self._start(job, done)
             except OSError as error:
                 done(None, error)
-
-
-def write_pieces(fd: int, pieces: list[Buffer]) -> int:
-    """One non-blocking write; 0 when the socket takes nothing."""
-    try:
-        return os.write(fd, pieces[0]) if len(pieces) == 1 else os.writev(fd, pieces)
-    except (BlockingIOError, InterruptedError):
-        return 0
