@@ -58,7 +58,7 @@ def test_an_election_is_told_role_by_role_with_its_votes(said: pytest.LogCapture
     world = World(3)
     world.run(8.0)
     leader, others = leader_and_others(world)
-    epoch = leader.driver.leader_epoch
+    epoch = leader.driver.raft.epoch
     told = transitions(said)
     assert [became for node, became, _ in told if node == leader.node_id] == [
         "unattached(epoch=0)",
@@ -79,13 +79,13 @@ def test_a_leader_that_is_lost_and_the_next_are_told(said: pytest.LogCaptureFixt
     world = World(3)
     world.run(8.0)
     lost, _ = leader_and_others(world)
-    epoch = lost.driver.leader_epoch
+    epoch = lost.driver.raft.epoch
     said.clear()
     lost.kill()
     world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
     world.loop.run_until(world.loop.time() + 1.0)
     found, _ = leader_and_others(world)
-    after = found.driver.leader_epoch
+    after = found.driver.raft.epoch
     (follower,) = (node for node in world.nodes.values() if node not in (lost, found))
     told = transitions(said)
     doubt = (f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={lost.node_id})")
@@ -132,7 +132,7 @@ def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureF
     world = World(3)
     world.run(8.0)
     leader, (asked, other) = leader_and_others(world)
-    epoch = leader.driver.leader_epoch
+    epoch = leader.driver.raft.epoch
     said.clear()
     assert not ask_for_vote(asked, other.node_id, epoch - 1, pre_vote=pre_vote)
     assert not ask_for_vote(asked, other.node_id, epoch + 1, pre_vote=pre_vote)
@@ -166,7 +166,7 @@ def test_who_asks_for_votes_all_the_time_does_not_fill_the_log(said: pytest.LogC
     said.clear()
     asks = 300
     for _ in range(asks):
-        epoch = asked.driver.leader_epoch
+        epoch = asked.driver.raft.epoch
         assert ask_for_vote(asked, other.node_id, epoch + 1)
         ask_for_vote(asked, other.node_id, epoch - 1)
     limiter = RateLimiter(lambda: 0.0)

@@ -87,7 +87,7 @@ def test_what_was_committed_is_there_after_a_restart_and_a_crash(setup: Any) -> 
     driver.close()
     for expected_epoch in (2, 3, 4):
         driver = setup.started()  # from 3 on after a crash: the one before was not closed
-        assert driver.leader_epoch == expected_epoch
+        assert driver.raft.epoch == expected_epoch
         assert content(driver.latest) == content(image)
         assert driver.latest.offset == driver.next_offset - 1
 
@@ -161,7 +161,7 @@ def test_epoch_rises_even_if_the_log_is_lost(setup: Any) -> None:
     setup.started().close()
     for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
         (setup.directory / name).unlink()
-    assert setup.started().leader_epoch == 3
+    assert setup.started().raft.epoch == 3
 
 
 def take_snapshot(driver: QuorumDriver) -> bool:
@@ -190,7 +190,7 @@ def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
     driver.close()
     driver = setup.started()
     assert content(driver.latest) == content(image)
-    assert [voter.voter_id for voter in driver.voters] == [1]
+    assert [voter.voter_id for voter in driver.raft.voters] == [1]
 
 
 def test_snapshot_while_requests_go_on_holds_the_image_it_began_with(setup: Any) -> None:

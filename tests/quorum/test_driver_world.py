@@ -119,13 +119,13 @@ def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:
     world = World(3)
     world.run(8.0)
     first = active(world)
-    epoch = first.driver.leader_epoch if first.driver else 0
+    epoch = first.driver.raft.epoch if first.driver else 0
     first.kill()
     world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
     second = active(world)
     assert second is not first
     assert second.driver is not None
-    assert second.driver.leader_epoch > epoch
+    assert second.driver.raft.epoch > epoch
     world.run(1.0)
     world.calm()
 
@@ -223,7 +223,7 @@ def test_a_snapshot_replaces_a_tail_that_was_never_committed_wherever_the_proces
         away.process.run(away.driver.submit, topic_records(f"lost-{number}"), lambda error: None)
     end = away.driver.log.end_offset
     world.loop.run_until(world.loop.time() + 1.0, lambda: away.driver.log.flushed_offset >= end)
-    epoch = away.driver.leader_epoch
+    epoch = away.driver.raft.epoch
     away.kill()
     world.network.unblock_all()
     for _ in range(100):
@@ -321,7 +321,7 @@ def caught_up_ghost(world: World, ghost: Voter) -> None:
     driver = active(world).driver
     assert driver is not None
     end = driver.log_end
-    request = fetch_request(CLUSTER_ID, ghost.key, driver.leader_epoch, end, -1, max_wait_ms=0, max_bytes=1)
+    request = fetch_request(CLUSTER_ID, ghost.key, driver.raft.epoch, end, -1, max_wait_ms=0, max_bytes=1)
     driver.service.fetch(request, lambda response: None)
 
 
@@ -350,7 +350,7 @@ def test_nobody_is_moved_to_where_he_is_not(of_leader: bool) -> None:
         answers: list[UpdateRaftVoterResponse] = []
         request = UpdateRaftVoterRequest(
             cluster_id=CLUSTER_ID,
-            current_leader_epoch=driver.leader_epoch,
+            current_leader_epoch=driver.raft.epoch,
             voter_id=victim.node_id,
             voter_directory_id=victim.voter.directory_id,
             listeners=[RaftEndpoint(name="CONTROLLER", host=host, port=port)],
@@ -358,7 +358,7 @@ def test_nobody_is_moved_to_where_he_is_not(of_leader: bool) -> None:
         driver.service.update_voter(request, answers.append)
         world.loop.run_until(world.loop.time() + 10.0, lambda answers=answers: bool(answers))
         assert answers[0].error_code != ErrorCode.NONE
-    assert {voter.endpoints for voter in driver.voters} == {voter_of(node).endpoints for node in (1, 2, 3)}
+    assert {voter.endpoints for voter in driver.raft.voters} == {voter_of(node).endpoints for node in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("cluster_id", [None, "another-cluster-id-000"])
@@ -396,7 +396,7 @@ def test_a_voter_that_lags_elects_one_that_was_just_added() -> None:
     leader.kill()
     lags.start()
     assert lags.driver is not None
-    assert 3 not in {voter.voter_id for voter in lags.driver.voters}
+    assert 3 not in {voter.voter_id for voter in lags.driver.raft.voters}
     world.loop.run_until(world.loop.time() + 30.0, lambda: world.active() is caught_up)
     assert world.active() is caught_up
 
@@ -530,7 +530,7 @@ def test_a_voter_that_moved_tells_its_new_address() -> None:
     world.calm()
     driver = active(world).driver
     assert driver is not None
-    voter = next(voter for voter in driver.voters if voter.voter_id == moved.node_id)
+    voter = next(voter for voter in driver.raft.voters if voter.voter_id == moved.node_id)
     assert voter.endpoints == (("CONTROLLER", "elsewhere", PORT),)
 
 

@@ -65,7 +65,10 @@ class _Parts(NamedTuple):
 
 
 class QuorumDriver:
-    """The metadata quorum as this process sees it. Implements `MetadataLog`. All methods belong to the loop."""
+    """The metadata quorum as this process sees it. All methods belong to the loop.
+
+    Implements `MetadataLog` for the node, and `ServedReplica` for its own `service`.
+    """
 
     __slots__ = (
         "_clock",
@@ -121,18 +124,6 @@ class QuorumDriver:
     # -- facts -----------------------------------------------------------------------------------------------------
 
     @property
-    def log(self) -> MetadataLog:
-        """The open log; raises InvariantError before `start` and after `close`."""
-        if self._log is None:
-            raise InvariantError("the metadata log is not open")
-        return self._log
-
-    @property
-    def raft(self) -> Raft:
-        """The rules; raises InvariantError before `start`."""
-        return self._started.raft
-
-    @property
     def _started(self) -> _Parts:
         if self._parts is None:
             raise InvariantError("the quorum was not started")
@@ -154,20 +145,6 @@ class QuorumDriver:
         return self.raft.leader
 
     @property
-    def leader_epoch(self) -> int:
-        """The newest epoch that this node knows of; its own while it leads."""
-        return self.raft.epoch
-
-    @property
-    def high_watermark(self) -> int:
-        """The end of what is known to be committed."""
-        return self.raft.high_watermark
-
-    @property
-    def voters(self) -> tuple[Voter, ...]:
-        return self.raft.voters
-
-    @property
     def log_end(self) -> OffsetAndEpoch:
         """Where the log ends here, committed or not; also after `close`."""
         log = self._started.log
@@ -177,11 +154,6 @@ class QuorumDriver:
     def next_offset(self) -> int:
         """The offset that the next submitted record gets."""
         return self.log.end_offset
-
-    @property
-    def failure(self) -> KafkaError | None:
-        """Why this replica takes no more part; None while it does."""
-        return self._state.failure
 
     def leader_endpoint(self) -> Endpoint | None:
         """Where the active controller listens; None when it is not known."""
@@ -266,16 +238,6 @@ class QuorumDriver:
             if self._state.phase is Phase.OPENING:
                 raise
             self._fail(error)
-
-    def settle(self) -> None:
-        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
-        try:
-            self._carry_out(self._started)
-        except OSError as error:
-            self._fail(error)
-        self._act()
-        if self._state.failure is not None:
-            raise self._state.failure
 
     def _takes_part(self) -> bool:
         return self._state.takes_part
@@ -428,6 +390,35 @@ class QuorumDriver:
             leader_log.append_records(records, self._state.led_epoch)
         leader_log.await_start(done)
         self._act()
+
+    # -- for the service: `ServedReplica` ----------------------------------------------------------------------------
+
+    @property
+    def log(self) -> MetadataLog:
+        """The open log; raises InvariantError before `start` and after `close`."""
+        if self._log is None:
+            raise InvariantError("the metadata log is not open")
+        return self._log
+
+    @property
+    def raft(self) -> Raft:
+        """The rules; raises InvariantError before `start`."""
+        return self._started.raft
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why this replica takes no more part; None while it does."""
+        return self._state.failure
+
+    def settle(self) -> None:
+        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
+        try:
+            self._carry_out(self._started)
+        except OSError as error:
+            self._fail(error)
+        self._act()
+        if self._state.failure is not None:
+            raise self._state.failure
 
     def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
         """Change the set of voters; `done` as in `submit`. The caller has checked that it may be changed now."""

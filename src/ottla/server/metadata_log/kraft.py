@@ -73,12 +73,12 @@ def _register_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
     gauge(
         "current_leader", "The node that leads the metadata quorum; -1 while none is known.", lambda: quorum.leader[0]
     )
-    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.leader_epoch)
+    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.raft.epoch)
     gauge("current_vote", "The node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
-    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.high_watermark)
+    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.raft.high_watermark)
     gauge("log_end_offset", "The end of the metadata log here.", lambda: quorum.log_end.end_offset)
     gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
-    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.voters))
+    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.raft.voters))
     gauge(
         "is_observer",
         "1 where this node follows the metadata quorum without a vote.",
