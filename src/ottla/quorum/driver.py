@@ -35,7 +35,7 @@ from ottla.quorum.announcer import Announcer
 from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
-from ottla.quorum.metadata_log import MetadataLog, open_metadata_log
+from ottla.quorum.metadata_log import ReplicaLog, open_metadata_log
 from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.peers import NoPeers, QuorumPeers
 from ottla.quorum.phases import Phase, ReplicaState, Tenure
@@ -56,7 +56,7 @@ _STOP_S = 1.0
 class _Parts(NamedTuple):
     """What there is once the log was read."""
 
-    log: MetadataLog
+    log: ReplicaLog
     raft: Raft
     snapshots: SnapshotTaker
     leader_log: LeaderLog
@@ -112,7 +112,7 @@ class QuorumDriver:
         self._network = peers
         self._quorum = quorum or QuorumConfig()
         self._state = ReplicaState()
-        self._log: MetadataLog | None = None
+        self._log: ReplicaLog | None = None
         self._parts: _Parts | None = None
         self._replay = Replay(publisher)
         self._rounds = Rounds(self._step)
@@ -200,7 +200,7 @@ class QuorumDriver:
         parts.snapshots.start()
         return new
 
-    def _read(self, log: MetadataLog, own: Voter) -> _Parts:
+    def _read(self, log: ReplicaLog, own: Voter) -> _Parts:
         """Replay what is there, and make the parts that work on it."""
         local, clock = self._local, self._clock
         alone = self._network is None
@@ -394,7 +394,7 @@ class QuorumDriver:
     # -- for the service: `ServedReplica` ----------------------------------------------------------------------------
 
     @property
-    def log(self) -> MetadataLog:
+    def log(self) -> ReplicaLog:
         """The open log; raises InvariantError before `start` and after `close`."""
         if self._log is None:
             raise InvariantError("the metadata log is not open")

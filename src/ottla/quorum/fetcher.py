@@ -21,7 +21,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.machine import Machine
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.config import QuorumConfig
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
 from ottla.quorum.raft_types import Address, OffsetAndEpoch
@@ -109,7 +109,7 @@ class Fetcher:
         self,
         owner: FetcherOwner,
         raft: Raft,
-        log: MetadataLog,
+        log: ReplicaLog,
         network: QuorumNetwork,
         *,
         machine: Machine,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ottla.common.clock import Clock
 from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.opening import image_of
 from ottla.quorum.raft import Raft
 from ottla.quorum.replay import Replay, batch_content
@@ -26,7 +26,7 @@ class FollowerLog:
 
     def __init__(
         self,
-        log: MetadataLog,
+        log: ReplicaLog,
         raft: Raft,
         replay: Replay,
         snapshots: SnapshotTaker,

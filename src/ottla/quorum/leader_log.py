@@ -16,7 +16,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.log import SubmitDone
 from ottla.metadata.records import ApiMessageAndVersion, encode_record
 from ottla.quorum.control import leader_change, voter_records
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
@@ -35,7 +35,7 @@ class LeaderLog:
 
     def __init__(
         self,
-        log: MetadataLog,
+        log: ReplicaLog,
         raft: Raft,
         replay: Replay,
         snapshots: SnapshotTaker,

@@ -90,8 +90,8 @@ class _Events:
             self._disk.unlink(path)
 
 
-class MetadataLog:
-    """The open metadata log. Made by `open_metadata_log`. Implements `RaftLog`."""
+class ReplicaLog:
+    """The open files of one replica. Made by `open_metadata_log`. Implements `RaftLog`."""
 
     __slots__ = ("_clock", "_disk", "_log", "_snapshots", "directory")
 
@@ -310,7 +310,7 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
 
 
-def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig) -> MetadataLog:
+def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
     """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
     disk, clock = machine.disk, machine.clock
     directory = f"{data_dir}/{DIRECTORY}"
@@ -341,7 +341,7 @@ def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig
         raise OperatorError(f"the metadata log in {directory} can't be opened: {error}") from error
     if log.topic_id != METADATA_TOPIC_ID:
         raise OperatorError(f"{directory}/partition.metadata holds another topic's id; this is no metadata log")
-    metadata_log = MetadataLog(disk, clock, directory, log, snapshots)
+    metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):
         metadata_log.read_snapshot(snapshots[-1])  # the log goes only for one that can be read
         metadata_log.start_from(snapshots[-1])

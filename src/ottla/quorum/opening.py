@@ -12,7 +12,7 @@ from ottla.common.errors import OperatorError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.quorum.replay import Replay, batch_content
@@ -32,7 +32,7 @@ class LogContent(NamedTuple):
 
 
 def read_log(
-    log: MetadataLog, replay: Replay, local: ReplicaKey, configured: tuple[Voter, ...], *, alone: bool
+    log: ReplicaLog, replay: Replay, local: ReplicaKey, configured: tuple[Voter, ...], *, alone: bool
 ) -> LogContent:
     """Replay the newest snapshot and what follows it; `alone`: this node is its own only voter.
 
@@ -58,7 +58,7 @@ def read_log(
     return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms)
 
 
-def bootstrap_voter(log: MetadataLog, voters: VoterSets, own: Voter, now_ms: int) -> None:
+def bootstrap_voter(log: ReplicaLog, voters: VoterSets, own: Voter, now_ms: int) -> None:
     """Make `own` the only voter of a log that names none.
 
     An empty log gets what formatting a directory leaves (KIP-853): a snapshot with the voters, before the first epoch.
@@ -81,7 +81,7 @@ def image_of(snapshot: SnapshotId, content: Snapshot) -> MetadataImage:
     return image
 
 
-def _read_snapshot(log: MetadataLog, replay: Replay, voters: VoterSets) -> int:
+def _read_snapshot(log: ReplicaLog, replay: Replay, voters: VoterSets) -> int:
     """Load the newest snapshot, if there is one; where it ends."""
     found = log.snapshots()
     if not found:
@@ -93,7 +93,7 @@ def _read_snapshot(log: MetadataLog, replay: Replay, voters: VoterSets) -> int:
     return newest.end_offset
 
 
-def _require_alone(log: MetadataLog, local: ReplicaKey, voters: VoterSets) -> None:
+def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> None:
     if {voter.key for voter in voters.latest} - {local}:
         raise OperatorError(
             f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
@@ -102,7 +102,7 @@ def _require_alone(log: MetadataLog, local: ReplicaKey, voters: VoterSets) -> No
         )
 
 
-def _refuse_unknown_levels(log: MetadataLog, image: MetadataImage) -> None:
+def _refuse_unknown_levels(log: ReplicaLog, image: MetadataImage) -> None:
     """Records of another level would be read wrongly, or written so that the other broker can't read them."""
     features = image.features
     for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):

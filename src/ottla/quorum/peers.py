@@ -15,7 +15,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.joining import VoterJoiner
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import Address, SendBegin, SendEnd, SendVote, Voter
@@ -32,7 +32,7 @@ class QuorumPeers:
         self,
         peers: PeerNetwork,
         raft: Raft,
-        log: MetadataLog,
+        log: ReplicaLog,
         followed: FollowerLog,
         *,
         machine: Machine,

@@ -13,7 +13,7 @@ from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
 from ottla.quorum.config import QuorumTimes
 from ottla.quorum.control import KRAFT_VERSION
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft
 from ottla.quorum.raft_types import Address, OffsetAndEpoch, SendBegin, SendEnd, SendVote, Voter
@@ -55,7 +55,7 @@ class EffectSender:
     def __init__(
         self,
         raft: Raft,
-        log: MetadataLog,
+        log: ReplicaLog,
         network: QuorumNetwork,
         act: Callable[[], None],
         *,

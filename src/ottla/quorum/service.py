@@ -38,7 +38,7 @@ from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.quorum.announcer import announce_vote
-from ottla.quorum.metadata_log import MetadataLog
+from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState, Progress
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey, Voter
@@ -78,7 +78,7 @@ class ServedReplica(Protocol):
         ...
 
     @property
-    def log(self) -> MetadataLog:
+    def log(self) -> ReplicaLog:
         """The open log; raises InvariantError before the start."""
         ...
 

@@ -11,7 +11,7 @@ from ottla.common.errors import KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metadata.snapshot import image_records
-from ottla.quorum.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.quorum.metadata_log import MetadataLogConfig, ReplicaLog
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
 
@@ -41,7 +41,7 @@ class SnapshotTaker:
 
     def __init__(
         self,
-        log: MetadataLog,
+        log: ReplicaLog,
         config: MetadataLogConfig,
         source: SnapshotSource,
         *,
