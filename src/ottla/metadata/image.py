@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.ids import Uuid
+from ottla.metadata.topic_names import TopicKey
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
@@ -139,6 +140,10 @@ class MetadataImage:
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         return self.topics_by_id.get(topic_id)
+
+    def find(self, topic: TopicKey) -> TopicImage | None:
+        """The topic of a name or an id; `unknown_topic` says what is told where there is none."""
+        return self.topics.get(topic) if isinstance(topic, str) else self.topics_by_id.get(topic)
 
     def partition(self, name: str, partition: int) -> PartitionImage | None:
         topic = self.topics.get(name)

@@ -1,16 +1,20 @@
-"""What a topic may be called, and which topics belong to the broker itself."""
+"""What a topic may be called, how requests name it, and which topics belong to the broker itself."""
 
 from __future__ import annotations
 
 import re
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid
 from ottla.storage.names import METADATA_TOPIC
 
 CLUSTER_METADATA_TOPIC = METADATA_TOPIC
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, "__transaction_state", "__share_group_state"})
 """Topics that Metadata marks as internal."""
+
+TopicKey = str | Uuid
+"""A topic as requests name it: by its name, or by its id in the newer versions of many (KIP-516)."""
 
 MAX_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
@@ -30,6 +34,20 @@ def validate_topic_name(name: str) -> None:
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def unknown_topic(topic: TopicKey) -> ErrorCode:
+    """What is told of a topic that there is not."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def unknown_name(name: str) -> KafkaError:
+    """The same with words, of a name that may not even be a topic's."""
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error
+    return KafkaError(unknown_topic(name), "This server does not host this topic-partition.")
 
 
 def collision_form(name: str) -> str:

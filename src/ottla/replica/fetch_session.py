@@ -28,6 +28,7 @@ from typing import Protocol
 
 from ottla.common.clock import Rng
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.metadata.topic_names import TopicKey
 from ottla.replica.purgatory import Purgatory, Watch
 
 INVALID_SESSION_ID = 0
@@ -41,9 +42,6 @@ SESSION_EVICTION_S = 120.0
 
 MAX_CACHED_PARTITIONS = 500_000
 """Over all sessions; one costs about 500 bytes while it is idle."""
-
-TopicKey = str | bytes
-"""A topic's name below Fetch version 13, its id from there on."""
 
 PartitionKey = tuple[TopicKey, int]
 

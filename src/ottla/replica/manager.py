@@ -27,7 +27,7 @@ from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
-from ottla.replica.fetch_session import TopicKey
+from ottla.metadata.topic_names import TopicKey, unknown_topic
 from ottla.replica.fetcher import FetcherContext, FetcherSettings
 from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
@@ -167,10 +167,9 @@ class ReplicaManager:
         raise self._missing(topic, index)
 
     def _missing(self, topic: TopicKey, index: int) -> KafkaError:
-        known = self._image.topic(topic) if isinstance(topic, str) else self._image.topic_by_id(topic)
+        known = self._image.find(topic)
         if known is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
-            return KafkaError(code)
+            return KafkaError(unknown_topic(topic))
         partition = known.partitions.get(index)
         if partition is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
