@@ -76,7 +76,7 @@ class MemoryBroker:
     @property
     def defects(self) -> int:
         """Unexpected exceptions so far."""
-        return self.broker.context.failures.count
+        return self.broker.parts.failures.count
 
     def channel(self) -> MemoryChannel:
         """A new connection."""

@@ -76,7 +76,7 @@ async def ensure_topics(broker: MemoryBroker) -> bytes:
 
 async def ensure_topic(broker: MemoryBroker, name: str, **configs: str) -> bytes:
     """Returns the id of the topic, which one of the inputs may be creating right now."""
-    while (known := broker.broker.context.image.topic(name)) is None:
+    while (known := broker.broker.parts.publisher.image.topic(name)) is None:
         created = await create_topic(broker, name, TOPIC_PARTITIONS, **configs)
         assert created.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), created
         await asyncio.sleep(0)

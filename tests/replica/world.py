@@ -10,7 +10,6 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 from ottla.common.acl import ANONYMOUS
@@ -21,6 +20,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.header import decode_response, encode_request, request_frame, response_body
@@ -52,14 +52,18 @@ from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.api import Listeners, served_on
-from ottla.server.context import BrokerContext
-from ottla.server.dispatch import RequestDispatcher
+from ottla.server.dispatch import DispatcherContext, RequestDispatcher
 from ottla.server.failures import Failures
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.delete_records import DELETE_RECORDS
 from ottla.server.handlers.data.fetch import FETCH
 from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.data.produce import PRODUCE
 from ottla.server.in_flight import InFlight
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.off_loop_work import OffLoopWork
+from ottla.server.pool_share import PoolShare
+from ottla.server.request_limits import RequestLimits
 from ottla.server.statistics import BrokerStatistics
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
@@ -300,26 +304,27 @@ class Node:
             settings=world.settings,
             statistics=self.statistics,
         )
-        parts: dict[str, Any] = {
-            "config": config,
-            "cluster_id": "c" * 22,
-            "disk": disk,
-            "clock": loop,
-            "rng": world.rng,
-            "pool": SoonPool(loop),
-            "publisher": self.publisher,
-            "replicas": self.replicas,
-            "purgatory": purgatory,
-            "sessions": FetchSessionCache(1000, world.rng, purgatory),
-            "statistics": BrokerStatistics(MetricsRegistry()),
-            "failures": self.failures,
-            "in_flight": InFlight(),
-        }
-        # The handlers that are served here need no other part.
-        others = dict.fromkeys(signature(BrokerContext).parameters)
-        self.context = BrokerContext(**{**others, **parts})
+        pool = SoonPool(loop)
+        statistics = BrokerStatistics(MetricsRegistry())
+        limits = RequestLimits(self.publisher)
+        unused: Any = None
+        self.context = DataContext(
+            metadata=MetadataCache(node_id, "c" * 22, self.publisher, lambda: LeaderAndEpoch(NO_NODE, 0)),
+            replicas=self.replicas,
+            purgatory=purgatory,
+            sessions=FetchSessionCache(1000, world.rng, purgatory),
+            producer_ids=unused,
+            limits=limits,
+            work=OffLoopWork(pool, PoolShare(pool), InFlight()),
+            clock=loop,
+            statistics=statistics,
+            failures=self.failures,
+        )
+        self.context.use_config(config)
         rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)
-        self.dispatcher = RequestDispatcher(self.context, rows)
+        self.dispatcher = RequestDispatcher(
+            DispatcherContext(loop, purgatory, limits, unused, statistics, self.failures), rows
+        )
         self.publisher.register(self.replicas.apply)
 
     def partition(self, index: int = 0) -> Partition:

@@ -72,7 +72,7 @@ def test_dynamic_settings_take_effect_while_the_broker_runs(server: Server, clie
     client.create_topic("after")
     assert seen == [2**31 - 1, 7]
     for topic in ("before", "after"):
-        partition = server.broker.context.replicas.find(topic, 0)
+        partition = server.broker.parts.replicas.find(topic, 0)
         assert partition is not None
         assert partition.log.producer_expiration_ms == 60_000
     assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 5
@@ -269,7 +269,7 @@ def test_without_an_authorizer_there_are_no_access_control_entries(client: Conne
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_replica_is_already_in_the_one_directory(server: Server, client: Connection, version: int) -> None:
     client.create_topic("t", partitions=2)
-    here = server.broker.context.config.log_dir
+    here = server.broker.contexts.admin.config.log_dir
     named = {"t": [0, 1, 9], "nowhere": [0]}
     topics = [AlterReplicaLogDirTopic(name=name, partitions=partitions) for name, partitions in named.items()]
     for path, codes in (

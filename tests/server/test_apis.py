@@ -31,6 +31,7 @@ from ottla.server.dispatch import RequestDispatcher
 from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
+from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 
 from .harness import Connection, Server
@@ -39,7 +40,7 @@ ROOMS: dict[str, tuple[Api[Any], ...]] = {
     "admin": ADMIN_APIS,
     "data": DATA_APIS,
     "groups": GROUP_APIS,
-    "quorum": QUORUM_APIS,
+    "quorum": (*QUORUM_APIS, *QUORUM_ADMIN_APIS),
 }
 
 FACTS = """
@@ -245,8 +246,8 @@ class Allowing:
 
 def guarded(server: Server, client: Connection, authorizer: Allowing) -> None:
     """Let `client` be served by a dispatcher that asks `authorizer`."""
-    context = server.broker.context
-    dispatcher = RequestDispatcher(context, broker_apis(context), authorizer=authorizer)
+    contexts = server.broker.contexts
+    dispatcher = RequestDispatcher(contexts.dispatcher, broker_apis(contexts), authorizer=authorizer)
     server.broker._dispatcher = dispatcher
 
 

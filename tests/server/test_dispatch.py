@@ -15,16 +15,16 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import ApiKey
-from ottla.server import context as context_module
-from ottla.server import response_cache
+from ottla.server import request_limits, response_cache
 from ottla.server.apis import broker_apis
 from ottla.server.handlers.admin import metadata
+from ottla.server.metadata_cache import MetadataCache
 
 from .harness import Connection, Server, fetch_request, produce_request
 
 
 def test_api_versions_lists_what_is_served(server: Server, client: Connection) -> None:
-    served = {each.api.key for each in broker_apis(server.broker.context)}
+    served = {each.api.key for each in broker_apis(server.broker.contexts)}
     for version in range(6):
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         assert response.error_code == 0
@@ -107,14 +107,14 @@ def test_a_defect_in_a_handler_is_answered_counted_and_logged_once(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(type(server.broker.context), "brokers_on", broken)
+    monkeypatch.setattr(MetadataCache, "brokers_on", broken)
     with caplog.at_level(logging.ERROR, "ottla.server"):
         for _ in range(3):
             response = client.ask(DescribeClusterRequest(), 1)
             assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             assert client.ask(MetadataRequest(topics=None), 13).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert [record.message.count("planted") for record in caplog.records] == [1, 1]
-    assert server.broker.context.failures.count == 6
+    assert server.broker.parts.failures.count == 6
     errors = server.counter(
         "kafka_network_requestmetrics_errors_total", request="DescribeCluster", error="UNKNOWN_SERVER_ERROR"
     )
@@ -125,7 +125,7 @@ def test_a_defect_in_one_partition_spares_the_others(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_topic("t", 2)
-    broken = server.broker.context.replicas.find("t", 0)
+    broken = server.broker.parts.replicas.find("t", 0)
     monkeypatch.setattr(broken.log, "_clock", None)
     assert client.produce("t", b"x", partition=0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.produce("t", b"x", partition=1).error_code == 0
@@ -137,7 +137,7 @@ def test_a_broken_invariant_leaves_the_dispatcher(
     def broken(*_: Any, **__: Any) -> Any:
         raise InvariantError("planted")
 
-    monkeypatch.setattr(type(server.broker.context), "brokers_on", broken)
+    monkeypatch.setattr(MetadataCache, "brokers_on", broken)
     with pytest.raises(InvariantError):
         client.send(DescribeClusterRequest(), 1)
 
@@ -157,10 +157,10 @@ def test_a_stopping_broker_answers_what_is_parked_and_refuses_the_rest(make_serv
 def test_nothing_stays_behind_when_a_parked_client_leaves(server: Server, client: Connection) -> None:
     client.create_topic("t")
     assert not client.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
-    context = server.broker.context
-    assert len(context.purgatory) == 1
+    purgatory = server.broker.parts.purgatory
+    assert len(purgatory) == 1
     client.disconnect()
-    assert len(context.purgatory) == 0
+    assert len(purgatory) == 0
     other = server.connect()
     assert other.produce("t", b"x").error_code == 0
     server.turn()
@@ -200,8 +200,8 @@ def test_protocol_errors_are_protocol_errors(server: Server, client: Connection)
 def test_a_request_names_only_so_many_things_more_than_there_are(
     client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context_module, "REQUEST_ELEMENTS", 100)
-    allowed = 100 + context_module.ELEMENTS_PER_PARTITION * client.server.broker.context.partition_limit()
+    monkeypatch.setattr(request_limits, "REQUEST_ELEMENTS", 100)
+    allowed = 100 + request_limits.ELEMENTS_PER_PARTITION * client.server.broker.contexts.data.partition_limit()
     names = [MetadataRequestTopic(name=f"n{number}") for number in range(allowed + 1)]
     request = MetadataRequest(topics=names[:-1], allow_auto_topic_creation=False)
     assert len(client.ask(request, 12).topics) == allowed

@@ -32,7 +32,7 @@ class ControllerClient:
         self.server = server
         self.channel = MemoryChannel(99)
         self.dispatcher = RequestDispatcher(
-            server.broker.context, controller_apis(server.broker.context), serves_controller=True
+            server.broker.contexts.dispatcher, controller_apis(server.broker.contexts), serves_controller=True
         )
 
     def ask(self, data: bytes, principal: bytes | None = None) -> Any:
@@ -77,7 +77,7 @@ def test_only_requests_that_are_forwarded_may_be_inside(controller: ControllerCl
 
 
 def test_who_does_not_decide_any_more_says_so_for_the_envelope(controller: ControllerClient) -> None:
-    controller.server.broker.context.controller.on_leader_change(LeaderAndEpoch(2, 9), False)
+    controller.server.broker.parts.control.controller.on_leader_change(LeaderAndEpoch(2, 9), False)
     assert controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE)).error_code == ErrorCode.NOT_CONTROLLER
 
 

@@ -145,7 +145,7 @@ def test_an_empty_fetch_waits_for_the_next_record(server: Server, client: Connec
     server.turn()
     for reader in readers:
         assert values(only(reader.answer()).records) == [b"a"]
-    assert len(server.broker.context.purgatory) == 0
+    assert len(server.broker.parts.purgatory) == 0
 
 
 def test_the_wait_ends(client: Connection) -> None:

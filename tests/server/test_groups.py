@@ -134,7 +134,7 @@ def join_after_finding(client: Connection) -> int:
 def test_the_settings_of_the_topic(make_server: Callable[..., Server]) -> None:
     client = make_server(offsets_topic_num_partitions="3", offsets_topic_segment_bytes=str(2**20)).connect()
     coordinate(client)
-    image = client.server.broker.context.image
+    image = client.server.broker.parts.publisher.image
     assert len(image.topics[OFFSETS_TOPIC].partitions) == 3
     assert image.topic_configs(OFFSETS_TOPIC)["segment.bytes"] == str(2**20)
 
@@ -144,7 +144,7 @@ def test_a_replication_factor_that_is_set_is_enforced(make_server: Callable[...,
     for _ in range(2):
         (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 6).coordinators
         assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert client.server.broker.context.image.topic(OFFSETS_TOPIC) is None
+    assert client.server.broker.parts.publisher.image.topic(OFFSETS_TOPIC) is None
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_the_log_holds_kafkas_records(client: Connection) -> None:
     assert record.key == OffsetPlace("g", "t", 0)
     committed = unpack(record.value)
     assert (committed.offset, committed.metadata) == (5, "m")
-    assert committed.topic_id == client.server.broker.context.image.topics["t"].topic_id
+    assert committed.topic_id == client.server.broker.parts.publisher.image.topics["t"].topic_id
 
 
 def stored(server: Server, index: int) -> bytes:
-    partition: Partition = server.broker.context.replicas.find(OFFSETS_TOPIC, index)
+    partition: Partition = server.broker.parts.replicas.find(OFFSETS_TOPIC, index)
     region = partition.log.read(0, 2**20, max_offset=partition.log.log_end_offset).records
     assert region is not None
     data = bytearray(region.length)

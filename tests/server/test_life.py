@@ -68,7 +68,7 @@ def test_retention_runs_and_readers_are_told(make_server: Callable[..., Server])
     client = server.connect()
     client.create_topic("t", retention_ms="1")
     client.produce("t", b"a", b"b")
-    log = server.broker.context.replicas.find("t", 0).log
+    log = server.broker.parts.replicas.find("t", 0).log
     server.run_until(lambda: log.log_start_offset == 2)
     partition = fetched(client.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)]
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -77,7 +77,7 @@ def test_retention_runs_and_readers_are_told(make_server: Callable[..., Server])
 def test_a_log_is_flushed_by_time(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_ms="1")
     client.produce("t", b"a")
-    log = server.broker.context.replicas.find("t", 0).log
+    log = server.broker.parts.replicas.find("t", 0).log
     server.run_until(lambda: log.recovery_point == 1)
 
 
@@ -92,7 +92,7 @@ def test_a_clean_stop_leaves_a_marker_and_all_is_trusted(make_server: Callable[.
     assert marker.exists()
     server.start()
     assert not marker.exists()
-    assert [p.high_watermark for p in server.broker.context.replicas.partitions()] == [1, 1, 1]
+    assert [p.high_watermark for p in server.broker.parts.replicas.partitions()] == [1, 1, 1]
 
 
 def test_a_failing_disk_is_told_and_reads_go_on(
@@ -100,7 +100,7 @@ def test_a_failing_disk_is_told_and_reads_go_on(
 ) -> None:
     client.create_topic("t", 2)
     client.produce("t", b"a")
-    partition = server.broker.context.replicas.find("t", 0)
+    partition = server.broker.parts.replicas.find("t", 0)
 
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
@@ -149,7 +149,7 @@ def test_a_stop_waits_for_what_is_in_the_pool(make_server: Callable[..., Server]
     assert client.answer().responses[0].partition_responses[0].error_code == 0
     assert (server.directory / "data" / ".kafka_cleanshutdown").exists()
     server.start()
-    assert server.broker.context.replicas.find("t", 0).high_watermark == 1
+    assert server.broker.parts.replicas.find("t", 0).high_watermark == 1
 
 
 def test_a_new_leader_epoch_is_above_that_of_the_log(make_server: Callable[..., Server]) -> None:
@@ -162,7 +162,7 @@ def test_a_new_leader_epoch_is_above_that_of_the_log(make_server: Callable[..., 
     assert path.read_text() == "0\n1\n0 0\n"
     path.write_text("0\n1\n5 0\n")
     server.start()
-    partition = server.broker.context.replicas.find("t", 0)
+    partition = server.broker.parts.replicas.find("t", 0)
     assert partition.leader_epoch == 6
     assert server.connect().produce("t", b"b").base_offset == 1
     assert partition.log.leader_epoch == 6

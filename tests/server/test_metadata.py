@@ -18,7 +18,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from ottla.server.internal_topics import MAX_ON_DEMAND
+from ottla.server.topic_creation import MAX_ON_DEMAND
 
 from .harness import Connection, Server
 
@@ -88,8 +88,8 @@ def created(client: Connection, name: str) -> MetadataResponseTopic:
     """The topic as it is described once it is there; asking creates it."""
     (topic,) = client.ask(by_name(name, create=True), 12).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    context = client.server.broker.context
-    client.server.run_until(lambda: name not in context.topics_on_demand)
+    topics = client.server.broker.contexts.topics
+    client.server.run_until(lambda: name not in topics.on_demand)
     (topic,) = client.ask(by_name(name), 12).topics
     assert topic.error_code == 0
     return topic
@@ -98,7 +98,7 @@ def created(client: Connection, name: str) -> MetadataResponseTopic:
 def test_topics_are_created_on_demand_and_unknown_until_then(client: Connection) -> None:
     (topic,) = client.ask(by_name("fresh", create=True), 12).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
-    client.server.run_until(lambda: not client.server.broker.context.topics_on_demand)
+    client.server.run_until(lambda: not client.server.broker.contexts.topics.on_demand)
     (topic,) = client.ask(by_name("fresh", create=True), 12).topics
     assert (len(topic.partitions), topic.partitions[0].leader_id) == (1, 1)
     assert client.produce("fresh", b"a").error_code == 0
@@ -125,16 +125,16 @@ def test_a_creation_that_is_refused_is_told_in_the_log_and_tried_again(
         caplog.clear()
         (topic,) = client.ask(by_name("a_b", create=True), 12).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        client.server.run_until(lambda: not client.server.broker.context.topics_on_demand)
+        client.server.run_until(lambda: not client.server.broker.contexts.topics.on_demand)
         assert "'a_b' can't be created on demand" in caplog.text
 
 
 def test_creations_on_demand_are_bounded(server: Server, client: Connection) -> None:
-    server.broker.context.topics_on_demand.update(f"other-{number}" for number in range(MAX_ON_DEMAND - 1))
+    server.broker.contexts.topics.on_demand.update(f"other-{number}" for number in range(MAX_ON_DEMAND - 1))
     client.ask(by_name("first", "second", create=True), 12)
     assert client.ask(by_name("second"), 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    context = server.broker.context
-    server.run_until(lambda: "first" not in context.topics_on_demand)
+    topics = server.broker.contexts.topics
+    server.run_until(lambda: "first" not in topics.on_demand)
     names = {topic.name for topic in client.ask(MetadataRequest(topics=None), 9).topics}
     assert names == {"first"}
 

@@ -69,7 +69,7 @@ def test_a_lookup_in_a_large_batch_waits_for_a_long_turn(server: Server, client:
     client.produce("t", bytes(40 << 20), b"b", compression="zstd")
     client.produce("t", b"a", b"b", partition=1, compression="zstd")
     held = HeldPool()
-    server.broker.context.compute_pool.long = held
+    server.broker.contexts.data.compute_pool.long = held
     other = server.connect()
     assert not client.send(lookup((0, T0 + 1)), 7)
     server.run_until(lambda: held.held)
@@ -112,7 +112,7 @@ def test_a_body_that_is_no_data_is_an_error_of_its_partition(client: Connection)
     client.produce("t", records=with_crc(damaged))
     client.produce("t", b"a", partition=1, compression="zstd")
     assert found(client.ask(lookup((0, T0), (1, T0)), 7)) == [(ErrorCode.CORRUPT_MESSAGE, -1), (0, 0)]
-    assert client.server.broker.context.replicas.find("t", 0).log.failed is False
+    assert client.server.broker.parts.replicas.find("t", 0).log.failed is False
 
 
 class HeldPool:
@@ -130,7 +130,7 @@ class HeldPool:
 
 
 def test_what_happens_meanwhile_is_seen(server: Server, client: Connection) -> None:
-    pool = server.broker.context.compute_pool = HeldPool()  # type: ignore[assignment]
+    pool = server.broker.contexts.data.compute_pool = HeldPool()  # type: ignore[assignment]
     client.create_topic("t")
     client.produce("t", b"a", compression="gzip")
     assert not client.send(lookup((0, T0)), 7)
@@ -146,9 +146,9 @@ def test_a_client_that_went_away_is_forgotten(server: Server, client: Connection
     client.produce("t", b"a", compression="gzip")
     assert not client.send(lookup((0, T0)), 7)
     client.disconnect()
-    server.run_until(lambda: server.broker.context.in_flight.count == 0)
+    server.run_until(lambda: server.broker.parts.in_flight.count == 0)
     assert client.channel.answers == []
-    assert server.broker.context.failures.count == 0
+    assert server.broker.parts.failures.count == 0
 
 
 def test_a_stop_waits_for_the_batch_in_work_and_not_for_all(make_server: Callable[..., Server]) -> None:
@@ -193,7 +193,7 @@ def filled(server: Server, client: Connection, partitions: int = 1) -> None:
         for number in range(200):
             client.produce("t", b"%03d" % number * 40, partition=index)
             if number == 80:
-                server.broker.context.replicas.find("t", index).log.roll()
+                server.broker.parts.replicas.find("t", index).log.roll()
 
 
 def test_a_cold_read_is_found_off_the_loop(server: Server, client: Connection, cold: list[str]) -> None:
@@ -232,9 +232,9 @@ def test_a_cold_fetch_of_a_client_that_went_away(server: Server, client: Connect
     filled(server, client)
     assert not client.send(fetch_request(("t", 0, 3)), 12)
     client.disconnect()
-    server.run_until(lambda: server.broker.context.in_flight.count == 0)
+    server.run_until(lambda: server.broker.parts.in_flight.count == 0)
     assert client.channel.answers == []
-    assert server.broker.context.failures.count == 0
+    assert server.broker.parts.failures.count == 0
 
 
 def test_file_systems_that_can_not_tell_are_read_as_they_are(

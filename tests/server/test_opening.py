@@ -32,7 +32,7 @@ def create_many(client: Connection, name: str = "many") -> None:
 
 
 def opened(server: Server, name: str = "many") -> int:
-    return sum(partition.topic == name for partition in server.broker.context.replicas.partitions())
+    return sum(partition.topic == name for partition in server.broker.parts.replicas.partitions())
 
 
 def run_until_some_are_open(server: Server, name: str = "many") -> None:
@@ -107,5 +107,5 @@ def test_settings_that_change_meanwhile_hold_for_all(server: Server, client: Con
     other = server.connect()
     assert other.ask(IncrementalAlterConfigsRequest(resources=[change]), 1).responses[0].error_code == 0
     client.answer()
-    sizes = {partition.log.config.max_message_bytes for partition in server.broker.context.replicas.partitions()}
+    sizes = {partition.log.config.max_message_bytes for partition in server.broker.parts.replicas.partitions()}
     assert sizes == {12345}

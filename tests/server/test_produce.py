@@ -101,7 +101,7 @@ def test_too_few_in_sync_replicas_for_acks_all(client: Connection, server: Serve
     client.create_topic("t", min_insync_replicas="2")
     # A partition of one replica has all it can have, as in Apache Kafka.
     assert client.produce("t", b"a", acks=-1).base_offset == 0
-    partition = server.broker.context.replicas.find("t", 0)
+    partition = server.broker.parts.replicas.find("t", 0)
     partition.update_state(partition.state._replace(replicas=(partition.node_id, 2)))
     assert client.produce("t", b"a", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert client.produce("t", b"a", acks=1).base_offset == 1
@@ -169,7 +169,7 @@ def test_log_append_time_is_told_and_stored(client: Connection) -> None:
 
 def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="2")
-    log = server.broker.context.replicas.find("t", 0).log
+    log = server.broker.parts.replicas.find("t", 0).log
     assert client.send(produce_request("t", b"a", acks=1), 9), "one record: nothing to wait for"
     assert client.answer().responses[0].partition_responses[0].base_offset == 0
     for acks in (1, -1):
@@ -182,7 +182,7 @@ def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server
 
 def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="1")
-    log = server.broker.context.replicas.find("t", 0).log
+    log = server.broker.parts.replicas.find("t", 0).log
     ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     retry = server.connect()
     go_on = threading.Event()
@@ -215,11 +215,11 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     # A producer expires by the time of its records, so they are of today.
     ids = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
     client.produce("t", b"a", base_sequence=0, **ids)
-    before = server.broker.context.replicas.find("t", 0).leader_epoch
+    before = server.broker.parts.replicas.find("t", 0).leader_epoch
     cluster_id = server.broker.cluster_id
     server.restart()
     client = server.connect()
-    partition = server.broker.context.replicas.find(topic_id, 0)
+    partition = server.broker.parts.replicas.find(topic_id, 0)
     assert server.broker.cluster_id == cluster_id
     assert partition.leader_epoch > before
     assert partition.log.config.retention_ms == 123456789
@@ -242,7 +242,7 @@ CODECS = pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_every_record_without_a_key_is_named(server: Server, client: Connection, compression: str) -> None:
     client.create_topic("t", cleanup_policy="compact")
     assert client.produce("t", b"a", b"b", key=b"k").error_code == 0
-    server.broker.context.replicas.find("t", 0).log.maybe_increment_log_start_offset(1)
+    server.broker.parts.replicas.find("t", 0).log.maybe_increment_log_start_offset(1)
     records = [RecordData(5, None if number in (1, 3, 4, 6) else b"k", b"v") for number in range(8)]
     refused = produced(client, "t", *records, compression=compression)
     reason = "Compacted topic cannot accept message without key in topic partition t-0"
@@ -265,7 +265,7 @@ def test_every_record_with_a_timestamp_out_of_range_is_named(
     before, after = (3_600_000, 600_000) if narrow else ((1 << 63) - 1, 3_600_000)
     configs = {"message_timestamp_before_max_ms": str(before), "message_timestamp_after_max_ms": str(after)}
     client.create_topic("t", **(configs if narrow else {}))
-    now = client.server.broker.context.clock.time_ms()
+    now = client.server.broker.parts.machine.clock.time_ms()
     times = [now, now + 7_200_000, now, now + 7_200_001, -1]
     refused = produced(client, "t", *(RecordData(time, None, b"v") for time in times), compression=compression)
     assert [error.batch_index for error in refused.record_errors] == [1, 3]
@@ -379,7 +379,7 @@ def test_decompression_leaves_threads_for_the_disk(server: Server, client: Conne
     go_on = threading.Event()
     ended: list[bool | None] = []
     for _ in range(20):
-        server.broker.context.compute_pool.submit(lambda: go_on.wait(30), lambda result, _: ended.append(result))
+        server.broker.contexts.data.compute_pool.submit(lambda: go_on.wait(30), lambda result, _: ended.append(result))
     assert client.produce("t", b"a").error_code == 0, "its fsync found a thread"
     assert not ended
     go_on.set()
@@ -459,7 +459,7 @@ def test_a_refusal_off_the_loop_closes_acks_0(server: Server, client: Connection
 
 
 def test_settings_decide_what_is_inspected(server: Server, client: Connection) -> None:
-    replicas = server.broker.context.replicas
+    replicas = server.broker.parts.replicas
     topic_id = client.create_topic("t", cleanup_policy="compact")
     assert list(replicas.inspected_topics) == ["t", topic_id]
     client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)

@@ -17,9 +17,7 @@ MAX_CONSTRUCTOR_ARGUMENTS = 10
 KNOWN_CIRCLES: list[set[str]] = [
     {"server.handlers.data.fetch", "server.handlers.data.follower_fetch"},  # until the two reads are one
 ]
-KNOWN_CONSTRUCTORS = {
-    "server.context.BrokerContext",
-}
+KNOWN_CONSTRUCTORS: set[str] = set()
 
 Graph = Mapping[str, set[str]]
 

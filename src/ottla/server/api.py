@@ -17,7 +17,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
 from ottla.server.request import Request
 
-ContextT = TypeVar("ContextT")
+ContextT_contra = TypeVar("ContextT_contra", contravariant=True)
 
 
 class Listeners(Flag):
@@ -28,10 +28,10 @@ class Listeners(Flag):
     BOTH = BROKER | CONTROLLER
 
 
-Serve = Callable[[ContextT, Request, bytearray, int, int], "list[Part] | None"]
+Serve = Callable[[ContextT_contra, Request, bytearray, int, int], "list[Part] | None"]
 """Gets the receive buffer with the positions of body and end; returns the response, None when it parked the request."""
 
-Handle = Callable[[ContextT, Request, Any], "object | None"]
+Handle = Callable[[ContextT_contra, Request, Any], "object | None"]
 """Gets the request message; returns the response message, None when it parked the request."""
 
 ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
@@ -40,11 +40,11 @@ ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
 None when the response has no place for it; then the connection closes.
 """
 
-Basis = Callable[[ContextT], tuple[object, ...]]
+Basis = Callable[[ContextT_contra], tuple[object, ...]]
 """The objects that responses depend on beside the request; all immutable."""
 
 
-class Api(Generic[ContextT]):
+class Api(Generic[ContextT_contra]):
     """One row. See `HotApi` and `DeclaredApi`.
 
     `needs` is what the request as a whole has to be allowed, `item_needs` what single things in it may need.
@@ -63,7 +63,7 @@ class Api(Generic[ContextT]):
         self.throttled = throttled
 
 
-class HotApi(Api[ContextT]):
+class HotApi(Api[ContextT_contra]):
     """An API with a hand-written codec: the handler parses, encodes and counts errors by itself."""
 
     __slots__ = ("serve",)
@@ -71,7 +71,7 @@ class HotApi(Api[ContextT]):
     def __init__(
         self,
         key: ApiKey,
-        serve: Serve[ContextT],
+        serve: Serve[ContextT_contra],
         *,
         listeners: Listeners = Listeners.BROKER,
         item_needs: tuple[Need, ...] = (),
@@ -80,7 +80,7 @@ class HotApi(Api[ContextT]):
         self.serve = serve
 
 
-class DeclaredApi(Api[ContextT]):
+class DeclaredApi(Api[ContextT_contra]):
     """An API whose messages are declared: the handler sees them alone.
 
     `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. With a
@@ -92,7 +92,7 @@ class DeclaredApi(Api[ContextT]):
     def __init__(
         self,
         key: ApiKey,
-        handle: Handle[ContextT],
+        handle: Handle[ContextT_contra],
         error_response: ErrorResponse,
         *,
         listeners: Listeners = Listeners.BROKER,
@@ -100,7 +100,7 @@ class DeclaredApi(Api[ContextT]):
         item_needs: tuple[Need, ...] = (),
         throttled: bool = True,
         forwarded: bool = False,
-        basis: Basis[ContextT] | None = None,
+        basis: Basis[ContextT_contra] | None = None,
     ) -> None:
         super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
         self.handle = handle
@@ -116,7 +116,7 @@ class Served(NamedTuple):
     context: Any
 
 
-def served_on(listener: Listeners, rows: Iterable[Api[ContextT]], context: ContextT) -> list[Served]:
+def served_on(listener: Listeners, rows: Iterable[Api[ContextT_contra]], context: ContextT_contra) -> list[Served]:
     """The rows that a kind of listener serves."""
     return [Served(row, context) for row in rows if listener in row.listeners]
 

@@ -35,7 +35,7 @@ from ottla.replica.membership import Membership, alone
 from ottla.server.apis import broker_apis, controller_apis
 from ottla.server.background import PeriodicSteps, PoolWriter
 from ottla.server.closing_flush import flush_all
-from ottla.server.context import BrokerContext
+from ottla.server.contexts import Contexts
 from ottla.server.control import Control
 from ottla.server.controller_gauges import register_controller_gauges
 from ottla.server.coordination.group_gauges import register_group_gauges
@@ -109,7 +109,7 @@ class Broker:
         self._config = DynamicBrokerConfig(config)
         self._control: Control | None = None
         self._parts: BrokerParts | None = None
-        self._context: BrokerContext | None = None
+        self._contexts: Contexts | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
@@ -141,11 +141,11 @@ class Broker:
         return self._parts
 
     @property
-    def context(self) -> BrokerContext:
-        """What handlers are given; there when `parts` are."""
-        if self._context is None:
+    def contexts(self) -> Contexts:
+        """What handlers and dispatchers are given; there when `parts` are."""
+        if self._contexts is None:
             raise InvariantError("the broker was not started")
-        return self._context
+        return self._contexts
 
     @property
     def cluster_id(self) -> str:
@@ -176,8 +176,10 @@ class Broker:
             if metadata_log.start(own):
                 refuse_partitions(self._machine.disk, config.log_dir)
             self._open_logs(metadata_log.latest)
-            context = self._make_context(control, metadata_log.latest)
-            self._controller_dispatcher = RequestDispatcher(context, controller_apis(context), serves_controller=True)
+            self._make_parts(control, metadata_log.latest)
+            self._controller_dispatcher = RequestDispatcher(
+                self.contexts.dispatcher, controller_apis(self.contexts), serves_controller=True
+            )
             metadata_log.listen(control)
             if config.is_controller:
                 self._controller_lifecycle = self._make_controller_lifecycle(control)
@@ -196,13 +198,15 @@ class Broker:
         register_controller_gauges(self._registry, control.controller, self._publisher)
         if not config.is_broker:
             await self._register_controller()
-            self._dispatcher = RequestDispatcher(self.context, ())  # no client is served, and none has a listener
+            self._dispatcher = RequestDispatcher(
+                self.contexts.dispatcher, ()
+            )  # no client is served, and none has a listener
             return
         if self._controller_lifecycle is not None:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
-        self._dispatcher = RequestDispatcher(self.context, broker_apis(self.context))
-        register_gauges(self._registry, self.context, self._logs)
+        self._dispatcher = RequestDispatcher(self.contexts.dispatcher, broker_apis(self.contexts))
+        register_gauges(self._registry, self.parts)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         self._start_steps(config)
 
@@ -225,7 +229,7 @@ class Broker:
         except KafkaError as error:
             raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
         image = controller.image
-        self._make_context(control, image)
+        self._make_parts(control, image)
         parts = self.parts
         parts.replicas.set_strays_aside(image)
         self._publisher.register(MetadataFollower(self._config, parts).image_published)
@@ -357,7 +361,7 @@ class Broker:
             return self._lifecycle.broker_epoch
         return UNKNOWN_BROKER_EPOCH if self._control is None else self._control.controller.broker_epoch
 
-    def _make_context(self, control: Control, image: MetadataImage) -> BrokerContext:
+    def _make_parts(self, control: Control, image: MetadataImage) -> None:
         """The parts of this node, with the settings that `image` has, and what handlers are given of them."""
         static = self._static_config
         if self._peers is None:
@@ -376,30 +380,9 @@ class Broker:
             failures=self._failures,
             registry=self._registry,
         )
-        context = self._context = BrokerContext(
-            config=config,
-            cluster_id=self.cluster_id,
-            disk=self._machine.disk,
-            clock=self._machine.clock,
-            rng=self._machine.rng,
-            pool=self._machine.pool,
-            publisher=self._publisher,
-            quorum=control.metadata.quorum,
-            controller=control.controller,
-            controller_channel=control.channel,
-            topic_arrivals=parts.topic_arrivals,
-            replicas=parts.replicas,
-            purgatory=parts.purgatory,
-            sessions=parts.sessions,
-            producer_ids=parts.producer_ids,
-            statistics=parts.statistics,
-            failures=self._failures,
-            in_flight=parts.in_flight,
-            group_coordinator=parts.groups.coordinator,
-        )
-        self._config.follow(context.use_config)
+        contexts = self._contexts = Contexts(config, parts)
+        self._config.follow(contexts.use_config)
         self._config.follow(parts.use_config)
-        return context
 
     def follow_config(self, follower: ConfigFollower) -> None:
         """Call `follower` with the effective settings now and after each change of a dynamic one."""

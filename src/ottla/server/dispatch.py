@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.common.acl import CLUSTER_NAME
 from ottla.common.channel import Channel, Part
+from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.codec import read_message
 from ottla.protocol.error_codes import compile_error_codes
 from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_id
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
-from ottla.replica.purgatory import DelayedOperation
+from ottla.replica.purgatory import DelayedOperation, Purgatory
 from ottla.server.api import DeclaredApi, HotApi, Served
 from ottla.server.authorization import DENIED, Authorizer
-from ottla.server.context import BrokerContext
+from ottla.server.failures import Failures
+from ottla.server.forwarding import ControllerChannel
 from ottla.server.request import Request
+from ottla.server.request_limits import RequestLimits
 from ottla.server.response_cache import Key, ResponseCache
-from ottla.server.statistics import ApiStatistics
+from ottla.server.statistics import ApiStatistics, BrokerStatistics
 
 _SIZE = struct.Struct(">i")
 
@@ -86,14 +89,35 @@ class _Entry:
         return self.declared.error_response(request.message, code, text)
 
 
+class DispatcherContext(NamedTuple):
+    """What a dispatcher needs of its node."""
+
+    clock: Clock
+    purgatory: Purgatory
+    limits: RequestLimits
+    controller: ControllerChannel
+    """Where requests go that only the active controller serves."""
+    statistics: BrokerStatistics
+    failures: Failures
+
+
 class RequestDispatcher:
     """Implements `ottla.common.channel.Dispatcher` for one broker."""
 
-    __slots__ = ("_context", "_entries", "_monotonic", "_parked", "_stopped", "authorizer", "serves_controller")
+    __slots__ = (
+        "_context",
+        "_element_limit",
+        "_entries",
+        "_monotonic",
+        "_parked",
+        "_stopped",
+        "authorizer",
+        "serves_controller",
+    )
 
     def __init__(
         self,
-        context: BrokerContext,
+        context: DispatcherContext,
         apis: Iterable[Served],
         *,
         serves_controller: bool = False,
@@ -105,6 +129,7 @@ class RequestDispatcher:
         self.authorizer = authorizer
         """Who is asked what a request may do; nobody where everybody may do everything."""
         self._monotonic = context.clock.monotonic
+        self._element_limit = context.limits.element_limit
         self._entries: dict[int, _Entry] = {}
         for served in apis:
             key = served.api.key
@@ -224,9 +249,9 @@ class RequestDispatcher:
                     for code in entry.cache.errors.get(cached, ()):
                         entry.statistics.failed(code)
                 return found
-        limit = self._context.element_limit()
+        limit = self._element_limit()
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
-        if entry.forwarded and not self.serves_controller and not self._context.controller_channel.local:
+        if entry.forwarded and not self.serves_controller and not self._context.controller.local:
             self._forward(request, bytes(buffer[start:end]))
             return None
 
@@ -251,7 +276,7 @@ class RequestDispatcher:
             elif not request.channel.closed:
                 self.finish_parked(request, [_SIZE.pack(len(response)), response])
 
-        self._context.controller_channel.forward(data, request.principal, request.channel.client_host, answered)
+        self._context.controller.forward(data, request.principal, request.channel.client_host, answered)
 
     def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[bytes]:
         """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from ottla.metrics.registry import MetricsRegistry
-from ottla.server.context import BrokerContext
+from ottla.server.parts import BrokerParts
 from ottla.server.replication_gauges import register_replication_gauges
-from ottla.storage.log_manager import LogManager
 
 
-def register_gauges(registry: MetricsRegistry, context: BrokerContext, logs: LogManager) -> None:
+def register_gauges(registry: MetricsRegistry, parts: BrokerParts) -> None:
     """Make the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
-    register_replication_gauges(registry, context.replicas, context.clock)
+    register_replication_gauges(registry, parts.replicas, parts.machine.clock)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait: fetches for records, produces for acknowledgement.",
-        read=lambda: len(context.purgatory),
+        read=lambda: len(parts.purgatory),
     )
     registry.gauge(
         "kafka_server_fetchsessioncache_numincrementalfetchsessions",
         "Fetch sessions.",
-        read=lambda: len(context.sessions),
+        read=lambda: len(parts.sessions),
     )
     registry.gauge(
         "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
         "Partitions in fetch sessions.",
-        read=context.sessions.partition_count,
+        read=parts.sessions.partition_count,
     )
     registry.gauge(
         "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
         "Fetch sessions that gave way to others.",
-        read=lambda: context.sessions.evictions,
+        read=lambda: parts.sessions.evictions,
     )
     registry.gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that failed.",
-        read=lambda: int(logs.offline is not None),
+        read=lambda: int(parts.logs.offline is not None),
     )
-    registry.gauge("ottla_storage_open_files", "Open segment and index files.", read=lambda: logs.open_file_count)
-    registry.gauge(
-        "ottla_server_defects", "Unexpected errors that were contained.", read=lambda: context.failures.count
-    )
+    registry.gauge("ottla_storage_open_files", "Open segment and index files.", read=lambda: parts.logs.open_file_count)
+    registry.gauge("ottla_server_defects", "Unexpected errors that were contained.", read=lambda: parts.failures.count)

@@ -129,8 +129,8 @@ class Administrator:
 
     def _voters(self) -> tuple[Voter, ...]:
         """As the newest leader of the quorum knows them; nobody while no node runs."""
-        quorums = [node.broker.context.quorum for node in self._nodes if node.broker is not None]
-        newest = max(quorums, key=lambda quorum: (quorum.active, quorum.leader.epoch), default=None)
+        quorums = [node.broker.parts.control.metadata.quorum for node in self._nodes if node.broker is not None]
+        newest = max(filter(None, quorums), key=lambda quorum: (quorum.active, quorum.leader.epoch), default=None)
         return () if newest is None else newest.raft.voters
 
     async def _add(self, node: SimNode) -> None:

@@ -29,8 +29,8 @@ class ClusterView:
     def newest(self) -> MetadataImage:
         """The newest image that any node ever had; whoever had it may be dead since."""
         for node in self._nodes:
-            if node.broker is not None and node.broker.context.image.offset > self._newest.offset:
-                self._newest = node.broker.context.image
+            if node.broker is not None and node.broker.parts.publisher.image.offset > self._newest.offset:
+                self._newest = node.broker.parts.publisher.image
         return self._newest
 
     def look(self) -> None:
@@ -39,8 +39,8 @@ class ClusterView:
             if node.broker is None:
                 continue
             node.check()
-            self._look_at_controller(node.broker.context.quorum.leader, node.host)
-            image = node.broker.context.image
+            self._look_at_controller(node.broker.parts.control.metadata.log.leader, node.host)
+            image = node.broker.parts.publisher.image
             if self._looked_at.get(node.host) is not image:
                 self._looked_at[node.host] = image
                 self._look_at(image, node.host)
@@ -91,7 +91,7 @@ class ClusterView:
         if leader.broker is None:
             return False
         try:
-            found = leader.broker.context.replicas.find(topic, partition)
+            found = leader.broker.parts.replicas.find(topic, partition)
         except KafkaError:
             return False
         newest = found.log.epochs.epoch_for_offset(found.high_watermark - 1)
@@ -99,7 +99,7 @@ class ClusterView:
 
     def all_agree(self) -> bool:
         """Whether all nodes have the same metadata of topics and settings."""
-        images = [node.broker.context.image for node in self._nodes if node.broker is not None]
+        images = [node.broker.parts.publisher.image for node in self._nodes if node.broker is not None]
         newest = self.newest()
         return len(images) == len(self._nodes) and all(
             image.topics == newest.topics and image.configs == newest.configs for image in images

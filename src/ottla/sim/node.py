@@ -253,5 +253,5 @@ class SimNode:
             self._report_defects(self._broker)
 
     def _report_defects(self, broker: Broker) -> None:
-        if broker.context.failures.count:
+        if broker.parts.failures.count:
             raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")

@@ -284,7 +284,7 @@ class ReplicationSimulation(Simulation):
                     broker = brokers[broker_id]
                     if broker is None:
                         raise Violation(f"node {broker_id} does not run at the end")
-                    replicas.append((f"node {broker_id}", broker.context.replicas))
+                    replicas.append((f"node {broker_id}", broker.parts.replicas))
                 compare_replicas(topic.name, index, replicas)
 
     def _abandon(self) -> None:

@@ -39,7 +39,7 @@ class Counting:
         return self.parts.publisher.image
 
     def create(self) -> None:
-        creation = COUNTERS_TOPIC.creation(self.image, self.server.broker.context.config)
+        creation = COUNTERS_TOPIC.creation(self.image, self.server.broker.contexts.groups.config)
         (topic,) = self.client.ask(CreateTopicsRequest(topics=[creation]), 7).topics
         assert topic.error_code == ErrorCode.NONE
         self.settle()

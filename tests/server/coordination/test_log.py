@@ -21,8 +21,8 @@ Read = tuple[bytes | bytearray | memoryview | None, KafkaError | None]
 @pytest.fixture
 def log(client: Connection) -> ReplicaCoordinatorLog:
     client.create_topic(TOPIC, 2, cleanup_policy="compact", max_message_bytes="5000")
-    context = client.server.broker.context
-    return ReplicaCoordinatorLog(TOPIC, context.replicas, client.server.pool, context.in_flight)
+    parts = client.server.broker.parts
+    return ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)
 
 
 def batch(*values: bytes) -> bytearray:
@@ -34,7 +34,7 @@ def read(server: Server, log: ReplicaCoordinatorLog, offset: int, max_bytes: int
     log.read(partition, offset, max_bytes, lambda records, error: outcomes.append((records, error)))
     assert not outcomes, "never before the call has returned"
     server.run_until(lambda: bool(outcomes))
-    assert server.broker.context.in_flight.count == 0
+    assert server.broker.parts.in_flight.count == 0
     return outcomes[0]
 
 
@@ -85,9 +85,9 @@ def test_an_offset_out_of_range(server: Server, log: ReplicaCoordinatorLog) -> N
 
 def test_too_few_in_sync_replicas(client: Connection) -> None:
     client.create_topic(TOPIC, min_insync_replicas="2")
-    context = client.server.broker.context
-    log = ReplicaCoordinatorLog(TOPIC, context.replicas, client.server.pool, context.in_flight)
-    partition = context.replicas.find(TOPIC, 0)
+    parts = client.server.broker.parts
+    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)
+    partition = parts.replicas.find(TOPIC, 0)
     partition.update_state(partition.state._replace(replicas=(partition.node_id, 2)))
     with pytest.raises(KafkaError) as refused:
         log.append(0, 0, batch(b"a"))
@@ -96,7 +96,7 @@ def test_too_few_in_sync_replicas(client: Connection) -> None:
 
 def test_rises_of_the_high_watermark_are_told(server: Server, log: ReplicaCoordinatorLog) -> None:
     heard: list[tuple[int, int]] = []
-    server.broker.context.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
+    server.broker.parts.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
     log.append(1, 0, batch(b"a", b"b"))
     log.append(0, 0, batch(b"c"))
     assert heard == [(1, 2), (0, 1)]
@@ -105,11 +105,11 @@ def test_rises_of_the_high_watermark_are_told(server: Server, log: ReplicaCoordi
 def test_the_high_watermark_waits_for_a_flush_that_is_owed(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
-    context = server.broker.context
+    parts = server.broker.parts
     heard: list[tuple[int, int]] = []
-    context.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
+    parts.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
     client.create_topic(TOPIC, flush_messages="1")
-    log = ReplicaCoordinatorLog(TOPIC, context.replicas, server.pool, context.in_flight)
+    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, server.pool, parts.in_flight)
     assert log.append(0, 0, batch(b"a")) == 1
     assert heard == []
     server.run_until(lambda: heard == [(0, 1)])

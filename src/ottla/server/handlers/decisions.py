@@ -7,21 +7,60 @@ this broker has opened them, so that its client can use them at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.controller.driver import Controller
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.registry import ApiKey
+from ottla.replica.manager import ReplicaManager
 from ottla.server.api import DeclaredApi, ErrorResponse, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
 from ottla.server.enveloped_channel import EnvelopedChannel
 from ottla.server.request import Request
 
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
 """A function of the controller: the image, the request message, what it needs beside them."""
+
+
+class Decisions:
+    """The controller of this node, as handlers ask it."""
+
+    __slots__ = ("_controller", "_replicas")
+
+    def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
+        self._controller = controller
+        self._replicas = replicas
+
+    @property
+    def active(self) -> bool:
+        """Whether this node decides; NOT_CONTROLLER is the answer to everything otherwise."""
+        return self._controller.active
+
+    def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
+        """Run `operation` in the controller's order and answer with its response once its records are committed."""
+
+        def done(response: object | None, error: BaseException | None) -> None:
+            channel = request.channel
+            lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
+            if lost and isinstance(channel, EnvelopedChannel):
+                # The broker that forwarded it asks the next controller; its client need not know.
+                channel.refuse(ErrorCode.NOT_CONTROLLER)
+            elif error is None and makes_partitions:
+                self._replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
+            else:
+                request.answer(lambda: _outcome(response, error))
+
+        self._controller.submit(operation, done)
+
+
+class DecidingContext(Protocol):
+    """The context of a room with such APIs."""
+
+    @property
+    def decisions(self) -> Decisions: ...
 
 
 def decided(
@@ -34,12 +73,11 @@ def decided(
     item_needs: tuple[Need, ...] = (),
     forwarded: bool = False,
     makes_partitions: bool = False,
-) -> DeclaredApi[BrokerContext]:
+) -> DeclaredApi[DecidingContext]:
     """The row of an API whose answer is the decision alone."""
 
-    def handle(context: BrokerContext, request: Request, message: Any) -> None:
-        submit(
-            context,
+    def handle(context: DecidingContext, request: Request, message: Any) -> None:
+        context.decisions.submit(
             request,
             lambda image, controller: decide(image, message, controller),
             makes_partitions=makes_partitions,
@@ -54,23 +92,6 @@ def decided(
         item_needs=item_needs,
         forwarded=forwarded,
     )
-
-
-def submit(context: BrokerContext, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
-    """Run `operation` in the controller's order and answer with its response once its records are committed."""
-
-    def done(response: object | None, error: BaseException | None) -> None:
-        channel = request.channel
-        lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
-        if lost and isinstance(channel, EnvelopedChannel):
-            # The broker that forwarded it asks the next controller; its client need not know.
-            channel.refuse(ErrorCode.NOT_CONTROLLER)
-        elif error is None and makes_partitions:
-            context.replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
-        else:
-            request.answer(lambda: _outcome(response, error))
-
-    context.controller.submit(operation, done)
 
 
 def _outcome(response: object | None, error: BaseException | None) -> object:

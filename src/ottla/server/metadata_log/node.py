@@ -35,8 +35,8 @@ class NodeMetadataLog(NamedTuple):
     """One node's part in the metadata log, and what comes with its kind."""
 
     log: MetadataLog
-    quorum: QuorumDriver
-    """What answers the requests of KRaft's replicas and of who administers them."""
+    quorum: QuorumDriver | None
+    """KRaft's, for who asks it and who administers it; None where there is no quorum."""
     register_gauges: Callable[[MetricsRegistry], None]
 
 

@@ -13,13 +13,11 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(
-    context: BrokerContext, request: Request, message: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Answer each partition by itself; where one is named for two directories the last of them counts."""
     wanted: dict[str, dict[int, str]] = {}
     for directory in message.dirs:
@@ -36,7 +34,7 @@ def handle(
     return response
 
 
-def _outcome(context: BrokerContext, name: str, index: int, path: str) -> ErrorCode:
+def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCode:
     if path != context.config.log_dir:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:

@@ -21,7 +21,7 @@ from ottla.protocol.messages.api_versions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 NO_NODE = -1
@@ -29,7 +29,7 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What KIP-511 allows as name and version of the client's software."""
 
 
-def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(context: AdminContext, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
     """List APIs and features; nonsense as client software, or half of whom it means, is INVALID_REQUEST (KIP-511).
 
     Another cluster or node than the client means is REBOOTSTRAP_REQUIRED (KIP-1242).
@@ -40,10 +40,10 @@ def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest
         and (message.cluster_id is None) == (message.node_id == NO_NODE)
     ):
         return error_response(message, ErrorCode.INVALID_REQUEST, "")
-    meant, own = (message.cluster_id, message.node_id), (context.cluster_id, context.node_id)
+    meant, own = (message.cluster_id, message.node_id), (context.metadata.cluster_id, context.metadata.node_id)
     if message.cluster_id is not None and meant != own and not request.dispatcher.serves_controller:
         return error_response(message, ErrorCode.REBOOTSTRAP_REQUIRED, "")
-    image = context.image
+    image = context.metadata.image
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
@@ -73,5 +73,5 @@ API_VERSIONS = DeclaredApi(
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    basis=lambda context: (context.image,),
+    basis=lambda context: (context.metadata.image,),
 )

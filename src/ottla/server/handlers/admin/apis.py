@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ottla.server.api import Api
-from ottla.server.context import BrokerContext
-from ottla.server.handlers.admin.add_raft_voter import ADD_RAFT_VOTER
 from ottla.server.handlers.admin.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.admin.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.admin.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.admin.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
 from ottla.server.handlers.admin.api_versions import API_VERSIONS
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.create_acls import CREATE_ACLS
 from ottla.server.handlers.admin.create_partitions import CREATE_PARTITIONS
 from ottla.server.handlers.admin.create_topics import CREATE_TOPICS
@@ -20,7 +19,6 @@ from ottla.server.handlers.admin.describe_client_quotas import DESCRIBE_CLIENT_Q
 from ottla.server.handlers.admin.describe_cluster import DESCRIBE_CLUSTER
 from ottla.server.handlers.admin.describe_configs import DESCRIBE_CONFIGS
 from ottla.server.handlers.admin.describe_log_dirs import DESCRIBE_LOG_DIRS
-from ottla.server.handlers.admin.describe_quorum import DESCRIBE_QUORUM
 from ottla.server.handlers.admin.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from ottla.server.handlers.admin.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from ottla.server.handlers.admin.elect_leaders import ELECT_LEADERS
@@ -28,12 +26,10 @@ from ottla.server.handlers.admin.incremental_alter_configs import INCREMENTAL_AL
 from ottla.server.handlers.admin.list_config_resources import LIST_CONFIG_RESOURCES
 from ottla.server.handlers.admin.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.admin.metadata import METADATA
-from ottla.server.handlers.admin.remove_raft_voter import REMOVE_RAFT_VOTER
 from ottla.server.handlers.admin.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.admin.update_features import UPDATE_FEATURES
 
-ADMIN_APIS: tuple[Api[BrokerContext], ...] = (
-    ADD_RAFT_VOTER,
+ADMIN_APIS: tuple[Api[AdminContext], ...] = (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
@@ -49,7 +45,6 @@ ADMIN_APIS: tuple[Api[BrokerContext], ...] = (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
-    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     ELECT_LEADERS,
@@ -57,7 +52,6 @@ ADMIN_APIS: tuple[Api[BrokerContext], ...] = (
     LIST_CONFIG_RESOURCES,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
-    REMOVE_RAFT_VOTER,
     UNREGISTER_BROKER,
     UPDATE_FEATURES,
 )

@@ -8,11 +8,11 @@ from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsReq
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: CreateAclsRequest) -> CreateAclsResponse:
+def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> CreateAclsResponse:
     """Raises KafkaError SECURITY_DISABLED."""
     raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 

@@ -8,11 +8,11 @@ from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeA
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(context: AdminContext, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
     """Raises KafkaError SECURITY_DISABLED."""
     raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 

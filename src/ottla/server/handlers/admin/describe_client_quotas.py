@@ -12,15 +12,15 @@ from ottla.protocol.messages.describe_client_quotas import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
 def handle(
-    context: BrokerContext, request: Request, message: DescribeClientQuotasRequest
+    context: AdminContext, request: Request, message: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """Describe the limits that match."""
-    return describe_client_quotas(context.image, message)
+    return describe_client_quotas(context.metadata.image, message)
 
 
 def error_response(message: DescribeClientQuotasRequest, code: ErrorCode, text: str) -> DescribeClientQuotasResponse:

@@ -16,14 +16,14 @@ from ottla.protocol.messages.describe_cluster import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import NOT_REQUESTED, Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 BROKERS, CONTROLLERS = 1, 2
 _NAMES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(context: AdminContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the brokers as Metadata does, or the controllers, as the listener has it."""
     here = CONTROLLERS if _is_controller(context, request) else BROKERS
     if message.endpoint_type not in _NAMES:
@@ -35,38 +35,29 @@ def handle(context: BrokerContext, request: Request, message: DescribeClusterReq
             f"{_NAMES[message.endpoint_type]}",
         )
     asked = message.include_cluster_authorized_operations
-    listener = request.listener_name
+    metadata, listener = context.metadata, request.listener_name
+    if here == BROKERS:
+        nodes = metadata.brokers_on(listener, include_fenced=message.include_fenced_brokers)
+    else:
+        nodes = metadata.controllers_on(listener)
     return DescribeClusterResponse(
         endpoint_type=here,
-        cluster_id=context.cluster_id,
-        controller_id=context.controller_id() if here == BROKERS else context.quorum.leader.leader_id,
-        brokers=_controllers(context, listener) if here == CONTROLLERS else _brokers(context, listener, message),
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id() if here == BROKERS else metadata.active_controller(),
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=node.fenced
+            )
+            for node in nodes
+        ],
         cluster_authorized_operations=(
             request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME) if asked else NOT_REQUESTED
         ),
     )
 
 
-def _is_controller(context: BrokerContext, request: Request) -> bool:
+def _is_controller(context: AdminContext, request: Request) -> bool:
     return request.listener_name in context.config.controller_listener_names
-
-
-def _brokers(context: BrokerContext, listener: str, message: DescribeClusterRequest) -> list[DescribeClusterBroker]:
-    return [
-        DescribeClusterBroker(
-            broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=broker.fenced
-        )
-        for broker in context.brokers_on(listener, include_fenced=message.include_fenced_brokers)
-    ]
-
-
-def _controllers(context: BrokerContext, listener: str) -> list[DescribeClusterBroker]:
-    """Those that are registered, where they say that they listen."""
-    return [
-        DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
-        for controller_id, controller in sorted(context.image.controllers.items())
-        if (endpoint := controller.endpoint(listener)) is not None
-    ]
 
 
 def error_response(message: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:

@@ -13,13 +13,13 @@ from ottla.protocol.messages.describe_configs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe topics and this broker."""
-    return handle_describe_configs(context.image, message, context.config)
+    return handle_describe_configs(context.metadata.image, message, context.config)
 
 
 def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:

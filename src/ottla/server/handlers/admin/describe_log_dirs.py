@@ -14,13 +14,13 @@ from ottla.protocol.messages.describe_log_dirs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 UNKNOWN_SIZE = -1
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describe the one log directory, with the topics asked for or all of them."""
     wanted: dict[str, frozenset[int]] | None = None
     if message.topics is not None:

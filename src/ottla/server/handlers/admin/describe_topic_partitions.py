@@ -8,7 +8,7 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, PartitionImage
-from ottla.metadata.topic_names import INTERNAL_TOPICS, validate_topic_name
+from ottla.metadata.topic_names import INTERNAL_TOPICS, unknown_name
 from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -19,12 +19,12 @@ from ottla.protocol.messages.describe_topic_partitions import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
 def handle(
-    context: BrokerContext, request: Request, message: DescribeTopicPartitionsRequest
+    context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """One page from the cursor on; the broker's `max.request.partition.size.limit` bounds it too."""
     cursor = message.cursor
@@ -33,7 +33,7 @@ def handle(
     limit = context.config.get_int("max.request.partition.size.limit")
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
-    names = sorted(context.image.topics if ask_all else {topic.name for topic in message.topics})
+    names = sorted(context.metadata.image.topics if ask_all else {topic.name for topic in message.topics})
     if cursor is not None and not ask_all and cursor.topic_name not in names:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest topic list should contain the cursor topic."
@@ -58,7 +58,7 @@ def handle(
 
 
 def _append_topic(
-    context: BrokerContext,
+    context: AdminContext,
     request: Request,
     response: DescribeTopicPartitionsResponse,
     name: str,
@@ -66,16 +66,16 @@ def _append_topic(
     limit: int,
 ) -> tuple[int, int | None]:
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
-    topic = context.image.topic(name)
+    topic = context.metadata.image.topic(name)
     operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
-                name=name, error_code=_why_missing(name), topic_authorized_operations=operations
+                name=name, error_code=unknown_name(name).code, topic_authorized_operations=operations
             )
         )
         return 0, None
-    alive = context.alive_brokers()
+    alive = context.metadata.alive_brokers()
     indexes = [index for index in topic.partitions if index >= first]
     response.topics.append(
         DescribeTopicPartitionsResponseTopic(
@@ -88,14 +88,6 @@ def _append_topic(
     )
     following = indexes[limit] if len(indexes) > limit else None
     return min(len(indexes), limit), following
-
-
-def _why_missing(name: str) -> ErrorCode:
-    try:
-        validate_topic_name(name)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _partition(

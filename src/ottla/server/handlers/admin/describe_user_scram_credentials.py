@@ -15,12 +15,12 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
 def handle(
-    context: BrokerContext, request: Request, message: DescribeUserScramCredentialsRequest
+    context: AdminContext, request: Request, message: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Nobody of those that are named is found."""
     names = [user.name for user in message.users or ()]

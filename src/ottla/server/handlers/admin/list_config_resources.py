@@ -16,7 +16,7 @@ from ottla.protocol.messages.list_config_resources import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 _LISTED = (
@@ -28,9 +28,7 @@ _LISTED = (
 )
 
 
-def handle(
-    context: BrokerContext, request: Request, message: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+def handle(context: AdminContext, request: Request, message: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List the resources of the types asked for, of all types when none is named."""
     types: list[int] = list(message.resource_types)
     if request.api_version == 0:
@@ -42,17 +40,19 @@ def handle(
     resources: list[ConfigResource] = []
     if ConfigResourceType.TOPIC in wanted:
         resources += [
-            ConfigResource(resource_name=name, resource_type=ConfigResourceType.TOPIC) for name in context.image.topics
+            ConfigResource(resource_name=name, resource_type=ConfigResourceType.TOPIC)
+            for name in context.metadata.image.topics
         ]
     for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if kind in wanted:
             resources += [
-                ConfigResource(resource_name=str(broker_id), resource_type=kind) for broker_id in context.image.brokers
+                ConfigResource(resource_name=str(broker_id), resource_type=kind)
+                for broker_id in context.metadata.image.brokers
             ]
     if ConfigResourceType.GROUP in wanted:
         resources += [
             ConfigResource(resource_name=resource.name, resource_type=resource.type)
-            for resource in context.image.configs
+            for resource in context.metadata.image.configs
             if resource.type is ConfigResourceType.GROUP
         ]
     return ListConfigResourcesResponse(config_resources=resources)

@@ -13,15 +13,13 @@ from ottla.protocol.messages.list_partition_reassignments import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
-from ottla.server.handlers.decisions import submit
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: ListPartitionReassignmentsRequest) -> None:
+def handle(context: AdminContext, request: Request, message: ListPartitionReassignmentsRequest) -> None:
     """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(
-        context,
+    context.decisions.submit(
         request,
         lambda image, controller: ControllerResult([], handle_list_partition_reassignments(image, message)),
     )

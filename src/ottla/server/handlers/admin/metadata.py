@@ -12,7 +12,13 @@ from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, validate_topic_name
+from ottla.metadata.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    unknown_name,
+    unknown_topic,
+    validate_topic_name,
+)
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,8 +30,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import NOT_REQUESTED, Need
-from ottla.server.context import BrokerContext
-from ottla.server.internal_topics import create_on_demand
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
@@ -36,21 +41,21 @@ _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Internal topics come with their coordinators, with settings of their own; an ordinary topic would be in their way."""
 
 
-def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
+def handle(context: AdminContext, request: Request, message: MetadataRequest) -> MetadataResponse:
     """Describe what is asked for; see the module."""
     missing = _creatable(context, request, message)
     if missing:
-        create_on_demand(context, missing)
+        context.topics.create_on_demand(missing)
     return _describe(context, request, message)
 
 
-def _creatable(context: BrokerContext, request: Request, message: MetadataRequest) -> list[str]:
+def _creatable(context: AdminContext, request: Request, message: MetadataRequest) -> list[str]:
     """Names that are to be created."""
     if not message.topics or not context.config.get_bool("auto.create.topics.enable"):
         return []
     if request.api_version >= FIRST_VERSION_WITH_AUTO_CREATION_FLAG and not message.allow_auto_topic_creation:
         return []
-    topics = context.image.topics
+    topics = context.metadata.image.topics
     names = dict.fromkeys(topic.name for topic in message.topics if topic.name and topic.topic_id == ZERO_UUID)
     return [name for name in names if name not in topics and name not in _NOT_ON_DEMAND and _is_valid(name)]
 
@@ -63,18 +68,18 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _describe(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
-    image = context.image
-    alive = context.alive_brokers()
+def _describe(context: AdminContext, request: Request, message: MetadataRequest) -> MetadataResponse:
+    image = context.metadata.image
+    alive = context.metadata.alive_brokers()
     listener = request.listener_name
     asks_operations = message.include_topic_authorized_operations
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in context.brokers_on(listener)
+            for broker in context.metadata.brokers_on(listener)
         ],
-        cluster_id=context.cluster_id,
-        controller_id=context.controller_id(),
+        cluster_id=context.metadata.cluster_id,
+        controller_id=context.metadata.controller_id(),
         cluster_authorized_operations=(
             request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
             if message.include_cluster_authorized_operations
@@ -108,17 +113,14 @@ def _describe(context: BrokerContext, request: Request, message: MetadataRequest
 
 
 def _find(image: MetadataImage, request: Request, asked: MetadataRequestTopic) -> TopicImage | ErrorCode:
+    by_id = request.api_version >= FIRST_VERSION_BY_TOPIC_ID
     if asked.topic_id != ZERO_UUID:
-        if request.api_version < FIRST_VERSION_BY_TOPIC_ID:
+        if not by_id:
             return ErrorCode.INVALID_REQUEST
-        return image.topic_by_id(asked.topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
+        return image.find(asked.topic_id) or unknown_topic(asked.topic_id)
     if asked.name is None:
-        return (
-            ErrorCode.INVALID_REQUEST if request.api_version < FIRST_VERSION_BY_TOPIC_ID else ErrorCode.UNKNOWN_TOPIC_ID
-        )
-    if not _is_valid(asked.name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return image.topic(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.INVALID_REQUEST
+    return image.find(asked.name) or unknown_name(asked.name).code
 
 
 def _unknown(
@@ -164,9 +166,9 @@ def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> Meta
     )
 
 
-def basis(context: BrokerContext) -> tuple[object, ...]:
+def basis(context: AdminContext) -> tuple[object, ...]:
     """What a response depends on beside the request: topics and brokers, settings, and who the controller is."""
-    return context.image, context.config, context.controller_id()
+    return context.metadata.image, context.config, context.metadata.controller_id()
 
 
 METADATA = DeclaredApi(

@@ -13,15 +13,13 @@ from ottla.protocol.messages.update_features import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
-from ottla.server.handlers.decisions import submit
+from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: UpdateFeaturesRequest) -> None:
+def handle(context: AdminContext, request: Request, message: UpdateFeaturesRequest) -> None:
     """Hand the request to the controller; the channel parks until the change is committed."""
-    submit(
-        context,
+    context.decisions.submit(
         request,
         lambda image, controller: handle_update_features(
             image, message, request.api_version, controller.config.get_int(MIN_ISR)

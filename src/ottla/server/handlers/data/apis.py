@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.server.api import Api
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.delete_records import DELETE_RECORDS
 from ottla.server.handlers.data.describe_producers import DESCRIBE_PRODUCERS
 from ottla.server.handlers.data.fetch import FETCH
@@ -12,7 +12,7 @@ from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.data.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.data.produce import PRODUCE
 
-DATA_APIS: tuple[Api[BrokerContext], ...] = (
+DATA_APIS: tuple[Api[DataContext], ...] = (
     DELETE_RECORDS,
     DESCRIBE_PRODUCERS,
     FETCH,

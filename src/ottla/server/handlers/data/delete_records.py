@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -19,7 +20,7 @@ from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
 NO_WATERMARK = -1
@@ -28,7 +29,7 @@ Waiting = list[tuple[Partition, DeleteRecordsPartitionResult]]
 """Partitions whose followers are to raise their log start to the low watermark of the result."""
 
 
-def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+def handle(context: DataContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
     """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     asked_offsets: dict[str, dict[int, int]] = {}
@@ -43,7 +44,7 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
             answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_WATERMARK)
             answers.append(answer)
             try:
-                if name in context.internal_topics:
+                if name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 partition = context.replicas.find(name, index)
                 answer.low_watermark = partition.delete_records(offset)

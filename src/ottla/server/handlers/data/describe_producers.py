@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.metadata.topic_names import validate_topic_name
+from ottla.metadata.topic_names import unknown_name
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,
     DescribeProducersPartition,
@@ -15,18 +15,18 @@ from ottla.protocol.messages.describe_producers import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(context: DataContext, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
     """Answer each partition by itself; one that is named again is refused, since its answer may be large."""
     context.check_partition_count(sum(len(topic.partition_indexes) for topic in message.topics))
     response = DescribeProducersResponse()
     described: set[tuple[str, int]] = set()
     for topic in message.topics:
         answers = []
-        unknown = _unknown_topic(context, topic.name)
+        unknown = None if context.metadata.image.find(topic.name) is not None else unknown_name(topic.name)
         for index in topic.partition_indexes:
             try:
                 if unknown is not None:
@@ -44,18 +44,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeProducersR
     return response
 
 
-def _unknown_topic(context: BrokerContext, name: str) -> KafkaError | None:
-    """Why no partition of the topic can be described; Apache Kafka gives words for that and for nothing else."""
-    if context.image.topic(name) is not None:
-        return None
-    try:
-        validate_topic_name(name)
-    except KafkaError as error:
-        return error
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-
-
-def _describe(context: BrokerContext, name: str, index: int) -> DescribeProducersPartition:
+def _describe(context: DataContext, name: str, index: int) -> DescribeProducersPartition:
     partition = context.replicas.find(name, index)
     partition.check_leader()
     return DescribeProducersPartition(

@@ -28,7 +28,7 @@ from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
 from ottla.server.api import HotApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.follower_fetch import Follower, read_for_follower
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
@@ -77,7 +77,7 @@ class Fetch:
 
     def __init__(
         self,
-        context: BrokerContext,
+        context: DataContext,
         request: Request,
         message: ParsedFetchRequest,
         session: FetchContext,
@@ -208,7 +208,7 @@ class Fetch:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._context.failures("Fetch", error)
         self._request.count_error(code)
-        leader = self._context.current_leader(asked.topic, asked.index) if code in _LEADER_ERRORS else None
+        leader = self._context.metadata.current_leader(asked.topic, asked.index) if code in _LEADER_ERRORS else None
         return FetchPartitionResult(asked.index, code, current_leader=leader)
 
     def finished(self, done: ReadRound) -> bool:
@@ -251,7 +251,7 @@ class Fetch:
         if leaders and self._request.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
             endpoints = [
                 NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-                for broker in self._context.brokers_on(self._request.listener_name)
+                for broker in self._context.metadata.brokers_on(self._request.listener_name)
                 if broker.node_id in leaders
             ]
         return encode_fetch_response(
@@ -278,7 +278,9 @@ class Fetch:
 
     def _count_topic(self, topic: Topic, count: int, size: int, failed: int) -> None:
         context = self._context
-        known = context.image.topic(topic) if isinstance(topic, str) else context.image.topic_by_id(topic)
+        known = (
+            context.metadata.image.topic(topic) if isinstance(topic, str) else context.metadata.image.topic_by_id(topic)
+        )
         totals = [context.statistics.all_topics]
         if known is not None:
             totals.append(context.statistics.topic(known.name))
@@ -367,7 +369,7 @@ class DelayedFetch(DelayedOperation):
         self._request.channel.close("Fetch failed inside the broker")
 
 
-def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
+def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Answer a fetch, or park it; see the module."""
     message = parse_fetch(request.api_version, buffer, body_start, end)
     context.check_partition_count(sum([len(partitions) for _, partitions in message.topics]))

@@ -15,7 +15,7 @@ from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop
 
@@ -35,10 +35,10 @@ class Follower(NamedTuple):
     replicas: ReplicaManager
 
     @classmethod
-    def identify(cls, context: BrokerContext, request: Request, message: ParsedFetchRequest) -> Follower | None:
+    def identify(cls, context: DataContext, request: Request, message: ParsedFetchRequest) -> Follower | None:
         """The follower that a request names; None when the metadata knows no such broker in this incarnation."""
         replica_id, broker_epoch = message.replica_state
-        if replica_id == context.node_id or context.replicas.broker_epoch(replica_id) != broker_epoch:
+        if replica_id == context.metadata.node_id or context.replicas.broker_epoch(replica_id) != broker_epoch:
             return None
         max_bytes = min(message.max_bytes, context.fetch_max_bytes)
         return cls(replica_id, broker_epoch, request.started_s, max_bytes, context.replicas)

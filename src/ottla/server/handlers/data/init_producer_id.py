@@ -13,14 +13,14 @@ from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
-def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> None:
+def handle(context: DataContext, request: Request, message: InitProducerIdRequest) -> None:
     """Answer with the next id, once its block is committed."""
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id comes with its epoch or not at all")

@@ -30,7 +30,7 @@ from ottla.replica.offsets import (
 )
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
@@ -44,7 +44,7 @@ _FIRST_VERSION_OF = {
 }
 
 
-def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
+def handle(context: DataContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     return Listing(context, request, message).proceed()
@@ -55,7 +55,7 @@ class Listing:
 
     __slots__ = ("_context", "_known", "_message", "_request", "_times_asked", "_topics", "_waiting")
 
-    def __init__(self, context: BrokerContext, request: Request, message: ListOffsetsRequest) -> None:
+    def __init__(self, context: DataContext, request: Request, message: ListOffsetsRequest) -> None:
         self._context = context
         self._request = request
         self._message = message
@@ -126,7 +126,7 @@ def _raising(error: Exception) -> Callable[[], object]:
 
 
 def _find(
-    context: BrokerContext,
+    context: DataContext,
     request: Request,
     message: ListOffsetsRequest,
     topic: str,

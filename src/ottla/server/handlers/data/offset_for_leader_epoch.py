@@ -14,12 +14,12 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
 
 def handle(
-    context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
+    context: DataContext, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition by itself."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
@@ -35,7 +35,7 @@ def handle(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _find(context: BrokerContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(context: DataContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = context.replicas.find(topic, asked.partition)
     partition.check_leader(asked.current_leader_epoch)
     found = partition.epoch_end_offset(asked.leader_epoch)

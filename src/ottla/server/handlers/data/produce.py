@@ -34,7 +34,7 @@ from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import HotApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 from ottla.storage.append_rules import (
     MAX_NAMED_RECORDS,
@@ -91,7 +91,7 @@ class _Append:
         self.position = position
 
 
-def serve(context: BrokerContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
+def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
     context.check_partition_count(produce.partition_count)
@@ -104,7 +104,7 @@ def serve(context: BrokerContext, request: Request, buffer: bytearray, body_star
     return append_all(context, request, produce, buffer, {})
 
 
-def _is_doubtful(context: BrokerContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
+def _is_doubtful(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
     """Whether there is a batch that may have to be decompressed for the sake of its header."""
     for _, partitions in produce.topics:
         for _, start, stop in partitions:
@@ -114,7 +114,7 @@ def _is_doubtful(context: BrokerContext, buffer: bytearray, produce: ParsedProdu
 
 
 def append_all(
-    context: BrokerContext,
+    context: DataContext,
     request: Request,
     produce: ParsedProduceRequest,
     buffer: bytearray,
@@ -197,7 +197,7 @@ def _check_allowed(
         )
 
 
-def _count(context: BrokerContext, topic: str, result: AppendResult, size: int) -> None:
+def _count(context: DataContext, topic: str, result: AppendResult, size: int) -> None:
     statistics, total = context.statistics.topic(topic), context.statistics.all_topics
     statistics.produces.value += 1
     total.produces.value += 1
@@ -210,7 +210,7 @@ def _count(context: BrokerContext, topic: str, result: AppendResult, size: int) 
 
 
 def _failed(
-    context: BrokerContext, request: Request, topic: Topic, index: int, size: int, error: Exception, nameable: int
+    context: DataContext, request: Request, topic: Topic, index: int, size: int, error: Exception, nameable: int
 ) -> ProducePartitionResult:
     """The answer for a partition that could not be appended, with at most `nameable` of its records; a defect is
     reported and answered, never raised."""
@@ -232,14 +232,14 @@ def _failed(
     request.count_error(code)
     name = _name(context, topic)
     totals = [context.statistics.all_topics]
-    if context.image.topic(name) is not None:
+    if context.metadata.image.topic(name) is not None:
         totals.append(context.statistics.topic(name))
     for statistics in totals:
         statistics.produces.value += 1
         statistics.failed_produces.value += 1
         if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             statistics.bytes_rejected.value += size
-    leader = context.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+    leader = context.metadata.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
     log_start_offset = -1
     if code in _TELL_LOG_START and size >= HEADER_SIZE:
         log_start_offset = context.replicas.find(topic, index).log.log_start_offset
@@ -253,14 +253,14 @@ def _failed(
     )
 
 
-def _name(context: BrokerContext, topic: Topic) -> str:
+def _name(context: DataContext, topic: Topic) -> str:
     if isinstance(topic, str):
         return topic
-    known = context.image.topic_by_id(topic)
+    known = context.metadata.image.find(topic)
     return "" if known is None else known.name
 
 
-def _encode(context: BrokerContext, request: Request, results: Results) -> bytes:
+def _encode(context: DataContext, request: Request, results: Results) -> bytes:
     if len(results) == 1 and len(results[0][1]) == 1:
         topic, (result,) = results[0]
         if result.error_code == 0:
@@ -278,16 +278,12 @@ def _encode(context: BrokerContext, request: Request, results: Results) -> bytes
         leaders = {
             answer.current_leader[0]: None for _, answers in results for answer in answers if answer.current_leader
         }
-        endpoints = [
-            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in context.brokers_on(request.listener_name)
-            if broker.node_id in leaders
-        ]
+        endpoints = context.metadata.node_endpoints(request.listener_name, leaders)
     return encode_produce_response(request.api_version, request.correlation_id, results, node_endpoints=endpoints)
 
 
 def _park(
-    context: BrokerContext,
+    context: DataContext,
     request: Request,
     produce: ParsedProduceRequest,
     results: Results,
@@ -322,7 +318,7 @@ class Preparation:
     )
 
     def __init__(
-        self, context: BrokerContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+        self, context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
     ) -> None:
         self._context = context
         self._request = request
@@ -413,7 +409,7 @@ class DelayedProduce(DelayedOperation):
     __slots__ = ("_acks_all", "_context", "_request", "_results", "_waiting")
 
     def __init__(
-        self, context: BrokerContext, request: Request, results: Results, waiting: list[_Append], acks_all: bool
+        self, context: DataContext, request: Request, results: Results, waiting: list[_Append], acks_all: bool
     ) -> None:
         super().__init__()
         self._context = context

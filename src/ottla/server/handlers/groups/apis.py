@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.server.api import Api
-from ottla.server.context import BrokerContext
 from ottla.server.handlers.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.groups.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.delete_groups import DELETE_GROUPS
 from ottla.server.handlers.groups.describe_groups import DESCRIBE_GROUPS
 from ottla.server.handlers.groups.find_coordinator import FIND_COORDINATOR
@@ -18,7 +18,7 @@ from ottla.server.handlers.groups.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.groups.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.groups.sync_group import SYNC_GROUP
 
-GROUP_APIS: tuple[Api[BrokerContext], ...] = (
+GROUP_APIS: tuple[Api[GroupContext], ...] = (
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,

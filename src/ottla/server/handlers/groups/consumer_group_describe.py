@@ -12,13 +12,13 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescribeRequest) -> None:
+def handle(context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest) -> None:
     """Hand the request to the group coordinator and add what the asking client may do with each group."""
     answer = answering(request)
 

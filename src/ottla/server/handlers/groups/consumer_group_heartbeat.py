@@ -11,13 +11,13 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+def handle(context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
     """Hand the request to the group coordinator, unless the protocol is switched off."""
     answer = answering(request)
     if not consumer_protocol_enabled(context):

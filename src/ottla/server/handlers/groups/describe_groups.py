@@ -12,12 +12,12 @@ from ottla.protocol.messages.describe_groups import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> None:
+def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
     """Hand the request to the group coordinator and add what the asking client may do with each group."""
     answer = answering(request)
 

@@ -23,9 +23,9 @@ from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinato
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
-from ottla.server.internal_topics import Problems, create_topics
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
+from ottla.server.topic_creation import Problems
 
 GROUP = 0
 TRANSACTION = 1
@@ -43,7 +43,7 @@ _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
 
-def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+def handle(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
     """Name the leader of each group's partition."""
     batched = request.api_version >= _FIRST_BATCHED_VERSION
     keys = message.coordinator_keys if batched else [message.key]
@@ -56,7 +56,7 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
     def answer_loaded() -> None:
         context.group_coordinator.after_loading(keys, lambda: request.answer(answer))
 
-    if context.image.topic(GROUP_METADATA_TOPIC) is not None:
+    if context.metadata.image.topic(GROUP_METADATA_TOPIC) is not None:
         if not any(map(context.group_coordinator.is_loading, keys)):
             return answer()
         answer_loaded()
@@ -75,7 +75,7 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
         request.answer(build)
 
     # Who is sent to this broker asks at once: the answer waits until the partitions are open.
-    create_topics(context, [GROUP_METADATA_TOPIC], created)
+    context.topics.create([GROUP_METADATA_TOPIC], created)
     return None
 
 
@@ -86,15 +86,15 @@ def _unavailable(request: Request, key_type: int, key: str) -> Coordinator:
     return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
-def _group_coordinator(context: BrokerContext, request: Request, group_id: str) -> Coordinator:
-    topic = context.image.topic(GROUP_METADATA_TOPIC)
+def _group_coordinator(context: GroupContext, request: Request, group_id: str) -> Coordinator:
+    topic = context.metadata.image.topic(GROUP_METADATA_TOPIC)
     partition = None if topic is None else topic.partitions.get(partition_for(group_id, len(topic.partitions)))
     if context.group_coordinator.is_loading(group_id):
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
     if partition is not None and partition.leader != NO_LEADER:
-        for broker in context.brokers_on(request.listener_name):
-            if broker.node_id == partition.leader:
-                return Coordinator(key=group_id, node_id=broker.node_id, host=broker.host, port=broker.port)
+        broker = context.metadata.broker_on(request.listener_name, partition.leader)
+        if broker is not None:
+            return Coordinator(key=group_id, node_id=broker.node_id, host=broker.host, port=broker.port)
     return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 
 

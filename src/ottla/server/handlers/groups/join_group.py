@@ -11,12 +11,12 @@ from ottla.protocol.messages.join_group import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> None:
+def handle(context: GroupContext, request: Request, message: JoinGroupRequest) -> None:
     """Hand the request to the group coordinator, which answers once the rebalance is over."""
     context.group_coordinator.join_group(request_context(request), message, answering(request))
 

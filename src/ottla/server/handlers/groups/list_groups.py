@@ -10,12 +10,12 @@ from ottla.protocol.messages.list_groups import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
+def handle(context: GroupContext, request: Request, message: ListGroupsRequest) -> None:
     """Hand the request to the group coordinator, which answers from all its shards."""
     context.group_coordinator.list_groups(request_context(request), message, answering(request))
 

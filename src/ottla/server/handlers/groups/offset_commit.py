@@ -13,12 +13,12 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> None:
+def handle(context: GroupContext, request: Request, message: OffsetCommitRequest) -> None:
     """Hand the request to the group coordinator, which answers once the offsets are committed."""
     context.group_coordinator.offset_commit(request_context(request), message, answering(request))
 

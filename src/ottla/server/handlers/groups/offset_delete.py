@@ -10,12 +10,12 @@ from ottla.protocol.messages.offset_delete import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetDeleteRequest) -> None:
+def handle(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> None:
     """Hand the request to the group coordinator, which answers once the tombstones are committed."""
     context.group_coordinator.offset_delete(request_context(request), message, answering(request))
 

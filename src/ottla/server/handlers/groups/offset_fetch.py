@@ -14,14 +14,14 @@ from ottla.protocol.messages.offset_fetch import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 NO_OFFSET = -1
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
+def handle(context: GroupContext, request: Request, message: OffsetFetchRequest) -> None:
     """Hand the request to the group coordinator, which answers with committed offsets only."""
     context.group_coordinator.offset_fetch(request_context(request), message, answering(request))
 

@@ -10,12 +10,12 @@ from ottla.protocol.messages.sync_group import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering, request_context
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) -> None:
+def handle(context: GroupContext, request: Request, message: SyncGroupRequest) -> None:
     """Hand the request to the group coordinator, which answers once the assignment is committed."""
     context.group_coordinator.sync_group(request_context(request), message, answering(request))
 

@@ -8,15 +8,13 @@ from ottla.protocol.messages.alter_partition import AlterPartitionRequest, Alter
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
-from ottla.server.handlers.decisions import submit
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: AlterPartitionRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: AlterPartitionRequest) -> None:
     """Hand the request to the controller; the channel parks until what it decided is committed."""
-    submit(
-        context,
+    context.decisions.submit(
         request,
         lambda image, controller: handle_alter_partition(image, message, request.api_version, controller),
     )

@@ -7,13 +7,13 @@ from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, 
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+def handle(context: QuorumContext, request: Request, message: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
     """Follow the new leader of the metadata quorum."""
-    return context.quorum.service.begin_quorum_epoch(message)
+    return context.service.begin_quorum_epoch(message)
 
 
 BEGIN_QUORUM_EPOCH = DeclaredApi(

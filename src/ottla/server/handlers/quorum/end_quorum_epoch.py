@@ -7,13 +7,13 @@ from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQ
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+def handle(context: QuorumContext, request: Request, message: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
     """The leader of the metadata quorum resigns."""
-    return context.quorum.service.end_quorum_epoch(message)
+    return context.service.end_quorum_epoch(message)
 
 
 END_QUORUM_EPOCH = DeclaredApi(

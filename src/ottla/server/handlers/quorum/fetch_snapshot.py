@@ -7,13 +7,13 @@ from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSn
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: FetchSnapshotRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: FetchSnapshotRequest) -> None:
     """A piece of a snapshot; the channel parks while the pool reads it."""
-    context.quorum.service.fetch_snapshot(message, lambda response: request.answer(lambda: response))
+    context.service.fetch_snapshot(message, lambda response: request.answer(lambda: response))
 
 
 FETCH_SNAPSHOT = DeclaredApi(

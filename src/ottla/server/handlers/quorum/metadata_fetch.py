@@ -11,13 +11,13 @@ from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: FetchRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: FetchRequest) -> None:
     """Answered when there are records, more is committed than the follower knows, or its time is over."""
-    context.quorum.service.fetch(message, lambda response: request.answer(lambda: response))
+    context.service.fetch(message, lambda response: request.answer(lambda: response))
 
 
 METADATA_FETCH = DeclaredApi(

@@ -7,13 +7,13 @@ from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, Up
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: UpdateRaftVoterRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: UpdateRaftVoterRequest) -> None:
     """A voter tells where it is reached; answered when that is committed."""
-    context.quorum.service.update_voter(message, lambda response: request.answer(lambda: response))
+    context.service.update_voter(message, lambda response: request.answer(lambda: response))
 
 
 UPDATE_RAFT_VOTER = DeclaredApi(

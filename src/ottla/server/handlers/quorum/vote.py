@@ -7,13 +7,13 @@ from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: VoteRequest) -> VoteResponse:
+def handle(context: QuorumContext, request: Request, message: VoteRequest) -> VoteResponse:
     """Whether this replica of the metadata log votes for the sender, durable before it is said."""
-    return context.quorum.service.vote(message)
+    return context.service.vote(message)
 
 
 VOTE = DeclaredApi(

@@ -7,13 +7,13 @@ from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, Descr
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, error_with_message
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(context: QuorumContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Leader, voters and observers of the metadata log, and how far each is."""
-    return context.quorum.service.describe(message)
+    return context.service.describe(message)
 
 
 DESCRIBE_QUORUM = DeclaredApi(

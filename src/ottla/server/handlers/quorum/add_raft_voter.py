@@ -7,13 +7,13 @@ from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftV
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, error_with_message
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: AddRaftVoterRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: AddRaftVoterRequest) -> None:
     """Make an observer a voter; answered when that is committed, unless the request waives it."""
-    context.quorum.service.add_voter(message, lambda response: request.answer(lambda: response))
+    context.service.add_voter(message, lambda response: request.answer(lambda: response))
 
 
 ADD_RAFT_VOTER = DeclaredApi(

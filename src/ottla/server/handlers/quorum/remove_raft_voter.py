@@ -7,13 +7,13 @@ from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, error_with_message
 from ottla.server.authorization import Need
-from ottla.server.context import BrokerContext
+from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.request import Request
 
 
-def handle(context: BrokerContext, request: Request, message: RemoveRaftVoterRequest) -> None:
+def handle(context: QuorumContext, request: Request, message: RemoveRaftVoterRequest) -> None:
     """Take a voter out of the quorum; answered when that is committed."""
-    context.quorum.service.remove_voter(message, lambda response: request.answer(lambda: response))
+    context.service.remove_voter(message, lambda response: request.answer(lambda: response))
 
 
 REMOVE_RAFT_VOTER = DeclaredApi(

@@ -1,0 +1,81 @@
+"""The contexts of a node: what each room of handlers may touch of its parts, and what the dispatchers need.
+
+A new room has its context made here, and its rows served in `server.apis`.
+"""
+
+from __future__ import annotations
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.server.dispatch import DispatcherContext
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.decisions import Decisions
+from ottla.server.handlers.groups.context import GroupContext
+from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.off_loop_work import OffLoopWork
+from ottla.server.parts import BrokerParts
+from ottla.server.pool_share import PoolShare
+from ottla.server.request_limits import RequestLimits
+from ottla.server.topic_creation import TopicCreation
+
+
+class Contexts:
+    """One for each room, made once."""
+
+    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics")
+
+    def __init__(self, config: BrokerConfig, parts: BrokerParts) -> None:
+        control, machine = parts.control, parts.machine
+        metadata_log = control.metadata.log
+        cluster_id = parts.logs.meta_properties.cluster_id
+        metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, lambda: metadata_log.leader)
+        limits = RequestLimits(parts.publisher)
+        decisions = Decisions(control.controller, parts.replicas)
+        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals, config)
+        self.dispatcher = DispatcherContext(
+            clock=machine.clock,
+            purgatory=parts.purgatory,
+            limits=limits,
+            controller=control.channel,
+            statistics=parts.statistics,
+            failures=parts.failures,
+        )
+        self.data = DataContext(
+            metadata=metadata,
+            replicas=parts.replicas,
+            purgatory=parts.purgatory,
+            sessions=parts.sessions,
+            producer_ids=parts.producer_ids,
+            limits=limits,
+            work=OffLoopWork(machine.pool, PoolShare(machine.pool), parts.in_flight),
+            clock=machine.clock,
+            statistics=parts.statistics,
+            failures=parts.failures,
+        )
+        self.groups = GroupContext(
+            config,
+            group_coordinator=parts.groups.coordinator,
+            metadata=metadata,
+            topics=self.topics,
+            failures=parts.failures,
+        )
+        self.admin = AdminContext(
+            config,
+            metadata=metadata,
+            decisions=decisions,
+            topics=self.topics,
+            replicas=parts.replicas,
+            disk=machine.disk,
+            limits=limits,
+            failures=parts.failures,
+        )
+        quorum = control.metadata.quorum
+        self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings."""
+        self.topics.use_config(config)
+        self.data.use_config(config)
+        self.groups.use_config(config)
+        self.admin.use_config(config)

@@ -1,0 +1,52 @@
+"""What handlers of this room may touch: the metadata, who decides on it, and the log directory."""
+
+from __future__ import annotations
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.disk import Disk
+from ottla.replica.manager import ReplicaManager
+from ottla.server.failures import Failures
+from ottla.server.handlers.decisions import Decisions
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.request_limits import RequestLimits
+from ottla.server.topic_creation import TopicCreation
+
+
+class AdminContext:
+    """What administers and describes a cluster."""
+
+    __slots__ = (
+        "check_partition_count",
+        "config",
+        "decisions",
+        "disk",
+        "failures",
+        "metadata",
+        "replicas",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        metadata: MetadataCache,
+        decisions: Decisions,
+        topics: TopicCreation,
+        replicas: ReplicaManager,
+        disk: Disk,
+        limits: RequestLimits,
+        failures: Failures,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.decisions = decisions
+        self.topics = topics
+        self.replicas = replicas
+        self.disk = disk
+        self.check_partition_count = limits.check_partition_count
+        self.failures = failures
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings."""
+        self.config = config

@@ -1,0 +1,67 @@
+"""What handlers of this room may touch: replicas and what waits at them."""
+
+from __future__ import annotations
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock
+from ottla.replica.fetch_session import FetchSessionCache
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.purgatory import Purgatory
+from ottla.server.failures import Failures
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.off_loop_work import OffLoopWork
+from ottla.server.producer_id_source import ProducerIdSource
+from ottla.server.request_limits import RequestLimits
+from ottla.server.statistics import BrokerStatistics
+
+
+class DataContext:
+    """Produce, Fetch and what else reads or writes partitions of this broker."""
+
+    __slots__ = (
+        "check_partition_count",
+        "clock",
+        "compute_pool",
+        "failures",
+        "fetch_max_bytes",
+        "in_flight",
+        "metadata",
+        "partition_limit",
+        "pool",
+        "producer_ids",
+        "purgatory",
+        "replicas",
+        "sessions",
+        "statistics",
+    )
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        sessions: FetchSessionCache,
+        producer_ids: ProducerIdSource,
+        limits: RequestLimits,
+        work: OffLoopWork,
+        clock: Clock,
+        statistics: BrokerStatistics,
+        failures: Failures,
+    ) -> None:
+        self.metadata = metadata
+        self.replicas = replicas
+        self.purgatory = purgatory
+        self.sessions = sessions
+        self.producer_ids = producer_ids
+        self.check_partition_count = limits.check_partition_count
+        self.partition_limit = limits.partition_limit
+        self.pool, self.compute_pool, self.in_flight = work
+        self.clock = clock
+        self.statistics = statistics
+        self.failures = failures
+        self.fetch_max_bytes = 0
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings."""
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
