@@ -14,9 +14,7 @@ from .tree import SOURCE, modules, parsed
 
 MAX_CONSTRUCTOR_ARGUMENTS = 10
 
-KNOWN_CIRCLES: list[set[str]] = [
-    {"server.handlers.data.fetch", "server.handlers.data.follower_fetch"},  # until the two reads are one
-]
+KNOWN_CIRCLES: list[set[str]] = []
 KNOWN_CONSTRUCTORS: set[str] = set()
 
 Graph = Mapping[str, set[str]]

@@ -22,6 +22,8 @@ HOT_PATH = {
     "protocol/fetch.py",
     "server/handlers/data/produce.py",
     "server/handlers/data/fetch.py",
+    "server/handlers/data/fetching.py",
+    "server/handlers/data/consumer_fetch.py",
     "replica/partition.py",
     "storage/log.py",
     "storage/log_reader.py",

@@ -8,21 +8,17 @@ which its log agrees with ours. A partition of which it holds everything, and kn
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
+from ottla.replica.purgatory import Watch
 from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.fetching import Fetch, ReadRound
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop
-
-if TYPE_CHECKING:
-    from ottla.server.handlers.data.fetch import ReadRound
-
-Failed = Callable[[SessionPartition, Exception], FetchPartitionResult]
 
 
 class Follower(NamedTuple):
@@ -59,68 +55,92 @@ class Follower(NamedTuple):
             self.replicas.leader_quota.record(byte_count, self.started_s)
 
 
-def read_for_follower(
-    follower: Follower, session: FetchContext, done: ReadRound, known: Known | None, failed: Failed
-) -> None:
-    """Read all partitions into `done`, as `Fetch.read` does. A request that was parked (`known` is None) tells nothing
-    new of the follower."""
-    left = follower.max_bytes
-    for asked in session.partitions:
-        try:
-            partition = follower.replicas.find(asked.topic, asked.index)
-            partition.check_follower(asked.current_leader_epoch, follower.replica_id)
-            log = partition.log
-            diverging = region = None
-            if asked.last_fetched_epoch >= 0:
-                diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
-            if diverging is not None:
+class FollowerFetch(Fetch):
+    """A fetch of a replica."""
+
+    __slots__ = ("_follower",)
+
+    def __init__(
+        self,
+        context: DataContext,
+        request: Request,
+        message: ParsedFetchRequest,
+        session: FetchContext,
+        follower: Follower,
+    ) -> None:
+        super().__init__(context, request, message, session)
+        self._follower = follower
+
+    def read(self, known: Known | None = None) -> ReadRound:
+        """See `Fetch`. A request that was parked (`known` is None) tells nothing new of the follower."""
+        follower, session = self._follower, self._session
+        done = ReadRound()
+        left = follower.max_bytes
+        for asked in session.partitions:
+            try:
+                partition = follower.replicas.find(asked.topic, asked.index)
+                partition.check_follower(asked.current_leader_epoch, follower.replica_id)
+                log = partition.log
+                diverging = region = None
+                if asked.last_fetched_epoch >= 0:
+                    diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
+                if diverging is not None:
+                    done.urgent = True
+                else:
+                    if asked.fetch_offset != log.log_end_offset and not follower.held_back(partition):
+                        limit = max(0, min(asked.max_bytes, left))
+                        found = log.read(
+                            asked.fetch_offset,
+                            limit,
+                            max_offset=log.log_end_offset,
+                            min_one_batch=done.byte_count == 0,
+                            known=known,
+                        )
+                        done.byte_count += found.length
+                        region = found.records
+                        if region is not None:
+                            left -= region.length
+                            follower.sent(partition, region.length)
+                    if known is not None:
+                        partition.follower_fetched(
+                            follower.replica_id,
+                            asked.fetch_offset,
+                            asked.log_start_offset,
+                            follower.broker_epoch,
+                            follower.started_s,
+                        )
+                high_watermark, log_start_offset = partition.high_watermark, log.log_start_offset
+                if (
+                    region is not None
+                    or diverging is not None
+                    or not session.incremental
+                    or asked.moved(high_watermark, log_start_offset)
+                ):
+                    result = FetchPartitionResult(
+                        asked.index,
+                        0,
+                        high_watermark,
+                        high_watermark,
+                        log_start_offset,
+                        region,
+                        diverging_epoch=diverging,
+                    )
+                    done.rows.append((asked, result))
+                elif known is not None and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
+                    asked.rest(partition.follower_watch)
+            except OffLoop as needed:
+                done.needed.append(needed)
+                if done.full:
+                    break
+            except Exception as error:
                 done.urgent = True
-            else:
-                if asked.fetch_offset != log.log_end_offset and not follower.held_back(partition):
-                    limit = max(0, min(asked.max_bytes, left))
-                    found = log.read(
-                        asked.fetch_offset,
-                        limit,
-                        max_offset=log.log_end_offset,
-                        min_one_batch=done.byte_count == 0,
-                        known=known,
-                    )
-                    done.byte_count += found.length
-                    region = found.records
-                    if region is not None:
-                        left -= region.length
-                        follower.sent(partition, region.length)
-                if known is not None:
-                    partition.follower_fetched(
-                        follower.replica_id,
-                        asked.fetch_offset,
-                        asked.log_start_offset,
-                        follower.broker_epoch,
-                        follower.started_s,
-                    )
-            high_watermark, log_start_offset = partition.high_watermark, log.log_start_offset
-            if (
-                region is not None
-                or diverging is not None
-                or not session.incremental
-                or asked.moved(high_watermark, log_start_offset)
-            ):
-                result = FetchPartitionResult(
-                    asked.index,
-                    0,
-                    high_watermark,
-                    high_watermark,
-                    log_start_offset,
-                    region,
-                    diverging_epoch=diverging,
-                )
-                done.rows.append((asked, result))
-            elif known is not None and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
-                asked.rest(partition.follower_watch)
-        except OffLoop as needed:
-            done.needed.append(needed)
-            if done.full:
-                break
-        except Exception as error:
-            done.urgent = True
-            done.rows.append((asked, failed(asked, error)))
+                done.rows.append((asked, self.failed(asked, error)))
+        return done
+
+    def watch(self, partition: Partition) -> Watch:
+        """Followers read what was just appended."""
+        return partition.follower_watch
+
+    def diverged(self, asked: SessionPartition) -> None:
+        """A follower that has to cut its log takes nothing else from the answer."""
+        asked.tell_again()

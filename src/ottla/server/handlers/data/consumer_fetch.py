@@ -1,0 +1,124 @@
+"""Fetch as a consumer asks for it: up to the high watermark or the last stable offset.
+
+The first batch is returned even when it is larger than all limits, so that no consumer gets stuck (KIP-74). What is
+stored travels as file regions; nothing is copied here. From version 11 on a consumer may read from a follower too, and
+may be sent to one in its rack (KIP-392). A partition without news rests in its session.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.fetch import FetchPartitionResult
+from ottla.protocol.primitives import Topic
+from ottla.replica.fetch_session import SessionPartition
+from ottla.replica.partition import READ_COMMITTED, Partition
+from ottla.replica.purgatory import Watch
+from ottla.server.handlers.data.fetching import Fetch, ReadRound, Rows
+from ottla.storage.off_loop import Known, OffLoop
+
+FIRST_VERSION_WITH_FOLLOWERS = 11
+
+
+class ConsumerFetch(Fetch):
+    """A fetch of a consumer."""
+
+    __slots__ = ()
+
+    def read(self, known: Known | None = None) -> ReadRound:
+        """See `Fetch`."""
+        done = ReadRound()
+        rows = done.rows
+        incremental = self._session.incremental
+        isolation_level = self._message.isolation_level
+        aborted: tuple[tuple[int, int], ...] | None = () if isolation_level == READ_COMMITTED else None
+        left = min(self._message.max_bytes, self._context.fetch_max_bytes)
+        find = self._context.replicas.find
+        old = self._request.api_version < FIRST_VERSION_WITH_FOLLOWERS
+        check = Partition.check_leader if old else Partition.check_readable
+        rack = self._message.rack_id
+        new_tuple = tuple.__new__
+        for asked in self._session.partitions:
+            try:
+                partition = find(asked.topic, asked.index)
+                check(partition, asked.current_leader_epoch)
+                log = partition.log
+                high_watermark = partition.high_watermark
+                log_start_offset = log.log_start_offset
+                diverging = None
+                region = None
+                preferred = -1
+                if log.log_end_offset == high_watermark:
+                    asked.seen_bytes = partition.appended_bytes
+                if asked.last_fetched_epoch >= 0:
+                    diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
+                if diverging is not None or (rack and (preferred := self._preferred(partition, asked)) >= 0):
+                    done.urgent = True
+                elif asked.fetch_offset != high_watermark:
+                    limit = max(0, asked.max_bytes if asked.max_bytes < left else left)
+                    at_least_one = done.byte_count == 0
+                    found = partition.read(asked.fetch_offset, limit, at_least_one, isolation_level, known)
+                    done.byte_count += found.length
+                    region = found.records
+                    if region is not None:
+                        left -= region.length
+                if (
+                    region is None
+                    and diverging is None
+                    and preferred < 0
+                    and incremental
+                    and not asked.moved(high_watermark, log_start_offset)
+                ):
+                    if asked.fetch_offset == high_watermark:
+                        asked.rest(partition.fetch_watch)
+                    continue
+                stable = log.last_stable_offset(high_watermark)
+                # As a call of the class would, which takes three times as long.
+                row = (
+                    asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging,
+                    None, None,
+                )  # fmt: skip
+                rows.append((asked, new_tuple(FetchPartitionResult, row)))
+            except OffLoop as needed:
+                done.needed.append(needed)
+                if done.full:
+                    break
+            except Exception as error:
+                done.urgent = True
+                rows.append((asked, self.failed(asked, error)))
+        return done
+
+    def _preferred(self, partition: Partition, asked: SessionPartition) -> int:
+        """The replica that this consumer had better read from; -1 for the one here."""
+        return self._context.replicas.preferred_read_replica(partition, self._message.rack_id, asked.fetch_offset)
+
+    def watch(self, partition: Partition) -> Watch:
+        """Consumers read what is replicated."""
+        return partition.fetch_watch
+
+    def count(self, rows: Rows) -> None:
+        """Once for rows of one topic that follow each other."""
+        topic: Topic = ""
+        count = size = failed = 0
+        for asked, result in rows:
+            if asked.topic != topic:
+                if count:
+                    self._count_topic(topic, count, size, failed)
+                topic = asked.topic
+                count = size = failed = 0
+            count += 1
+            if result.records is not None and not isinstance(result.records, bytes):
+                size += result.records.length
+            if result.error_code != 0:
+                failed += 1
+        if count:
+            self._count_topic(topic, count, size, failed)
+
+    def _count_topic(self, topic: Topic, count: int, size: int, failed: int) -> None:
+        context = self._context
+        known = context.metadata.image.find(topic)
+        totals = [context.statistics.all_topics]
+        if known is not None:
+            totals.append(context.statistics.topic(known.name))
+        for statistics in totals:
+            statistics.fetches.value += count
+            statistics.bytes_out.value += size
+            statistics.failed_fetches.value += failed
