@@ -232,6 +232,22 @@ def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_fra
     network.run(body)
 
 
+def test_a_close_lets_a_half_closed_peer_read_what_was_sent_before(network, make_frame):
+    async def body(net):
+        big = bytes(range(256)) * 20_000
+        net.dispatcher.answers[b"big"] = lambda: [make_frame(big)]
+        client = await net.connect(receive_buffer=4096)
+        await net.send(client, make_frame(b"Abig"))
+        connection = await net.only_connection()
+        await net.until(lambda: connection.outbound.busy)
+        connection.close("a test")
+        client.shutdown(socket.SHUT_WR)
+        assert await net.response(client) == big
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
 def test_unexpected_error_closes_only_that_connection(network, make_frame, caplog):
     async def body(net):
         client, other = await net.connect(), await net.connect()

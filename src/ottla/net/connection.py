@@ -33,6 +33,7 @@ from ottla.net.connection_state import (
     ANSWER,
     BEGIN,
     CLOSE,
+    CLOSED,
     CLOSING,
     CONNECT,
     DRAINING,
@@ -242,9 +243,9 @@ class Connection(asyncio.BufferedProtocol):
         if state.phase is HALF_CLOSED and state.may_serve():
             # An incomplete frame can't become complete any more.
             self.close("end of input")
-        elif state.request is PARKED:
+        elif state.request is PARKED and state.phase not in OVER:
             self._owner.loop.call_later(HALF_CLOSED_GRACE_S, self._end_half_closed)
-        return state.phase not in OVER
+        return state.phase is not CLOSED
 
     def pause_writing(self) -> None:
         """The transport holds bytes that the socket didn't take."""
