@@ -1,0 +1,163 @@
+"""A muted connection: nothing is read, nothing is served, and nothing is lost."""
+
+from __future__ import annotations
+
+import socket
+
+from ottla.net.connection_set import ConnectionLimits
+from ottla.net.connection_state import HALF_CLOSED_MUTED, MUTED, PARKED, READING, RESTING
+
+MUTE_S = 0.2
+ABOUT_S = MUTE_S - 0.01
+"""What a clock of milliseconds may make of it."""
+
+
+async def muted_connection(net, make_frame, duration_s: float = MUTE_S):
+    """A client whose one request was served, and the broker's side of it, muted."""
+    client = await net.connect()
+    await net.send(client, make_frame(b"Efirst"))
+    assert await net.response(client) == b"first"
+    connection = await net.only_connection()
+    connection.mute(duration_s)
+    return client, connection
+
+
+def test_nothing_is_read_and_nothing_is_served_until_the_time_and_then_all_in_order(network, make_frame):
+    async def body(net):
+        begin = net.loop.time()
+        client, connection = await muted_connection(net, make_frame)
+        await net.send(client, b"".join(make_frame(b"E%d" % number) for number in range(100)))
+        read = net.connections.metrics.bytes_in.value
+        for _ in range(20):
+            await net.turn()
+        assert connection.state.phase is MUTED
+        assert net.connections.metrics.bytes_in.value == read
+        assert net.dispatcher.requests == [b"Efirst"]
+        assert [await net.response(client) for _ in range(100)] == [b"%d" % number for number in range(100)]
+        assert net.loop.time() >= begin + ABOUT_S
+        assert connection.state.phase is READING
+
+    network.run(body)
+
+
+def test_a_mute_from_inside_a_request_holds_back_those_behind_it_and_not_its_answer(network, make_frame):
+    async def body(net):
+        def muting():
+            net.dispatcher.channels[0].mute(MUTE_S)
+            return [make_frame(b"2")]
+
+        net.dispatcher.answers[b"mute"] = muting
+        client = await net.connect()
+        begin = net.loop.time()
+        await net.send(client, make_frame(b"E1") + make_frame(b"Amute") + make_frame(b"E3") + make_frame(b"E4"))
+        assert [await net.response(client) for _ in range(2)] == [b"1", b"2"]
+        assert net.dispatcher.requests == [b"E1", b"Amute"]
+        assert [await net.response(client) for _ in range(2)] == [b"3", b"4"]
+        assert net.loop.time() >= begin + ABOUT_S
+
+    network.run(body)
+
+
+def test_a_parked_request_is_answered_while_its_connection_is_muted(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pa") + make_frame(b"Eb"))
+        await net.until(lambda: net.dispatcher.parked)
+        connection = await net.only_connection()
+        connection.mute(MUTE_S)
+        net.dispatcher.finish()
+        assert await net.response(client) == b"a"
+        assert net.dispatcher.requests == [b"Pa"]
+        assert connection.state.phase is MUTED
+        assert await net.response(client) == b"b"
+
+    network.run(body)
+
+
+def test_a_request_may_be_parked_for_longer_than_its_connection_is_muted(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pa") + make_frame(b"Eb"))
+        await net.until(lambda: net.dispatcher.parked)
+        connection = await net.only_connection()
+        connection.mute(0.01)
+        await net.until(lambda: connection.state.phase not in RESTING)
+        assert connection.state.request is PARKED
+        net.dispatcher.finish()
+        assert [await net.response(client) for _ in range(2)] == [b"a", b"b"]
+
+    network.run(body)
+
+
+def test_the_mute_that_lasts_longer_stands(network, make_frame):
+    async def body(net):
+        begin = net.loop.time()
+        client, connection = await muted_connection(net, make_frame)
+        connection.mute(0.001)
+        await net.send(client, make_frame(b"Esecond"))
+        assert await net.response(client) == b"second"
+        assert net.loop.time() >= begin + ABOUT_S
+        connection.mute(0.001)
+        begin = net.loop.time()
+        connection.mute(MUTE_S)
+        await net.send(client, make_frame(b"Ethird"))
+        assert await net.response(client) == b"third"
+        assert net.loop.time() >= begin + ABOUT_S
+
+    network.run(body)
+
+
+def test_a_peer_that_goes_away_meanwhile_is_noticed_at_the_end(network, make_frame):
+    async def body(net):
+        client, connection = await muted_connection(net, make_frame)
+        await net.send(client, make_frame(b"Elast"))
+        client.close()
+        for _ in range(10):
+            await net.turn()
+        assert connection.state.phase is MUTED
+        await net.until(lambda: net.dispatcher.closed)
+        assert net.dispatcher.requests[-1] == b"Elast"
+
+    network.run(body)
+
+
+def test_a_half_closed_peer_waits_for_the_end_of_its_mute_too(network, make_frame):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Pa") + b"\0")
+        client.shutdown(socket.SHUT_WR)
+        connection = await net.only_connection()
+        await net.until(lambda: net.dispatcher.parked)
+        connection.eof_received()  # the loop, which is not to read behind the half frame, would say so only later
+        connection.mute(MUTE_S)
+        net.dispatcher.finish()
+        assert await net.response(client) == b"a"
+        assert connection.state.phase is HALF_CLOSED_MUTED
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_a_muted_connection_closes_when_it_is_told_to(network, make_frame):
+    async def body(net):
+        client, connection = await muted_connection(net, make_frame, 60.0)
+        connection.close("a test")
+        assert await net.at_end(client)
+        client, connection = await muted_connection(net, make_frame, 60.0)
+        net.connections.quiesce()
+        connection.mute(60.0)
+        await net.connections.close(5.0)
+        assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_a_muted_connection_is_not_idle(network, make_frame):
+    async def body(net):
+        client, _ = await muted_connection(net, make_frame, 0.5)
+        await net.send(client, make_frame(b"Esecond"))
+        assert await net.response(client) == b"second"
+        assert await net.at_end(client)
+        assert net.connections.metrics.closed_idle.value == 1
+
+    network.run(body, ConnectionLimits(connections_max_idle_ms=100))
