@@ -11,18 +11,9 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
+from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-
-
-def handle(context: AdminContext, request: Request, message: ListPartitionReassignmentsRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
-    context.decisions.submit(
-        request,
-        lambda image, controller: ControllerResult([], handle_list_partition_reassignments(image, message)),
-    )
+from ottla.server.handlers.decisions import decided
 
 
 def error_response(
@@ -32,9 +23,9 @@ def error_response(
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text)
 
 
-LIST_PARTITION_REASSIGNMENTS = DeclaredApi(
+LIST_PARTITION_REASSIGNMENTS = decided(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    handle,
+    lambda image, message, controller: ControllerResult([], handle_list_partition_reassignments(image, message)),
     error_response,
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),

@@ -1,4 +1,4 @@
-"""What the handlers of all group APIs share: who asks, and how the coordinator's answer gets back.
+"""APIs that the group coordinator decides: who asks, and how its answer gets back.
 
 The coordinator answers each request once, now or later; until then the channel is parked, so requests of one connection
 keep their order also behind a JoinGroup that waits for its rebalance.
@@ -10,7 +10,31 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, ErrorResponse
+from ottla.server.authorization import Need
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
+
+Ask = Callable[[GroupCoordinator, RequestContext, Any, Callable[[Any], None]], None]
+"""A method of the group coordinator: who asks, the request message, what is called with the response."""
+
+
+def coordinated(
+    key: ApiKey,
+    ask: Ask,
+    error_response: ErrorResponse,
+    *,
+    needs: Need | None = None,
+    item_needs: tuple[Need, ...] = (),
+) -> DeclaredApi[GroupContext]:
+    """The row of an API whose answer is the coordinator's alone."""
+
+    def handle(context: GroupContext, request: Request, message: Any) -> None:
+        ask(context.group_coordinator, request_context(request), message, answering(request))
+
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
 
 
 def request_context(request: Request) -> RequestContext:

@@ -1,9 +1,10 @@
-"""OffsetCommit (8): versions 2 to 10. All rules are the group coordinator's."""
+"""OffsetCommit (8): versions 2 to 10. All rules are the group coordinator's, which answers when it is committed."""
 
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -11,16 +12,8 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
-from ottla.server.request import Request
-
-
-def handle(context: GroupContext, request: Request, message: OffsetCommitRequest) -> None:
-    """Hand the request to the group coordinator, which answers once the offsets are committed."""
-    context.group_coordinator.offset_commit(request_context(request), message, answering(request))
+from ottla.server.handlers.groups.group_requests import coordinated
 
 
 def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
@@ -40,9 +33,9 @@ def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> 
     )
 
 
-OFFSET_COMMIT = DeclaredApi(
+OFFSET_COMMIT = coordinated(
     ApiKey.OFFSET_COMMIT,
-    handle,
+    GroupCoordinator.offset_commit,
     error_response,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),

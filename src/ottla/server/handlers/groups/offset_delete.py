@@ -1,28 +1,18 @@
-"""OffsetDelete (47): version 0. All rules are the group coordinator's."""
+"""OffsetDelete (47): version 0. All rules are the group coordinator's, which answers when it is committed."""
 
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
-from ottla.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-)
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.protocol.messages.offset_delete import OffsetDeleteResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.api import bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
-from ottla.server.request import Request
+from ottla.server.handlers.groups.group_requests import coordinated
 
-
-def handle(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> None:
-    """Hand the request to the group coordinator, which answers once the tombstones are committed."""
-    context.group_coordinator.offset_delete(request_context(request), message, answering(request))
-
-
-OFFSET_DELETE = DeclaredApi(
+OFFSET_DELETE = coordinated(
     ApiKey.OFFSET_DELETE,
-    handle,
+    GroupCoordinator.offset_delete,
     bare_error(OffsetDeleteResponse),
     needs=Need(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),

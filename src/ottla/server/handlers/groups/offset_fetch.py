@@ -1,9 +1,10 @@
-"""OffsetFetch (9): versions 1 to 10; from 8 on for several groups at once (KIP-709)."""
+"""OffsetFetch (9): versions 1 to 10; from 8 on for several groups at once (KIP-709). Committed offsets only."""
 
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -12,18 +13,10 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
-from ottla.server.request import Request
+from ottla.server.handlers.groups.group_requests import coordinated
 
 NO_OFFSET = -1
-
-
-def handle(context: GroupContext, request: Request, message: OffsetFetchRequest) -> None:
-    """Hand the request to the group coordinator, which answers with committed offsets only."""
-    context.group_coordinator.offset_fetch(request_context(request), message, answering(request))
 
 
 def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> OffsetFetchResponse:
@@ -46,9 +39,9 @@ def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> O
     )
 
 
-OFFSET_FETCH = DeclaredApi(
+OFFSET_FETCH = coordinated(
     ApiKey.OFFSET_FETCH,
-    handle,
+    GroupCoordinator.offset_fetch,
     error_response,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
 )
