@@ -32,7 +32,6 @@ from ottla.storage.names import META_PROPERTIES
 
 PLAN_FILE = "cluster.json"
 PLAN_VERSION = 1
-MAX_BROKERS = 64
 MAX_VOTERS = 3
 DIRECTORY_PREFIX = "broker-"
 CONTROLLER_PORT_DISTANCE = 1000

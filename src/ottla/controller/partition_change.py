@@ -49,7 +49,6 @@ class PartitionChange:
         "_removing",
         "_replicas",
         "_topic_id",
-        "_unclean_election",
         "election",
         "leader_recovery_state",
         "unclean_shutdown",
@@ -79,7 +78,6 @@ class PartitionChange:
         self._replicas = old.replicas
         self._adding = old.adding_replicas
         self._removing = old.removing_replicas
-        self._unclean_election = False
         self.election = Election.ONLINE
         self.leader_recovery_state = old.leader_recovery_state
         self.unclean_shutdown: Collection[int] = ()

@@ -71,7 +71,6 @@ class MetadataChanges:
     """Partitions of created topics, added ones and changed ones, with the new image of their topic."""
     changed_configs: list[ConfigResource] = field(default_factory=list)
     brokers_changed: bool = False
-    features_changed: bool = False
 
 
 def all_changes(image: MetadataImage) -> MetadataChanges:
@@ -82,7 +81,6 @@ def all_changes(image: MetadataImage) -> MetadataChanges:
         changed_partitions=[(topic, index) for topic in topics for index in topic.partitions],
         changed_configs=list(image.configs),
         brokers_changed=True,
-        features_changed=True,
     )
 
 
@@ -128,7 +126,6 @@ class MetadataDelta:
         topics, topics_by_id = self._apply_topics(changes)
         configs = self._apply_configs(changes)
         changes.brokers_changed = bool(self._brokers)
-        changes.features_changed = self._features is not None
         image = MetadataImage(
             offset=offset,
             epoch=epoch,

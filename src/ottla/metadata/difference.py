@@ -27,5 +27,4 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
     resources = dict.fromkeys([*old.configs, *new.configs])
     changes.changed_configs = [item for item in resources if old.configs.get(item) != new.configs.get(item)]
     changes.brokers_changed = dict(old.brokers) != dict(new.brokers)
-    changes.features_changed = dict(old.features) != dict(new.features)
     return changes

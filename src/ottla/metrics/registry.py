@@ -22,7 +22,7 @@ MAX_SERIES = 200_000
 LATENCY_BOUNDS_MS: tuple[float, ...] = (
     0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000,
 )  # fmt: skip
-"""Upper bounds in milliseconds, 1-2-5 steps: fine enough for a quantile within a factor of two."""
+"""Upper bounds in milliseconds, 1-2-5 steps: fine enough for a dashboard's quantile within a factor of two."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -71,18 +71,6 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
         self.total += 1
-
-    def quantile(self, fraction: float) -> float:
-        """The upper bound under which `fraction` of the observations lie; infinity beyond the last, 0 with none."""
-        if self.total == 0:
-            return 0.0
-        rank = fraction * self.total
-        seen = 0
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            seen += count
-            if seen >= rank:
-                return bound
-        return float("inf")
 
 
 Metric = Counter | Gauge | Histogram
@@ -154,11 +142,6 @@ class MetricsRegistry:
         """All families by name."""
         for name in sorted(self._families):
             yield self._families[name]
-
-    @property
-    def series_count(self) -> int:
-        """How many series exist."""
-        return self._series_count
 
     def _get(
         self, name: str, help_text: str, labels: Mapping[str, str] | None, kind: str, make: Callable[[], Metric]

@@ -110,10 +110,6 @@ class TimelineDict(dict[K, V], Generic[K, V]):
                     return default if value is _ABSENT else cast("V", value)
         return self.get(key, default)
 
-    def contains_at(self, key: K, offset: int) -> bool:
-        """Whether there was an entry for `key` at `offset`."""
-        return self.get_at(key, offset, _MISSING) is not _MISSING
-
     def items_at(self, offset: int) -> Iterator[tuple[K, V]]:
         """Entries as of `offset`; nothing may change while they are iterated."""
         overlay = self._overlay(offset)
@@ -121,20 +117,9 @@ class TimelineDict(dict[K, V], Generic[K, V]):
             return iter(self.items())
         return self._merged(overlay)
 
-    def keys_at(self, offset: int) -> Iterator[K]:
-        """Keys as of `offset`; nothing may change while they are iterated."""
-        return (key for key, _ in self.items_at(offset))
-
     def values_at(self, offset: int) -> Iterator[V]:
         """Values as of `offset`; nothing may change while they are iterated."""
         return (value for _, value in self.items_at(offset))
-
-    def len_at(self, offset: int) -> int:
-        """Number of entries at `offset`."""
-        length = len(self)
-        for key, value in self._overlay(offset).items():
-            length += (value is not _ABSENT) - (key in self)
-        return length
 
     # --- for the registry ------------------------------------------------------------------------------------------
 
