@@ -159,6 +159,7 @@ class Pipe:
     """A wire and its transport: a socket that takes and brings what the test says."""
 
     descriptor = -1
+    half_closes = True
 
     def __init__(self, loop: Turns) -> None:
         self.loop = loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import struct
 
 import pytest
@@ -32,6 +33,8 @@ class ReadJob(SendJob):
 
 class TransportWire(PlainWire):
     """Everything is copied into the transport."""
+
+    half_closes = False
 
     def __init__(self, accepted) -> None:
         super().__init__(accepted)
@@ -122,5 +125,18 @@ def test_a_reader_that_does_not_read_is_not_served(network, make_frame, wires):
         assert served <= 3
         for _ in range(3):
             assert await net.response(client) == DATA
+
+    network.run(body)
+
+
+def test_the_end_of_input_ends_a_connection_whose_wire_can_not_half_close(network, make_frame, wires):
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"Px"))
+        await net.until(lambda: net.dispatcher.parked)
+        client.shutdown(socket.SHUT_WR)
+        assert await net.at_end(client)
+        net.dispatcher.finish()
+        await net.until(lambda: net.dispatcher.closed)
 
     network.run(body)

@@ -237,7 +237,9 @@ class Connection(asyncio.BufferedProtocol):
             self._hold()
 
     def eof_received(self) -> bool:
-        """The peer sends no more. What it asked for before is still answered; True keeps the transport open."""
+        """The peer sends no more. What it asked for before is still answered, if the wire can; True keeps it open."""
+        if not self._wire.half_closes:
+            return False
         state = self.state
         state.phase = END_INPUT[state.phase]
         if state.phase is HALF_CLOSED and state.may_serve():

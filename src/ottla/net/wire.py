@@ -30,6 +30,11 @@ class Wire(Protocol):
         """Where bytes may be written that pass the transport by; -1 where none may."""
         ...
 
+    @property
+    def half_closes(self) -> bool:
+        """Whether a peer that has ended its input can still be sent to."""
+        ...
+
     async def connect(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BufferedProtocol) -> None:
         """Have the loop make a transport for `protocol`. Raises OSError; then `protocol` was told of none."""
         ...
@@ -66,6 +71,8 @@ class PlainWire:
     """Bytes as they are: output goes to the accepted socket itself, files from the page cache by `sendfile`."""
 
     __slots__ = ("_socket", "descriptor")
+
+    half_closes = True
 
     def __init__(self, accepted: socket.socket) -> None:
         """`accepted` will belong to the transport; written to only as long as that is open."""
