@@ -126,7 +126,7 @@ def test_a_defect_in_one_partition_spares_the_others(
 ) -> None:
     client.create_topic("t", 2)
     broken = server.broker.parts.replicas.find("t", 0)
-    monkeypatch.setattr(broken.log, "_clock", None)
+    monkeypatch.setattr(broken.log.writer, "_clock", None)
     assert client.produce("t", b"x", partition=0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.produce("t", b"x", partition=1).error_code == 0
 
