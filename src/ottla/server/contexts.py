@@ -32,7 +32,7 @@ class Contexts:
         metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, lambda: metadata_log.leader)
         limits = RequestLimits(parts.publisher)
         decisions = Decisions(control.controller, parts.replicas)
-        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals, config)
+        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
         self.dispatcher = DispatcherContext(
             clock=machine.clock,
             purgatory=parts.purgatory,
@@ -56,6 +56,7 @@ class Contexts:
         self.groups = GroupContext(
             config,
             group_coordinator=parts.groups.coordinator,
+            coordinations=parts.coordinations,
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
@@ -75,7 +76,6 @@ class Contexts:
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
-        self.topics.use_config(config)
         self.data.use_config(config)
         self.groups.use_config(config)
         self.admin.use_config(config)

@@ -1,7 +1,6 @@
 """Topics that nobody created by name: those that a client asks for on demand, and those of the broker itself.
 
-Settings are those of Apache Kafka. Unless the operator set it, the replication factor is min(3, live brokers); a value
-that is set is enforced, so that nobody gets fewer replicas than asked for.
+The former have the broker's defaults; how the latter are made is said in `coordination.internal_topic`.
 """
 
 from __future__ import annotations
@@ -9,18 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
-from ottla.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.topic_arrivals import TopicArrivals
@@ -37,52 +27,21 @@ Problems = dict[str, KafkaError]
 """Why a topic could not be made, by name."""
 
 
-def topic_to_create(name: str, image: MetadataImage, config: BrokerConfig) -> CreatableTopic:
-    """The creation of a topic on demand: with its own settings if it is internal, else with the broker's defaults."""
-    if name != GROUP_METADATA_TOPIC:
-        return CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
-    settings = {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-    }
-    return CreatableTopic(
-        name=name,
-        num_partitions=config.get_int("offsets.topic.num.partitions"),
-        replication_factor=_replication_factor("offsets.topic.replication.factor", image, config),
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
-    )
-
-
-def _replication_factor(setting: str, image: MetadataImage, config: BrokerConfig) -> int:
-    if config.is_set(setting):
-        return config.get_int(setting)
-    return max(1, min(MAX_DEFAULT_REPLICAS, len(image.active_brokers())))
-
-
 class TopicCreation:
     """Asks the controller for topics. Owner of those that are under way on demand."""
 
-    __slots__ = ("_arrivals", "_config", "_controller", "_metadata", "on_demand")
+    __slots__ = ("_arrivals", "_controller", "_metadata", "on_demand")
 
-    def __init__(
-        self, metadata: MetadataCache, controller: ControllerChannel, arrivals: TopicArrivals, config: BrokerConfig
-    ) -> None:
+    def __init__(self, metadata: MetadataCache, controller: ControllerChannel, arrivals: TopicArrivals) -> None:
         self._metadata = metadata
         self._controller = controller
         self._arrivals = arrivals
-        self._config = config
         self.on_demand: set[str] = set()
         """Names that are just being created for clients."""
 
-    def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
-        self._config = config
-
-    def create(self, names: Sequence[str], done: Callable[[Problems], None]) -> None:
+    def create(self, topics: list[CreatableTopic], done: Callable[[Problems], None]) -> None:
         """Make the topics that are not there, wait until this broker knows them, then `done` with what failed, why."""
-        image = self._metadata.image
-        topics = [topic_to_create(name, image, self._config) for name in names]
+        names = [topic.name for topic in topics]
 
         def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
             problems: Problems = {}
@@ -114,7 +73,13 @@ class TopicCreation:
                 logger.warning("topic %r can't be created on demand: %s", name, error, extra=RATE_LIMITED)
 
         under_way.update(wanted)
-        self.create(wanted, created)
+        self.create(
+            [
+                CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
+                for name in wanted
+            ],
+            created,
+        )
 
 
 def _told(error: BaseException | None) -> KafkaError:

@@ -11,10 +11,10 @@ from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
-from ottla.server.coordination.coordination import Host
+from ottla.server.coordination.coordination import CoordinatorType, Host
 
 from ..harness import Connection, Server
 from .counters import ADD, COUNTERS_TOPIC, VALUE, Answer, Asked, CounterCoordination
@@ -38,10 +38,14 @@ class Counting:
     def image(self) -> MetadataImage:
         return self.parts.publisher.image
 
+    def find(self, *names: str) -> list[Coordinator]:
+        """What a client is told, which has the topic made if there is none."""
+        request = FindCoordinatorRequest(key_type=KEY_TYPE, coordinator_keys=list(names))
+        return self.client.ask(request, 6).coordinators  # type: ignore[no-any-return]
+
     def create(self) -> None:
-        creation = COUNTERS_TOPIC.creation(self.image, self.server.broker.contexts.groups.config)
-        (topic,) = self.client.ask(CreateTopicsRequest(topics=[creation]), 7).topics
-        assert topic.error_code == ErrorCode.NONE
+        (found,) = self.find("a")
+        assert found.error_code == ErrorCode.NONE
         self.settle()
 
     def settle(self) -> None:
@@ -84,6 +88,29 @@ def test_the_topic_is_made_by_the_settings_it_names(counting: Counting) -> None:
     assert len(counting.image.topics["__counters"].partitions) == PARTITIONS
     assert counting.image.topic_configs("__counters") == {"cleanup.policy": "compact"}
     assert counting.coordination.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
+
+
+def test_clients_are_told_where_a_counter_is(counting: Counting) -> None:
+    names = ["a", "b", "c"]
+    assert [(found.key, found.error_code, found.node_id, found.port) for found in counting.find(*names)] == [
+        (name, ErrorCode.NONE, 1, 9092) for name in names
+    ]
+    assert counting.add("c", 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("key_type", "version", "code"),
+    [
+        (CoordinatorType.TRANSACTION, 6, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (CoordinatorType.SHARE, 6, ErrorCode.INVALID_REQUEST),
+        (CoordinatorType.SHARE, 5, ErrorCode.INVALID_REQUEST),
+        (KEY_TYPE + 1, 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version: int, code: ErrorCode) -> None:
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"])
+    (found,) = counting.client.ask(request, version).coordinators
+    assert (found.error_code, found.node_id) == (code, -1)
 
 
 def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:

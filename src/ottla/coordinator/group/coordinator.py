@@ -23,7 +23,7 @@ from ottla.coordinator.group.offsets import requests as offset_requests
 from ottla.coordinator.group.operations import Awaited, Q, R
 from ottla.coordinator.group.reply import Gathering, Reply
 from ottla.coordinator.group.shard import GroupCoordinatorShard
-from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, CoordinatorState
+from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -249,29 +249,6 @@ class GroupCoordinator:
         gathering = Gathering(len(requests), done)
         for index, request in enumerate(requests):
             self._runtime.answer(operation, context, request, partial(gathering.put, index))
-
-    # -- loading -------------------------------------------------------------------------------------------------------
-
-    def is_loading(self, group_id: str) -> bool:
-        """Whether requests for the group would be answered COORDINATOR_LOAD_IN_PROGRESS."""
-        runtime = self._runtime
-        return runtime.is_started and runtime.state(runtime.partition_for(group_id)) is CoordinatorState.LOADING
-
-    def after_loading(self, group_ids: Iterable[str], then: Callable[[], None]) -> None:
-        """Call `then()` when none of the groups is being loaded, or after a while."""
-        loading = {self._runtime.partition_for(group_id) for group_id in group_ids if self.is_loading(group_id)}
-        left = len(loading)
-        if not left:
-            then()
-
-        def one_ended() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                then()
-
-        for partition in loading:
-            self._runtime.after_loading(partition, one_ended)
 
     # -- changes of the metadata ---------------------------------------------------------------------------------------
 

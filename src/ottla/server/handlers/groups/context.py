@@ -1,9 +1,13 @@
-"""What handlers of this room may touch: the group coordinator, and the way to it."""
+"""What handlers of this room may touch: the group coordinator, and the way to it and to other coordinators."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ottla.common.broker_configs import BrokerConfig
 from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.server.coordination.coordination import Coordination
 from ottla.server.failures import Failures
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.topic_creation import TopicCreation
@@ -12,18 +16,21 @@ from ottla.server.topic_creation import TopicCreation
 class GroupContext:
     """Groups and their offsets, and where they are coordinated."""
 
-    __slots__ = ("config", "failures", "group_coordinator", "metadata", "topics")
+    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics")
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
         group_coordinator: GroupCoordinator,
+        coordinations: Mapping[int, Coordination[Any]],
         metadata: MetadataCache,
         topics: TopicCreation,
         failures: Failures,
     ) -> None:
+        """`coordinations` are those of this broker, by what FindCoordinator calls them."""
         self.config = config
+        self.coordinations = coordinations
         self.group_coordinator = group_coordinator
         self.metadata = metadata
         self.topics = topics

@@ -1,9 +1,9 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`. While that topic doesn't exist it is
-created first, and the channel parks until then, and for a moment while the partition is being loaded here: some
-clients give up on COORDINATOR_LOAD_IN_PROGRESS. A load that takes longer is said as COORDINATOR_NOT_AVAILABLE, which
-all of them ask again.
+A group is coordinated by the leader of its partition of `__consumer_offsets`; others likewise, on their topics. While
+that topic doesn't exist it is created first, and the channel parks until then, and for a moment while the partition is
+being loaded here: some clients give up on COORDINATOR_LOAD_IN_PROGRESS. A load that takes longer is said as
+COORDINATOR_NOT_AVAILABLE, which all of them ask again.
 
 There are no coordinators of transactions and share groups yet. A transactional producer hears so at once and for good
 by the one error that every client takes as final: librdkafka goes on asking after any other but those of authorization.
@@ -13,89 +13,90 @@ Clients of share groups give up for want of ShareGroupHeartbeat.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
-from ottla.coordinator.runtime.runtime import partition_for
-from ottla.metadata.image import NO_LEADER
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.coordination.coordination import Coordination, CoordinatorType
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
 from ottla.server.topic_creation import Problems
 
-GROUP = 0
-TRANSACTION = 1
-SHARE = 2
-
-_NOT_SERVED = {
-    TRANSACTION: (
+_NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
+    CoordinatorType.TRANSACTION: (
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         "Transactions are not served by this broker yet.",
     ),
-    SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
+    CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
 }
+"""How a type is answered that this broker has no coordinator of."""
 
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
 
 def handle(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name the leader of each group's partition."""
+    """Name the leader of each key's partition."""
     batched = request.api_version >= _FIRST_BATCHED_VERSION
     keys = message.coordinator_keys if batched else [message.key]
-    if message.key_type != GROUP:
-        return _answer(batched, [_unavailable(request, message.key_type, key) for key in keys])
+    key_type = message.key_type
+    if key_type == CoordinatorType.SHARE and request.api_version < _FIRST_VERSION_WITH_SHARE:
+        return _answer(batched, [_unknown(key, key_type) for key in keys])
+    coordination = context.coordinations.get(key_type)
+    if coordination is None:
+        return _answer(batched, [_not_served(key, key_type) for key in keys])
 
     def answer() -> FindCoordinatorResponse:
-        return _answer(batched, [_group_coordinator(context, request, key) for key in keys])
+        return _answer(batched, [_coordinator(context, coordination, request, key) for key in keys])
 
     def answer_loaded() -> None:
-        context.group_coordinator.after_loading(keys, lambda: request.answer(answer))
+        coordination.after_loading(keys, lambda: request.answer(answer))
 
-    if context.metadata.image.topic(GROUP_METADATA_TOPIC) is not None:
-        if not any(map(context.group_coordinator.is_loading, keys)):
+    name, image = coordination.topic.name, context.metadata.image
+    if image.topic(name) is not None:
+        if not any(map(coordination.is_loading, keys)):
             return answer()
         answer_loaded()
         return None
 
     def created(problems: Problems) -> None:
-        error = problems.get(GROUP_METADATA_TOPIC)
+        error = problems.get(name)
         if error is None:
             answer_loaded()
             return
 
         def build() -> FindCoordinatorResponse:
-            context.failures.complain(f"creation of {GROUP_METADATA_TOPIC}", error.message)
+            context.failures.complain(f"creation of {name}", error.message)
             return _answer(batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
 
         request.answer(build)
 
     # Who is sent to this broker asks at once: the answer waits until the partitions are open.
-    context.topics.create([GROUP_METADATA_TOPIC], created)
+    context.topics.create([coordination.topic.creation(image, context.config)], created)
     return None
 
 
-def _unavailable(request: Request, key_type: int, key: str) -> Coordinator:
-    known = key_type == TRANSACTION or (key_type == SHARE and request.api_version >= _FIRST_VERSION_WITH_SHARE)
-    if known:
-        return _nobody(key, *_NOT_SERVED[key_type])
+def _not_served(key: str, key_type: int) -> Coordinator:
+    refusal = _NOT_SERVED.get(key_type)
+    return _unknown(key, key_type) if refusal is None else _nobody(key, *refusal)
+
+
+def _unknown(key: str, key_type: int) -> Coordinator:
     return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
-def _group_coordinator(context: GroupContext, request: Request, group_id: str) -> Coordinator:
-    topic = context.metadata.image.topic(GROUP_METADATA_TOPIC)
-    partition = None if topic is None else topic.partitions.get(partition_for(group_id, len(topic.partitions)))
-    if context.group_coordinator.is_loading(group_id):
-        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
-    if partition is not None and partition.leader != NO_LEADER:
-        broker = context.metadata.broker_on(request.listener_name, partition.leader)
-        if broker is not None:
-            return Coordinator(key=group_id, node_id=broker.node_id, host=broker.host, port=broker.port)
-    return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+def _coordinator(context: GroupContext, coordination: Coordination[Any], request: Request, key: str) -> Coordinator:
+    if coordination.is_loading(key):
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
+    leader = coordination.leader(key, context.metadata.image)
+    broker = None if leader is None else context.metadata.broker_on(request.listener_name, leader)
+    if broker is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
 
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
