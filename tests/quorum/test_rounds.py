@@ -18,24 +18,25 @@ def test_a_step_that_runs_the_rounds_is_followed_by_another_and_holds_none() -> 
         depth += 1
         deepest, steps = max(deepest, depth), steps + 1
         if steps < 3:
-            rounds.run(lambda: True)
-            rounds.run(lambda: True)
+            rounds.run()
+            rounds.run()
         depth -= 1
 
     rounds = Rounds(step)
-    rounds.run(lambda: True)
+    rounds.run()
     assert (deepest, steps) == (1, 3)
 
 
-def test_rounds_end_where_nothing_goes_on() -> None:
+def test_rounds_end_when_no_step_asks_for_another() -> None:
     steps: list[int] = []
 
     def step() -> None:
         steps.append(len(steps))
-        rounds.ask()
+        if len(steps) < 4:
+            rounds.ask()
 
     rounds = Rounds(step)
-    rounds.run(lambda: len(steps) < 4)
+    rounds.run()
     assert steps == [0, 1, 2, 3]
 
 
@@ -50,8 +51,8 @@ def test_rounds_go_on_after_a_step_that_failed() -> None:
 
     rounds = Rounds(step)
     with pytest.raises(OSError, match="once"):
-        rounds.run(lambda: True)
-    rounds.run(lambda: True)
+        rounds.run()
+    rounds.run()
     assert steps == [1]
 
 

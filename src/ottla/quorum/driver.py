@@ -38,7 +38,7 @@ from ottla.quorum.leader_log import LeaderLog
 from ottla.quorum.metadata_log import ReplicaLog, open_metadata_log
 from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.peers import NoPeers, QuorumPeers
-from ottla.quorum.phases import Phase, ReplicaState, Tenure
+from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
 from ottla.quorum.replay import Replay
@@ -132,7 +132,7 @@ class QuorumDriver:
     @property
     def active(self) -> bool:
         """Whether this node leads and takes records."""
-        return self._state.tenure is Tenure.LEADING
+        return self._state.tenure is LEADING
 
     @property
     def latest(self) -> MetadataImage:
@@ -233,17 +233,16 @@ class QuorumDriver:
         if self._parts is None:
             return
         try:
-            self._rounds.run(self._takes_part)
+            self._rounds.run()
         except (OSError, KafkaError) as error:
-            if self._state.phase is Phase.OPENING:
+            if self._state.phase is OPENING:
                 raise
             self._fail(error)
 
-    def _takes_part(self) -> bool:
-        return self._state.takes_part
-
     def _step(self) -> None:
         parts, state = self._started, self._state
+        if not state.takes_part:
+            return
         raft = parts.raft
         self._carry_out(parts)
         self._advance(raft)
@@ -251,15 +250,14 @@ class QuorumDriver:
         self._advance(raft)
         self._notify(raft)
         self.service.poll()
-        if not state.takes_part:
+        if state.failure is not None:
             return  # whoever was answered closed it
-        if state.phase is not Phase.DRAINING:
+        if state.phase is not DRAINING:
             parts.peers.poll()
+            self._timer.arm(raft.deadline)
         if raft.effects:
             self._rounds.ask()
-        if state.phase is not Phase.DRAINING:
-            self._timer.arm(raft.deadline)
-        if state.phase is not Phase.OPENING:
+        if state.phase is not OPENING:
             parts.snapshots.take_if_large()
 
     @staticmethod
@@ -278,7 +276,7 @@ class QuorumDriver:
 
     def _advance(self, raft: Raft) -> None:
         try:
-            self._replay.advance(raft.high_watermark, leading=self._state.tenure is not Tenure.FOLLOWING)
+            self._replay.advance(raft.high_watermark, leading=self._state.tenure is not FOLLOWING)
         except (KafkaError, OSError):
             raise
         except Exception as error:
@@ -289,15 +287,15 @@ class QuorumDriver:
     def _follow_role(self, parts: _Parts) -> None:
         """Take over, become active, or step down, as the rules say."""
         state, leading = self._state, parts.raft.leading
-        if state.tenure is not Tenure.FOLLOWING and (leading is None or leading.epoch != state.led_epoch):
+        if state.tenure is not FOLLOWING and (leading is None or leading.epoch != state.led_epoch):
             state.unseated()
             logger.info("node %d leads the metadata quorum no more", self._local.node_id)
             self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller any more"))
         if leading is None:
             return
-        if state.tenure is Tenure.FOLLOWING:
+        if state.tenure is FOLLOWING:
             self._take_over(parts, leading.epoch)
-        elif state.tenure is Tenure.TAKING_OVER and leading.committed:
+        elif state.tenure is TAKING_OVER and leading.committed:
             state.committed()
             if self._network is not None:
                 logger.info("node %d leads the metadata quorum in epoch %d", self._local.node_id, leading.epoch)
@@ -311,11 +309,11 @@ class QuorumDriver:
         try:
             parts.leader_log.begin(epoch)
         except KafkaError:
-            if state.phase is Phase.OPENING or log.failed:
+            if state.phase is OPENING or log.failed:
                 raise
             raft.resign(self._clock.monotonic())  # a full disk, mostly: another one shall lead
             return
-        if state.phase is Phase.OPENING:
+        if state.phase is OPENING:
             log.flush()
             raft.flushed(self._clock.monotonic(), log.flushed_offset)
         else:
@@ -333,7 +331,7 @@ class QuorumDriver:
             self._act()
 
     def _tick(self) -> None:
-        if self._state.takes_part and self._state.phase is not Phase.DRAINING:
+        if self._state.takes_part and self._state.phase is not DRAINING:
             self.raft.tick(self._clock.monotonic())
             self._act()
 
@@ -366,7 +364,7 @@ class QuorumDriver:
         if state.failure is not None:
             done(state.failure)
             return
-        if state.tenure is not Tenure.LEADING:
+        if state.tenure is not LEADING:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
             done(error if records else None)
             return
@@ -438,9 +436,9 @@ class QuorumDriver:
 
         Then `close` may be called. A leader resigns, so that the others need not find out.
         """
-        if self._state.phase is Phase.RUNNING:
+        if self._state.phase is RUNNING:
             self._drain(self._started)
-        elif self._state.phase is not Phase.DRAINING:
+        elif self._state.phase is not DRAINING:
             done(None)
             return
         self._wait_for_others(done, self._clock.monotonic() + _STOP_S)
@@ -465,7 +463,7 @@ class QuorumDriver:
 
         Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError when the disk refuses.
         """
-        if self._state.phase is Phase.CLOSED:
+        if self._state.phase is CLOSED:
             return
         took_part, failure = (
             self._state.takes_part,

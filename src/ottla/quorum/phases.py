@@ -60,23 +60,27 @@ class Event(Enum):
     """It resigned, or somebody else leads."""
 
 
+# Under names of their own, since a look-up in an Enum is a call, and the driver asks in every round.
+NEW, OPENING, RUNNING, DRAINING, FAILED, CLOSED = Phase
+FOLLOWING, TAKING_OVER, LEADING = Tenure
+
 PHASES: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
     {
-        Phase.NEW: {Event.OPEN: Phase.OPENING, Event.CLOSE: Phase.CLOSED},
-        Phase.OPENING: {Event.OPENED: Phase.RUNNING, Event.FAIL: Phase.FAILED, Event.CLOSE: Phase.CLOSED},
-        Phase.RUNNING: {Event.STOP: Phase.DRAINING, Event.FAIL: Phase.FAILED, Event.CLOSE: Phase.CLOSED},
-        Phase.DRAINING: {Event.FAIL: Phase.FAILED, Event.CLOSE: Phase.CLOSED},
-        Phase.FAILED: {Event.CLOSE: Phase.CLOSED},
-        Phase.CLOSED: {},
+        NEW: {Event.OPEN: OPENING, Event.CLOSE: CLOSED},
+        OPENING: {Event.OPENED: RUNNING, Event.FAIL: FAILED, Event.CLOSE: CLOSED},
+        RUNNING: {Event.STOP: DRAINING, Event.FAIL: FAILED, Event.CLOSE: CLOSED},
+        DRAINING: {Event.FAIL: FAILED, Event.CLOSE: CLOSED},
+        FAILED: {Event.CLOSE: CLOSED},
+        CLOSED: {},
     }
 )
-TAKING_PART = frozenset({Phase.OPENING, Phase.RUNNING, Phase.DRAINING})
+TAKING_PART = frozenset({OPENING, RUNNING, DRAINING})
 """The phases in which a replica has a tenure; who leaves them leads nothing any more."""
 TENURES: Mapping[Tenure, Mapping[Event, Tenure]] = MappingProxyType(
     {
-        Tenure.FOLLOWING: {Event.ELECTED: Tenure.TAKING_OVER},
-        Tenure.TAKING_OVER: {Event.COMMITTED: Tenure.LEADING, Event.UNSEATED: Tenure.FOLLOWING},
-        Tenure.LEADING: {Event.UNSEATED: Tenure.FOLLOWING},
+        FOLLOWING: {Event.ELECTED: TAKING_OVER},
+        TAKING_OVER: {Event.COMMITTED: LEADING, Event.UNSEATED: FOLLOWING},
+        LEADING: {Event.UNSEATED: FOLLOWING},
     }
 )
 _OF_TENURE = frozenset({Event.ELECTED, Event.COMMITTED, Event.UNSEATED})
@@ -86,33 +90,25 @@ _NO_EPOCH = -1
 class ReplicaState:
     """Where a replica stands, with what belongs to that: the epoch that it leads, and why it takes no more part.
 
-    Each method is an event; all raise InvariantError for one that the tables don't have here, and change nothing then.
+    `takes_part`: it was started, and neither failed nor was closed; `failure` is why it does no more. Each method is an
+    event; all raise InvariantError for one that the tables don't have here, and change nothing then.
     """
 
-    __slots__ = ("_failure", "_last_led_epoch", "phase", "tenure")
+    __slots__ = ("_last_led_epoch", "failure", "phase", "takes_part", "tenure")
 
     def __init__(self) -> None:
-        self.phase = Phase.NEW
-        self.tenure = Tenure.FOLLOWING
-        self._failure: KafkaError | None = None
+        self.phase = NEW
+        self.takes_part = False
+        self.tenure = FOLLOWING
+        self.failure: KafkaError | None = None
         self._last_led_epoch = _NO_EPOCH
-
-    @property
-    def takes_part(self) -> bool:
-        """Whether it was started and neither failed nor was closed."""
-        return self.phase in TAKING_PART
 
     @property
     def led_epoch(self) -> int:
         """The epoch that it leads; raises InvariantError where it leads none."""
-        if self.tenure is Tenure.FOLLOWING:
+        if self.tenure is FOLLOWING:
             raise InvariantError("a replica that leads nothing was asked for its epoch")
         return self._last_led_epoch
-
-    @property
-    def failure(self) -> KafkaError | None:
-        """Why it takes no more part; None while it does, and before it did."""
-        return self._failure
 
     def open(self) -> None:
         """Its files are about to be read."""
@@ -129,12 +125,12 @@ class ReplicaState:
     def fail(self, failure: KafkaError) -> None:
         """Its disk or a listener failed; `failure` is what its callers are told."""
         self._happen(Event.FAIL)
-        self._failure = failure
+        self.failure = failure
 
     def close(self, failure: KafkaError) -> None:
         """Its files are about to be closed; `failure` is what its callers are told, unless it failed before."""
         self._happen(Event.CLOSE)
-        self._failure = self._failure or failure
+        self.failure = self.failure or failure
 
     def elected(self, epoch: int) -> None:
         """It leads `epoch`, which it never led."""
@@ -162,8 +158,9 @@ class ReplicaState:
         if phase is None:
             raise self._misplaced(event)
         self.phase = phase
-        if phase not in TAKING_PART:
-            self.tenure = Tenure.FOLLOWING
+        self.takes_part = phase in TAKING_PART
+        if not self.takes_part:
+            self.tenure = FOLLOWING
 
     def _misplaced(self, event: Event) -> InvariantError:
         return InvariantError(f"a replica that is {self.phase.name} and {self.tenure.name} can't be {event.name}")

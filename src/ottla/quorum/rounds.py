@@ -19,14 +19,14 @@ class Rounds:
         """There is something to do for another round."""
         self._again = True
 
-    def run(self, goes_on: Callable[[], bool]) -> None:
-        """Run the step while it is asked for and `goes_on`; within a step this only asks. Raises what the step does."""
+    def run(self) -> None:
+        """Run the step, and again while it is asked for; within a step this only asks. Raises what the step does."""
         self._again = True
         if self._running:
             return
         self._running = True
         try:
-            while self._again and goes_on():
+            while self._again:
                 self._again = False
                 self._step()
         finally:
