@@ -48,7 +48,7 @@ from ottla.server.gauges import register_gauges
 from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log
-from ottla.server.metadata_log.node import MetadataLogContext, MetadataLogFactory
+from ottla.server.metadata_log.node import MetadataLogContext
 from ottla.server.outcome import outcome, resolving
 from ottla.server.parts import BrokerParts
 from ottla.storage.log_config import LogConfig
@@ -79,16 +79,14 @@ class Broker:
         max_open_files: int = DEFAULT_OPEN_FILES,
         peers: PeerNetwork | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
-        metadata_log: MetadataLogFactory = make_metadata_log,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
-        one needs none. `metadata_log` makes this node's part in what its cluster agrees by.
+        one needs none.
         """
         self._peers = peers if config.clustered else None
         self._on_fatal = on_fatal if config.clustered else None
-        self._make_metadata_log = metadata_log
         self._static_config = config
         self._machine = machine
         self._registry = metrics_registry
@@ -272,7 +270,7 @@ class Broker:
 
     def _make_control(self, config: BrokerConfig) -> Control:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
-        metadata = self._make_metadata_log(
+        metadata = make_metadata_log(
             MetadataLogContext(
                 config=config,
                 cluster_id=self.cluster_id,

@@ -38,6 +38,3 @@ class NodeMetadataLog(NamedTuple):
     quorum: QuorumDriver | None
     """KRaft's, for who asks it and who administers it; None where there is no quorum."""
     register_gauges: Callable[[MetricsRegistry], None]
-
-
-MetadataLogFactory = Callable[[MetadataLogContext], NodeMetadataLog]
