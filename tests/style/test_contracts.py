@@ -26,6 +26,7 @@ CONTRACTS: dict[str, dict[str, Any]] = {
 }
 LAYERS = "Layers: imports point down only, every package has a place"
 COORDINATORS = "Coordinators know their runtime, not each other"
+ROOMS = "Rooms of handlers know nothing of each other"
 WIRE = "Tools reach a cluster only over the wire"
 PURE = "State machines are pure: no loop, socket, clock, randomness or operating system"
 LIBRARIES = "The broker imports no client library, no Spark and no Arrow"
@@ -87,6 +88,7 @@ def libraries_of_tools() -> Forbidden:
 FORBIDDEN = {
     LAYERS: pointing_up(LAYERS),
     COORDINATORS: pointing_up(COORDINATORS, "coordinator."),
+    ROOMS: pointing_up(ROOMS, "server.handlers."),
     WIRE: broker_in_tools(),
     PURE: rim_in_pure_packages(),
     LIBRARIES: libraries_of_tools(),
@@ -122,13 +124,15 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What lint-imports says of each contract over a tree in which every package imports everything."""
     tree = copy_tree(tmp_path_factory.mktemp("planted"))
     foreign = CONTRACTS[PURE]["forbidden_modules"] + CONTRACTS[LIBRARIES]["forbidden_modules"]
-    for contract, prefix, rest in ((LAYERS, "", foreign), (COORDINATORS, "coordinator.", [])):
+    nested = ((COORDINATORS, "coordinator.", []), (ROOMS, "server.handlers.", []))
+    for contract, prefix, rest in ((LAYERS, "", foreign), *nested):
         packages = [prefix + name for name in names(contract)]
         for package in packages:
             imported = [f"ottla.{other}.planted" for other in packages if other != package] + rest
             plant(tree, package, [f"import {name}" for name in imported])
     (tree / "src/ottla/homeless.py").write_text('"""Has no place."""\n')
     (tree / "src/ottla/coordinator/homeless.py").write_text('"""Has no place."""\n')
+    (tree / "src/ottla/server/handlers/homeless.py").write_text('"""Has no place."""\n')
     (tree / "src/ottla/cli/planted_writer.py").write_text('"""Planted."""\nimport ottla.storage.log\n')
     printed = run_contracts(tree).stdout
     sections = re.split(r"\n(.+)\n-{10,}\n", printed[printed.index("Broken contracts") :])
@@ -159,7 +163,12 @@ def test_a_planted_violation_is_found(planted: dict[str, str], contract: str) ->
 
 
 @pytest.mark.parametrize(
-    ("contract", "name"), [(LAYERS, "ottla.homeless"), (COORDINATORS, "ottla.coordinator.homeless")]
+    ("contract", "name"),
+    [
+        (LAYERS, "ottla.homeless"),
+        (COORDINATORS, "ottla.coordinator.homeless"),
+        (ROOMS, "ottla.server.handlers.homeless"),
+    ],
 )
 def test_a_package_without_a_place_is_found(planted: dict[str, str], contract: str, name: str) -> None:
     assert f"- {name}\n" in planted[contract]
@@ -170,7 +179,10 @@ def test_of_storage_a_tool_may_only_read_files(planted: dict[str, str]) -> None:
     assert "ottla.storage.reader" not in planted[WIRE]
 
 
-@pytest.mark.parametrize(("contract", "folder"), [(LAYERS, SOURCE), (COORDINATORS, SOURCE / "coordinator")])
+@pytest.mark.parametrize(
+    ("contract", "folder"),
+    [(LAYERS, SOURCE), (COORDINATORS, SOURCE / "coordinator"), (ROOMS, SOURCE / "server" / "handlers")],
+)
 def test_a_reserved_place_is_one_that_nobody_has_taken(contract: str, folder: Path) -> None:
     """So that a package, once it is there, can't vanish from its layer unseen."""
     reserved = {name.strip("()") for layer in layers(contract) for name in layer if name.startswith("(")}

@@ -17,6 +17,9 @@ MAX_CONSTRUCTOR_ARGUMENTS = 10
 KNOWN_CIRCLES: list[set[str]] = []
 KNOWN_CONSTRUCTORS: set[str] = set()
 
+WHOLE_NODE = {"apis", "broker", "contexts", "control", "dispatch", "parts"}
+"""Modules of `server` that have everything, or serve it."""
+
 Graph = Mapping[str, set[str]]
 
 
@@ -96,6 +99,26 @@ def test_imports_form_no_circle() -> None:
     """Also where an import is only for types, or stands in a function: who reads one module must read the other."""
     found = [without_root(circle) for circle in circles(import_graph(whole_tree()))]
     assert sorted(map(sorted, found)) == sorted(map(sorted, KNOWN_CIRCLES))
+
+
+def reaching_beyond_a_context(graph: Graph) -> set[tuple[str, str]]:
+    """Handlers and their contexts with what they import of the whole node."""
+    whole = {f"ottla.server.{name}" for name in WHOLE_NODE}
+    return {(name, each) for name in graph if ".handlers." in name for each in graph[name] & whole}
+
+
+def test_handlers_touch_their_node_by_a_context_alone() -> None:
+    graph = import_graph(whole_tree())
+    assert {f"ottla.server.{name}" for name in WHOLE_NODE} <= graph.keys()
+    assert not reaching_beyond_a_context(graph)
+
+
+def test_a_planted_reach_is_found() -> None:
+    graph = {
+        "ottla.server.handlers.data.fetch": {"ottla.server.parts", "ottla.server.api"},
+        "ottla.server.parts": set(),
+    }
+    assert reaching_beyond_a_context(graph) == {("ottla.server.handlers.data.fetch", "ottla.server.parts")}
 
 
 def test_constructors_take_few_arguments() -> None:

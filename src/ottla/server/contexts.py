@@ -6,10 +6,10 @@ A new room has its context made here, and its rows served in `server.apis`.
 from __future__ import annotations
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.server.decisions import Decisions
 from ottla.server.dispatch import DispatcherContext
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.handlers.decisions import Decisions
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.metadata_cache import MetadataCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk import Disk
 from ottla.replica.manager import ReplicaManager
+from ottla.server.decisions import Decisions
 from ottla.server.failures import Failures
-from ottla.server.handlers.decisions import Decisions
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.request_limits import RequestLimits
 from ottla.server.topic_creation import TopicCreation

@@ -13,7 +13,7 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 
 def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:

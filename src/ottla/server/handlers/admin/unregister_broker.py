@@ -9,7 +9,7 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, U
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 
 def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str) -> UnregisterBrokerResponse:

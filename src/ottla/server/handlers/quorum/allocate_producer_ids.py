@@ -8,7 +8,7 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRes
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 ALLOCATE_PRODUCER_IDS = decided(
     ApiKey.ALLOCATE_PRODUCER_IDS,

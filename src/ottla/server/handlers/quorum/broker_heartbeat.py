@@ -8,7 +8,7 @@ from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 BROKER_HEARTBEAT = decided(
     ApiKey.BROKER_HEARTBEAT,

@@ -8,7 +8,7 @@ from ottla.protocol.messages.broker_registration import BrokerRegistrationRespon
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 BROKER_REGISTRATION = decided(
     ApiKey.BROKER_REGISTRATION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.quorum.service import QuorumService
-from ottla.server.handlers.decisions import Decisions
+from ottla.server.decisions import Decisions
 
 
 class QuorumContext(NamedTuple):

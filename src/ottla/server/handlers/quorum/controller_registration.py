@@ -10,7 +10,7 @@ from ottla.protocol.messages.controller_registration import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners, error_with_message
 from ottla.server.authorization import Need
-from ottla.server.handlers.decisions import decided
+from ottla.server.decisions import decided
 
 CONTROLLER_REGISTRATION = decided(
     ApiKey.CONTROLLER_REGISTRATION,
