@@ -11,12 +11,12 @@ from kio.schema.request_header.v1.header import RequestHeader as KioHeader1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeader2
 from kio.serial import entity_reader
 
-from ottla.common.errors import ProtocolError
+from ottla.common.errors import InvariantError, ProtocolError
 from ottla.protocol.framing import frame_length
 from ottla.protocol.header import decode_response, encode_request, encode_response, parse_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.registry import API, ApiKey, spec_of_request
 
 HEADER = struct.Struct(">hhih")
 
@@ -170,3 +170,16 @@ def test_registry_follows_apache_kafka():
 def test_requests_of_all_apis_take_the_same_way():
     frame = encode_request(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest(client_software_name="n"))
     assert frame[4:] == HEADER.pack(18, 3, 1, 1) + b"c\0\2n\1\0"
+
+
+def test_an_api_without_messages_is_not_in_the_registry():
+    for key in (ApiKey.LEADER_AND_ISR, 999, -1):
+        assert API.get(key) is None
+        assert key not in API
+
+
+def test_a_request_knows_its_api_and_nothing_else_is_one():
+    assert spec_of_request(ApiVersionsRequest()) is API[ApiKey.API_VERSIONS]
+    for message in (MetadataResponse(), "text"):
+        with pytest.raises(InvariantError):
+            spec_of_request(message)

@@ -42,10 +42,10 @@ class _Entry:
     """One row of the table, with its counters."""
 
     __slots__ = (
-        "_error_codes",
         "cache",
         "context",
         "declared",
+        "error_codes",
         "flexible_from",
         "forwarded",
         "highest",
@@ -68,17 +68,13 @@ class _Entry:
         self.declared = api if isinstance(api, DeclaredApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
         self.cache = ResponseCache()
-        self._error_codes: Callable[[Any], list[int]] | None = None
+        self.error_codes: Callable[[Any], list[int]] = self._compile_error_codes
+        """The error codes in a response of a declared API, at whatever level they stand."""
 
-    def count_errors(self, response: object) -> list[int]:
-        """Note the error codes in a response, at whatever level they stand, and return them."""
-        error_codes = self._error_codes
-        if error_codes is None:
-            error_codes = self._error_codes = compile_error_codes(self.spec.response)
-        found = error_codes(response)
-        for code in found:
-            self.statistics.failed(code)
-        return found
+    def _compile_error_codes(self, response: object) -> list[int]:
+        """Stands for `error_codes` until the first response."""
+        self.error_codes = compile_error_codes(self.spec.response)
+        return self.error_codes(response)
 
     def failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
         """Note that a request failed as a whole; the response that says so, None when there is none."""
@@ -284,7 +280,11 @@ class RequestDispatcher:
             response = build()
             if response is None:
                 return []
-            request.errors = entry.count_errors(response)
+            errors = entry.error_codes(response)
+            if errors:
+                request.errors = errors
+                for code in errors:
+                    entry.statistics.failed(code)
         except KafkaError as error:
             response = entry.failed(request, error.code, error.message)
         except (ProtocolError, InvariantError):
