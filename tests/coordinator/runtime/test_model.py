@@ -91,8 +91,10 @@ class RuntimeModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
+        """Up to the end of a batch, since no follower has a part of one."""
         log = self.setup.log
-        log.commit(0, data.draw(st.integers(log.high_watermark[0], log.end[0])))
+        ends = [end for end in log.ends(0) if end > log.high_watermark[0]]
+        log.commit(0, data.draw(st.sampled_from([log.high_watermark[0], *ends])))
 
     @precondition(lambda self: self.setup.log.leader_epoch[0] is not None)
     @rule(known=st.booleans())
