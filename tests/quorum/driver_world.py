@@ -120,7 +120,6 @@ class Node:
             cluster_id=CLUSTER_ID,
             voters=voters,
         )
-        self.disk.sync_names()
 
     def start(self) -> None:
         if self.process is not None:

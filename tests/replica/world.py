@@ -378,7 +378,7 @@ class World:
         """A new incarnation, on the disk of the last one."""
         disk = self.disks.get(node_id)
         if disk is None:
-            disk = self.disks[node_id] = self.fakes.Disk(FakeWallClock(self.loop))
+            disk = self.disks[node_id] = self.fakes.Disk(self.loop)
         epoch = next(self._epochs)
         node = self.nodes[node_id] = Node(self, node_id, disk, epoch)
         known = self.image.brokers.get(node_id)
@@ -560,17 +560,6 @@ class World:
         start, end = max(log.log_start_offset for log in logs), logs[0].log_end_offset
         contents = {self.nodes[node].log_bytes(start, end, index) for node in nodes}
         assert len(contents) == 1, "replicas differ"
-
-
-class FakeWallClock:
-    """What the disk in memory takes its file times from."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    @property
-    def now_ms(self) -> int:
-        return self._loop.time_ms()
 
 
 class ControllerOf:

@@ -81,6 +81,7 @@ def test_nothing_of_a_killed_process_runs(loop: SimLoop, process: Process) -> No
 def test_power_failure_keeps_what_was_synced(disk: SimDisk, process: Process) -> None:
     mount = Mount(disk, process)
     mount.makedirs("/data")
+    mount.fsync_dir("/")
     file = mount.open("/data/log", create=True)
     file.append([b"durable"])
     file.fsync()
@@ -90,6 +91,20 @@ def test_power_failure_keeps_what_was_synced(disk: SimDisk, process: Process) ->
     disk.power_failed()
     survivor = Mount(disk, Process(SimLoop(), SimRng(1)))
     assert survivor.read_bytes("/data/log").startswith(b"durable")
+
+
+def test_a_synced_directory_without_a_durable_name_may_be_lost_with_all_in_it(disk: SimDisk, process: Process) -> None:
+    mount = Mount(disk, process)
+    lost = False
+    for attempt in range(20):
+        directory = f"/data{attempt}"
+        mount.makedirs(directory)
+        mount.open(f"{directory}/log", create=True)
+        mount.fsync_dir(directory)
+        disk.power_failed()
+        lost = lost or directory not in disk.names
+        assert (directory in disk.names) == (f"{directory}/log" in disk.names)
+    assert lost
 
 
 def test_a_kill_keeps_the_page_cache_and_ends_the_mount(disk: SimDisk, process: Process) -> None:

@@ -257,7 +257,7 @@ def test_open_files_are_bounded(fakes, disk, clock):
 
 def contents(disk) -> dict[str, bytes]:
     """All files that are in use."""
-    files = {name: inode for name, inode in disk._names.items() if inode is not None}
+    files = {name: inode for name, inode in disk.files.names.items() if inode is not None}
     return {name: bytes(inode.data) for name, inode in files.items() if not name.endswith(".deleted")}
 
 

@@ -272,7 +272,7 @@ def test_indexes_of_the_segment_that_ends_at_the_recovery_point_are_made_anew(st
     assert complete.offset_index.last_entry()[0] > 2
     index = store.disk._file(complete.path.replace(".log", ".index"))
     index.durable = bytes(index.data)  # the disk wrote the one index, and not yet the other
-    store.disk._commit_names(store.log.directory)
+    store.disk.files.sync_directory(store.log.directory)
     store.disk.crash(NoLuck())
     store.reopen()
     assert store.log.lookup_timestamp(late) == (2, late, 0)
