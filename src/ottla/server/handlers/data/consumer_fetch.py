@@ -40,13 +40,13 @@ class ConsumerFetch(Fetch):
             try:
                 partition = find(asked.topic, asked.index)
                 check(partition, asked.current_leader_epoch)
-                log = partition.log
-                high_watermark = partition.high_watermark
-                log_start_offset = log.log_start_offset
+                offsets = partition.offsets
+                high_watermark = offsets.high_watermark
+                log_start_offset = offsets.log_start_offset
                 diverging = None
                 region = None
                 preferred = -1
-                if log.log_end_offset == high_watermark:
+                if offsets.log_end_offset == high_watermark:
                     asked.seen_bytes = partition.appended_bytes
                 if asked.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
@@ -70,7 +70,7 @@ class ConsumerFetch(Fetch):
                     if asked.fetch_offset == high_watermark:
                         asked.rest(partition.fetch_watch)
                     continue
-                stable = log.last_stable_offset(high_watermark)
+                stable = partition.log.last_stable_offset(high_watermark)
                 # As a call of the class would, which takes three times as long.
                 row = (
                     asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging,

@@ -80,19 +80,19 @@ class FollowerFetch(Fetch):
             try:
                 partition = follower.replicas.find(asked.topic, asked.index)
                 partition.check_follower(asked.current_leader_epoch, follower.replica_id)
-                log = partition.log
+                offsets = partition.offsets
                 diverging = region = None
                 if asked.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
                 if diverging is not None:
                     done.urgent = True
                 else:
-                    if asked.fetch_offset != log.log_end_offset and not follower.held_back(partition):
+                    if asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
                         limit = max(0, min(asked.max_bytes, left))
-                        found = log.read(
+                        found = partition.log.reader.read(
                             asked.fetch_offset,
                             limit,
-                            max_offset=log.log_end_offset,
+                            max_offset=offsets.log_end_offset,
                             min_one_batch=done.byte_count == 0,
                             known=known,
                         )
@@ -109,7 +109,7 @@ class FollowerFetch(Fetch):
                             follower.broker_epoch,
                             follower.started_s,
                         )
-                high_watermark, log_start_offset = partition.high_watermark, log.log_start_offset
+                high_watermark, log_start_offset = offsets.high_watermark, offsets.log_start_offset
                 if (
                     region is not None
                     or diverging is not None
