@@ -14,25 +14,19 @@ from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
+from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
 from ottla.server.request import Request
 
 
-def handle(context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest) -> None:
-    """Hand the request to the group coordinator and add what the asking client may do with each group."""
-    answer = answering(request)
-
-    def done(response: ConsumerGroupDescribeResponse) -> None:
-        if message.include_authorized_operations:
-            for group in response.groups:
-                if not group.error_code:
-                    group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
-        answer(response)
-
+def handle(
+    context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse | None:
+    """Hand the request to the group coordinator, unless the protocol is switched off."""
     if not consumer_protocol_enabled(context):
-        answer(error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED))
-        return
+        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
+    done = answering_with_operations(request, wanted=message.include_authorized_operations)
     context.group_coordinator.consumer_group_describe(request_context(request), message, done)
+    return None
 
 
 def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text: str) -> ConsumerGroupDescribeResponse:

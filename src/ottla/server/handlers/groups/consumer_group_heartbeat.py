@@ -17,13 +17,14 @@ from ottla.server.handlers.groups.group_requests import answering, request_conte
 from ottla.server.request import Request
 
 
-def handle(context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+def handle(
+    context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | None:
     """Hand the request to the group coordinator, unless the protocol is switched off."""
-    answer = answering(request)
     if not consumer_protocol_enabled(context):
-        answer(error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED))
-        return
-    context.group_coordinator.consumer_group_heartbeat(request_context(request), message, answer)
+        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
+    context.group_coordinator.consumer_group_heartbeat(request_context(request), message, answering(request))
+    return None
 
 
 def error_response(

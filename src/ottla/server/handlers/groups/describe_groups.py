@@ -13,21 +13,13 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
+from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
 from ottla.server.request import Request
 
 
 def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
     """Hand the request to the group coordinator and add what the asking client may do with each group."""
-    answer = answering(request)
-
-    def done(response: DescribeGroupsResponse) -> None:
-        if message.include_authorized_operations:
-            for group in response.groups:
-                if not group.error_code:
-                    group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
-        answer(response)
-
+    done = answering_with_operations(request, wanted=message.include_authorized_operations)
     context.group_coordinator.describe_groups(request_context(request), message, done)
 
 

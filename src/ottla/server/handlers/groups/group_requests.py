@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.common.acl import ResourceType
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.registry import ApiKey
@@ -50,5 +51,20 @@ def answering(request: Request) -> Callable[[Any], None]:
 
     def done(response: Any) -> None:
         request.answer(lambda: response)
+
+    return done
+
+
+def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[Any], None]:
+    """The same for groups that are described; where it is wanted, with what the asking client may do with each."""
+    answer = answering(request)
+    if not wanted:
+        return answer
+
+    def done(response: Any) -> None:
+        for group in response.groups:
+            if not group.error_code:
+                group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
+        answer(response)
 
     return done
