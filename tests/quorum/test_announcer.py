@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.app.logging import BURST, RateLimiter
+from ottla.common.errors import KafkaError
 from ottla.common.ids import uuid_to_string
 from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteTopic
 from ottla.storage.names import METADATA_TOPIC
@@ -141,6 +142,25 @@ def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureF
         f"{kind} {epoch - 1} is rejected: FENCED_LEADER_EPOCH",
         f"{kind} {epoch + 1} is rejected",
     ]
+
+
+def test_what_the_disk_refuses_is_not_told(said: pytest.LogCaptureFixture) -> None:
+    world = World(4)
+    world.run(8.0)
+    leader, others = leader_and_others(world)
+    epoch = leader.driver.raft.epoch
+    for node in others:
+        node.disk.full = node.was_full = True
+    said.clear()
+    leader.kill()
+    world.loop.run_until(world.loop.time() + 10.0)
+    (stood,) = (node for node in others if node.process is None)
+    (asked,) = (node for node in others if node.process is not None)
+    with pytest.raises(KafkaError, match="no space left"):
+        ask_for_vote(asked, stood.node_id, epoch + 1)
+    told = {became for _, became, _ in transitions(said)}
+    assert told == {f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={leader.node_id})"}
+    assert not [message for message in said.messages if message.startswith("vote request")]
 
 
 def test_a_node_that_can_win_no_election_says_little(said: pytest.LogCaptureFixture) -> None:

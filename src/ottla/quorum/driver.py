@@ -465,10 +465,8 @@ class QuorumDriver:
         """
         if self._state.phase is CLOSED:
             return
-        took_part, failure = (
-            self._state.takes_part,
-            KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping"),
-        )
+        took_part = self._state.takes_part
+        failure = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping")
         self._state.close(failure)
         if self._parts is not None:
             if took_part:
@@ -495,6 +493,7 @@ class QuorumDriver:
         parts.snapshots.stop()
         parts.peers.stop()
         self._timer.cancel()
+        raft.transitions.clear()  # what was not written down did not come to pass
         raft.resign(self._clock.monotonic())
         for effect in raft.effects:
             if not isinstance(effect, Persist):
