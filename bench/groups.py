@@ -228,7 +228,7 @@ async def drive(server: Server, protocol: str, arguments: argparse.Namespace) ->
 
 def members(name: str, protocol: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Many members that only keep their place and commit."""
-    settings = {"group.initial.rebalance.delay.ms": 3000}
+    settings: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
     with PEERS[name](name, settings=settings) as server:
         with Cluster(server.bootstrap_servers) as cluster:
             cluster.create_topic("load", arguments.members // arguments.groups)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -45,8 +46,11 @@ def test_results_and_errors_come_back_on_the_loop():
         def fail():
             raise OSError("planted")
 
+        def ran_in(number):
+            return number, threading.current_thread()
+
         for number in range(20):
-            pool.submit(lambda number=number: (number, threading.current_thread()), done)
+            pool.submit(partial(ran_in, number), done)
         pool.submit(fail, done)
         await finished.wait()
         here = threading.current_thread()
@@ -68,9 +72,15 @@ def test_an_idle_thread_is_used_again():
         loop = asyncio.get_running_loop()
         pool = ThreadPool(loop, max_threads=8)
         workers = set()
+        finished = asyncio.Event()
+
+        def done(worker, _):
+            workers.add(worker)
+            finished.set()
+
         for _ in range(20):
-            finished = asyncio.Event()
-            pool.submit(threading.current_thread, lambda result, _, f=finished: (workers.add(result), f.set()))
+            finished.clear()
+            pool.submit(threading.current_thread, done)
             await finished.wait()
         assert len(workers) == 1
         pool.close()
@@ -84,7 +94,7 @@ def test_close_finishes_what_was_submitted():
     async def main() -> None:
         pool = ThreadPool(asyncio.get_running_loop(), max_threads=2)
         for number in range(10):
-            pool.submit(lambda number=number: ran.append(number), lambda result, error: None)
+            pool.submit(partial(ran.append, number), lambda result, error: None)
         pool.close()
 
     asyncio.run(main())

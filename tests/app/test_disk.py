@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_tried_reads_serve_cached_pages_or_refuse(folder):
 
 def test_what_is_cached_is_told_without_a_read(tmp_path):
     """The middle of a file is dropped from the page cache; where the system can't tell, everything counts as cached."""
-    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file: Any = RealDisk().open(str(tmp_path / "a"), create=True)
     file.append([bytes(8 << 20)])
     file.fsync()
     assert file.is_cached(0, 8 << 20)
@@ -221,7 +222,7 @@ def test_lock_file_stays_for_the_next_holder(tmp_path):
 
 
 def test_descriptors_are_not_inherited(tmp_path):
-    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file: Any = RealDisk().open(str(tmp_path / "a"), create=True)
     assert fcntl.fcntl(file.fileno(), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     file.close()
 

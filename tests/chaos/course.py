@@ -6,9 +6,10 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ottla.client.cluster import Cluster
@@ -86,6 +87,16 @@ class Outcome:
 
 class NotInTime(Exception):
     """A step of the recovery did not end within its bound."""
+
+
+def at_the_end(positions: Mapping[int, int], ends: Sequence[int]) -> bool:
+    """Whether a reader has read every partition up to its end."""
+    return all(positions[index] >= end for index, end in enumerate(ends))
+
+
+def has_seen_all(book: Book, group: str) -> bool:
+    """Whether a group has read all that was acknowledged."""
+    return not book.unseen(group)
 
 
 def wait_for(probe: Callable[[], bool], what: str, within_s: float = RECOVERY_S) -> float:
@@ -228,14 +239,12 @@ class Course:
         ends = cluster.list_offsets(dict.fromkeys(keys, -1))
         for reader in clients.readers:
             wait_for(
-                lambda reader=reader: all(
-                    reader.positions[index] >= ends[key].offset for index, key in enumerate(keys)
-                ),
+                partial(at_the_end, reader.positions, [ends[key].offset for key in keys]),
                 f"{reader.name} has read everything",
             )
         if not self._options.lossy:
             for group in clients.groups:
-                wait_for(lambda group=group: not book.unseen(group), f"unseen: group {group} has read everything")
+                wait_for(partial(has_seen_all, book, group), f"unseen: group {group} has read everything")
 
     @staticmethod
     def _in_sync(cluster: Cluster, topics: Sequence[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.client import outage as outage_module
@@ -99,7 +101,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(scripted, leaders):
 
 
 def test_the_end_is_reached_behind_markers_and_what_was_aborted(scripted, leaders):
-    transaction = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    transaction: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     marker = build_batch(
         [RecordData(5, key=control_record_key(ControlRecordType.ABORT), value=bytes(6))],
         base_offset=2,

@@ -81,7 +81,7 @@ class Tap:
 
     def __init__(self) -> None:
         self.sent = bytearray()
-        self.target = None
+        self.target: tuple[str, int] | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -92,6 +92,7 @@ class Tap:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            assert self.target is not None
             server = socket.create_connection(self.target)
             threading.Thread(target=self._pump, args=(client, server, self.sent), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, bytearray()), daemon=True).start()

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from group_history import History
@@ -50,7 +51,7 @@ RANGE = {**CLASSIC, "partition.assignment.strategy": "range"}
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 CONSUMER = {"group.protocol": "consumer"}
 PYTHON = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
-PROTOCOLS = {"eager": RANGE, "cooperative": COOPERATIVE, "consumer": CONSUMER}
+PROTOCOLS: dict[str, dict[str, Any]] = {"eager": RANGE, "cooperative": COOPERATIVE, "consumer": CONSUMER}
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
 
 MakeMember = Callable[[str], Member]
@@ -244,7 +245,8 @@ def test_a_pattern_finds_topics_that_come_later(servers, name, protocol):
 
     create_topic(servers, f"{name}-a", 1)
     produce(servers, f"{name}-a", 1, 1)
-    settings = {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest", "log_level": 0}
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest"}
+    settings["log_level"] = 0
     settings["topic.metadata.refresh.interval.ms"] = 500
     consumer = Consumer({**settings, **PROTOCOLS[protocol]})
     consumer.subscribe([f"^{name}-[ab]$"])

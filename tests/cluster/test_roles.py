@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,8 @@ class TestConfiguredVoters:
             node.format()
         start_all(*nodes)
         assert replicated(ports[:3], 3)
-        before = eventually(lambda: (found := quorum(ports[0])).current_voters and found, "a leader")
+        eventually(lambda: quorum(ports[0]).current_voters, "a leader")
+        before = quorum(ports[0])
         assert sorted(each.replica_id for each in before.current_voters) == [1, 2, 3]
         leader = nodes[before.leader_id - 1]
         other = ports[before.leader_id % 3]
@@ -285,6 +287,11 @@ def controllers_of(port: int) -> list[tuple[int, str, int]]:
     return [(each.broker_id, each.host, each.port) for each in response.brokers]
 
 
+def knows_controllers(port: int, expected: list[tuple[int, str, int]]) -> bool:
+    """Whether the controller at `port` knows these, and no others."""
+    return controllers_of(port) == expected
+
+
 class TestSeparateRoles:
     """Three controllers that are nothing else, and two brokers."""
 
@@ -318,7 +325,7 @@ class TestSeparateRoles:
         assert replicated(ports[:2], 2)
         expected = [(number, HOST, port) for number, port in zip(ids, controller_ports, strict=True)]
         for port in controller_ports:
-            eventually(lambda port=port: controllers_of(port) == expected, "all controllers are known")  # type: ignore[misc]
+            eventually(partial(knows_controllers, port, expected), "all controllers are known")
         before = quorum(ports[0])
         assert sorted(each.replica_id for each in before.current_voters) == ids
         eventually(lambda: sorted(each.replica_id for each in quorum(ports[0]).observers) == [1, 2], "brokers observe")

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from ottla.app.ports import HOST, free_ports
@@ -58,9 +59,7 @@ def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(nodes: Nod
             current_metadata_offset=NO_OFFSET,
             want_shut_down=True,
         )
-        answer = eventually(
-            lambda request=request: ask_controller(nodes, ApiKey.BROKER_HEARTBEAT, request), "a controller answers"
-        )
+        answer = eventually(partial(ask_controller, nodes, ApiKey.BROKER_HEARTBEAT, request), "a controller answers")
         assert isinstance(answer, BrokerHeartbeatResponse)
         assert answer.error_code == 0
     eventually(lambda: all(len(epochs(node)) > 1 for node in nodes.nodes), "each has registered again")
@@ -86,12 +85,15 @@ def test_a_stranger_can_not_register_what_is_no_node(nodes: Nodes) -> None:
             features=[RegistrationFeature(name="metadata.version", min_supported_version=1, max_supported_version=99)],
             log_dirs=[b"D" * 16],
         )
-        answer = eventually(
-            lambda request=request: ask_controller(nodes, ApiKey.BROKER_REGISTRATION, request), "a controller answers"
-        )
+        answer = eventually(partial(ask_controller, nodes, ApiKey.BROKER_REGISTRATION, request), "a controller answers")
         assert isinstance(answer, BrokerRegistrationResponse)
         assert answer.error_code == ErrorCode.INVALID_REGISTRATION
     produce(nodes, "t", ["still here"])
+
+
+def ready_or_over(ready: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Whether there is nothing more to wait for."""
+    return ready.exists() or process.poll() is not None
 
 
 def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path:
         with log.open("ab") as output:
             supervisor = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
-            eventually(lambda running=supervisor: ready.exists() or running.poll() is not None, "three are ready", 60)
+            eventually(partial(ready_or_over, ready, supervisor), "three are ready", 60)
             assert ready.exists(), log.read_text()
         finally:
             supervisor.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -84,16 +85,21 @@ def controller_of(client: AdminClient) -> int:
     return int(client.list_topics(timeout=TIMEOUT_S).controller_id)
 
 
+def knows_three(client: AdminClient) -> bool:
+    """Whether a client sees three brokers."""
+    return len(client.list_topics(timeout=TIMEOUT_S).brokers) == 3
+
+
 def test_the_cluster_forms_and_any_node_serves_admin_requests(nodes: Nodes) -> None:
     clients = [admin(node) for node in nodes.nodes]
     for client in clients:
-        eventually(lambda client=client: len(client.list_topics(timeout=TIMEOUT_S).brokers) == 3, "three brokers")
+        eventually(partial(knows_three, client), "three brokers")
     for number, client in enumerate(clients):
         create(client, f"topic-{number}", partitions=3)
     for number in range(3):
         for client in clients:
             eventually(
-                lambda client=client, name=f"topic-{number}": in_sync(client, name, 3),
+                partial(in_sync, client, f"topic-{number}", 3),
                 "every node knows every topic with its whole ISR",
             )
     leaders = {part.leader for part in partitions(clients[0], "topic-0").values()}
@@ -129,7 +135,7 @@ def test_a_rolling_restart_by_controlled_shutdown(nodes: Nodes) -> None:
         eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
         assert node.stop() == 0
         others = admin(*(each for each in nodes.nodes if each is not node))
-        found = eventually(lambda others=others: partitions(others, "t"), "the topic is there")
+        found = eventually(partial(partitions, others, "t"), "the topic is there")
         assert all(part.leader not in (-1, node.node_id) for part in found.values()), "it led nothing when it ended"
         batch = [f"without-{node.node_id}-{number}" for number in range(50)]
         produce(nodes, "t", batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.common.errors import ErrorCode
@@ -55,7 +57,7 @@ def test_what_is_already_so_is_answered_without_a_record(world: World) -> None:
         ({"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_refusals(world: World, overrides: dict[str, int], code: ErrorCode) -> None:
+def test_refusals(world: World, overrides: dict[str, Any], code: ErrorCode) -> None:
     world.alter_partition([1, 2])
     assert world.alter_partition([1, 2, 3], **overrides).error_code == code
     assert world.partition().isr == (1, 2)

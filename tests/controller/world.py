@@ -134,7 +134,7 @@ class World:
     def register(self, broker_id: int, *, clean: bool = False, rack: str | None = None, **overrides: Any) -> int:
         """A new incarnation; `clean`: after a clean stop of the one that is registered. Returns the broker epoch."""
         existing = self.image.brokers.get(broker_id)
-        fields = {
+        fields: dict[str, Any] = {
             "broker_id": broker_id,
             "cluster_id": CLUSTER_ID,
             "incarnation_id": next(self._incarnations).to_bytes(16, "big"),
@@ -152,7 +152,7 @@ class World:
         self.epochs[broker_id] = response.broker_epoch
         return int(response.broker_epoch)
 
-    def heartbeat(self, broker_id: int, *, epoch: int | None = None, offset: int | None = None, **wants: bool) -> Any:
+    def heartbeat(self, broker_id: int, *, epoch: int | None = None, offset: int | None = None, **wants: Any) -> Any:
         request = BrokerHeartbeatRequest(
             broker_id=broker_id,
             broker_epoch=self.epochs[broker_id] if epoch is None else epoch,
@@ -178,9 +178,12 @@ class World:
         self.now_ms += 1
         self.fence_silent()
 
+    def _fence(self, broker_id: int) -> None:
+        self.run(lambda image, context: fence_silent(image, broker_id, context))
+
     def fence_silent(self) -> None:
         for broker in self.heartbeats.stale(self.image, self.now_ms):
-            self.run(lambda image, context, gone=broker.broker_id: fence_silent(image, gone, context))
+            self._fence(broker.broker_id)
         self.upkeep()
 
     def shut_down(self, broker_id: int) -> None:

@@ -131,6 +131,8 @@ class Ledger:
                     if record.offset != offset + 1:
                         raise AssertionError(f"offset {record.offset} follows {offset} in partition {partition}")
                     offset = record.offset
+                    if record.key is None:
+                        raise AssertionError(f"the record at {offset} of partition {partition} lost its key")
                     number = int(record.key)
                     if number <= last:
                         raise AssertionError(f"record {number} stands behind {last} in partition {partition}")

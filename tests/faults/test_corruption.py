@@ -59,7 +59,7 @@ def read_all(broker: Broker) -> list[bytes]:
             result = cluster.fetch(TOPIC, 0, position)
             assert result.high_watermark == end
             for batch in iter_batches(result.records):
-                values += [record.value for record in batch.records()]
+                values += [record.value or b"" for record in batch.records()]
                 position = batch.next_offset
         assert len(values) == end
     return values

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ottla.client.cluster import Cluster
-from ottla.record.batch import BatchView, CorruptBatch
+from ottla.record.batch import BatchView
+from ottla.record.errors import CorruptBatch
 from ottla.testing import Broker
 
 from .ledger import Ledger

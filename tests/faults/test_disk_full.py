@@ -82,7 +82,7 @@ class Writer:
                         assert batch.crc_matches()
                         for record in batch.records():
                             assert record.value == VALUE
-                            found[record.offset] = int(record.key)
+                            found[record.offset] = int(record.key or b"")
                 assert found == promised
 
 

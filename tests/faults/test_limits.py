@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,8 @@ def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sock
         begin = time.monotonic()
         connect(broker).close()
         assert time.monotonic() - begin < HONEST_S
-        for connection in crowd:
-            connection.close()
+        for waiting in crowd:
+            waiting.close()
         # Everything that was acknowledged is there.
         with Cluster(broker.bootstrap_servers) as cluster:
             for partition in range(partitions):
@@ -147,7 +148,7 @@ def test_silent_connections_keep_no_node_out_of_its_cluster(tmp_path, many_socke
         active = int(client.list_topics(timeout=60).controller_id)
         for victim in (nodes[active], nodes[active % 3 + 1]):
             victim.kill()
-            eventually(lambda gone=victim: _in_sync(client, 2, without=gone.node_id), "the others lead", 60)
+            eventually(partial(_in_sync, client, 2, without=victim.node_id), "the others lead", 60)
             victim.start()
             eventually(lambda: _in_sync(client, 3), "it is in sync again", 60)
         logs = [node.log_text() for node in nodes.nodes]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
@@ -17,7 +18,8 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ProtocolError
 from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
-from ottla.net.outbound import BUFFER_TYPES, release_parts
+from ottla.net.outbound import release_parts
+from ottla.net.sender import BUFFER_TYPES
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.registry import ApiKey
 from ottla.server.broker import Broker
@@ -102,7 +104,7 @@ class MemoryBroker:
             channel.parked = False
             channel.take(parts)
 
-    async def ask(self, api_key: ApiKey, version: int, message: object) -> object:
+    async def ask(self, api_key: ApiKey, version: int, message: object) -> Any:
         """A valid request and its decoded answer."""
         self._correlation_id += 1
         channel = self.channel()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count, product
+from operator import setitem
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ from ottla.protocol.registry import API, ApiKey
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 from ottla.quorum.replay import batch_content
 from ottla.record.batch import iter_batches
-from ottla.server.api import Listeners
+from ottla.server.api import Api, Listeners
 from ottla.server.handlers.admin.apis import ADMIN_APIS
+from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.storage.names import METADATA_TOPIC
 
@@ -61,7 +64,8 @@ LEFT_OUT = {ApiKey.CREATE_TOPICS: "assignments", ApiKey.CREATE_PARTITIONS: "assi
 """Arrays without which a request asks for something else; both are tried."""
 OF_METADATA_LOG = {ApiKey.FETCH, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 OF_METADATA_LOG |= {ApiKey.FETCH_SNAPSHOT, ApiKey.DESCRIBE_QUORUM}
-APIS = sorted(row.key for row in (*ADMIN_APIS, *QUORUM_APIS) if Listeners.CONTROLLER in row.listeners)
+ROWS: tuple[Api[Any], ...] = (*ADMIN_APIS, *QUORUM_APIS, *QUORUM_ADMIN_APIS)
+APIS = sorted(row.key for row in ROWS if Listeners.CONTROLLER in row.listeners)
 
 
 @pytest.fixture
@@ -250,12 +254,12 @@ def integers(message: Any, version: int) -> Iterator[tuple[str, Primitive, Calla
         kind = field.type
         if isinstance(kind, ArrayType) and isinstance(kind.item, Primitive):
             if kind.item.name in ENDS:
-                yield field.name, kind.item, lambda number, held=value: held.__setitem__(0, number)
+                yield field.name, kind.item, partial(setitem, value, 0)
         elif isinstance(kind, ArrayType) and not value:
             continue
         elif isinstance(kind, Primitive):
             if kind.name in ENDS:
-                yield field.name, kind, lambda number, name=field.name: setattr(message, name, number)
+                yield field.name, kind, partial(setattr, message, field.name)
         else:
             inner = value[0] if isinstance(kind, ArrayType) else value
             for path, primitive, put in integers(inner, version):

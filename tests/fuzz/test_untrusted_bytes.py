@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
@@ -106,7 +107,7 @@ def refused(broker: Broker, request: bytes) -> None:
     assert time.monotonic() - begin < QUICK_S
 
 
-def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: object) -> int:
+def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: Any) -> int:
     """The error code of a produce to partition 0."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
     message = ProduceRequest(**{"acks": -1, "timeout_ms": 1000, **fields}, topic_data=[data])
@@ -394,7 +395,7 @@ def bomb_of_small_records() -> bytes:
     return bomb
 
 
-def look_up(wire: Wire, timestamp: int) -> object:
+def look_up(wire: Wire, timestamp: int) -> Any:
     """The answer of ListOffsets for partition 0 of `bombs`."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="bombs", partitions=[partition])])
@@ -475,8 +476,8 @@ def test_forged_replica_fetch_changes_nothing(broker, version):
                 )
                 if version >= 18:
                     asked.high_watermark = 1 << 30
-                named = {"topic_id": topic_id} if version >= 13 else {"topic": "plain"}
-                played: dict[str, object] = {"replica_id": replica_id}
+                named: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"topic": "plain"}
+                played: dict[str, Any] = {"replica_id": replica_id}
                 if version >= 15:
                     played = {"replica_state": ReplicaState(replica_id=replica_id, replica_epoch=1)}
                 request = FetchRequest(topics=[FetchTopic(**named, partitions=[asked])], **played)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
+from typing import Any
 
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.registry import ApiKey
@@ -64,7 +65,7 @@ class Wire:
         except ConnectionResetError:
             return True
 
-    def ask(self, api_key: ApiKey, version: int, message: object) -> object:
+    def ask(self, api_key: ApiKey, version: int, message: object) -> Any:
         """A valid request and its decoded response; raises ConnectionError when the broker closes instead."""
         self._correlation_id += 1
         self.send_raw(encode_request(api_key, version, self._correlation_id, "test", message))

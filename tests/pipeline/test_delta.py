@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,7 +267,7 @@ def test_an_error_after_the_commit_is_looked_up(
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
-    write: Callable[..., None] = delta._write
+    write: Callable[..., Any] = delta._write
 
     def write_then_fail(*arguments: object) -> Exception:
         write(*arguments)
@@ -291,7 +292,7 @@ def test_the_same_plan_of_another_load_is_not_taken_for_ours(
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
     theirs = written(cluster, target, plan)
-    write: Callable[..., None] = delta._write
+    write: Callable[..., Any] = delta._write
 
     def lose_the_race(*arguments: object) -> object:
         monkeypatch.setattr(delta, "_write", write)

@@ -22,7 +22,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.model import ConfigOperation, ResourceType  # noqa: E402
+from ottla.client.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
 from ottla.pipeline.land import Landed, LandSettings, land  # noqa: E402
@@ -229,12 +229,12 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
         plan = make_plan(cluster, target, [topic], PlanSettings())
 
     class Deadly(Cluster):
-        def fetch(self, of_topic: str, partition: int, *arguments: Any, **named: Any) -> Any:
+        def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
             died = len(list(graves.iterdir()))
             if partition == 1 and died < deaths:
                 (graves / str(died)).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().fetch(of_topic, partition, *arguments, **named)
+            return super().fetch(topic, partition, offset, **named)
 
     settings = LandSettings(lambda: Deadly(bootstrap), str(table), "load1", columns)
     if deaths < LOCAL_ATTEMPTS:

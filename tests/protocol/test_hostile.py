@@ -6,6 +6,7 @@ import random
 import struct
 import time
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def seeds() -> dict[str, list[bytes]]:
     from ottla.protocol.schema import ArrayType, Primitive, schema_of
 
     def sample(cls, version):
-        values = {}
+        values: dict[str, Any] = {}
         for field in schema_of(cls).fields:
             if version in field.versions and isinstance(field.type, ArrayType):
                 item = field.type.item

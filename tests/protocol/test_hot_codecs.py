@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +65,7 @@ class Region:
         self.released += 1
 
 
-def joined(parts: list[object]) -> bytes:
+def joined(parts: list[Any]) -> bytes:
     return b"".join(part.data if isinstance(part, Region) else bytes(part) for part in parts)
 
 
@@ -308,8 +310,9 @@ def test_fetch_responses(version):
     def check(correlation_id, throttle_ms, error_code, session_id, topics, nodes):
         regions = [r.records for _, results in topics for r in results if isinstance(r.records, Region)]
         before = [region.released for region in regions]
-        parts = encode_fetch_response(version, correlation_id, throttle_ms, error_code, session_id, topics, nodes)
-        message = declared_fetch(version, throttle_ms, error_code, session_id, topics, nodes)
+        answer = (throttle_ms, error_code, session_id, topics, nodes)
+        parts: list[Any] = encode_fetch_response(version, correlation_id, *answer)
+        message = declared_fetch(version, *answer)
         assert joined(parts) == encode_response(ApiKey.FETCH, version, correlation_id, message)
         assert all(len(part) for part in parts if not isinstance(part, Region))
         handed_over = [part for part in parts if isinstance(part, Region)]
@@ -349,7 +352,7 @@ def test_a_fetch_response_of_one_partition(version, topic, result, error_code):
 
 
 def test_fetch_answer_is_read_by_the_client_side():
-    region = Region(b"batch" * 1000)
+    region: Any = Region(b"batch" * 1000)
     parts = encode_fetch_response(17, 5, 0, 0, 3, [(b"i" * 16, [FetchPartitionResult(0, 0, 9, 9, 0, region)])])
     assert [type(part) for part in parts] == [bytearray, Region, bytes]
     correlation_id, response = decode_response(ApiKey.FETCH, 17, joined(parts)[4:])

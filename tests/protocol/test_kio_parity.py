@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +43,7 @@ def _kio_class(package: str, version: int, module: str, name: str) -> type:
     return found
 
 
-def _cases() -> list[object]:
+def _cases() -> list[Any]:
     cases = []
     for spec in API.values():
         package = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", spec.name).lower()

@@ -22,6 +22,7 @@ import tempfile
 from array import array
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src" / "ottla" / "record" / "_batch.pyx"
@@ -83,7 +84,7 @@ def exercise(module: Path, mutations: int, seed: int) -> int:
         for _, body, count in cases:
             buffer = memoryview(array("B", body))
             whole = ("walk_records", "index_records", "max_timestamp", "parse_records")
-            calls = [(name, (buffer, 0, len(body), count)) for name in whole]
+            calls: list[tuple[str, tuple[Any, ...]]] = [(name, (buffer, 0, len(body), count)) for name in whole]
             calls += [
                 ("find_timestamp", (buffer, 0, len(body), count, 1, 0)),
                 ("oversized_record", (buffer, 0, len(body), count, 12)),

@@ -12,6 +12,7 @@ import pytest
 @pytest.fixture(scope="session")
 def corpus() -> ModuleType:
     spec = importlib.util.spec_from_file_location("ottla_record_corpus", Path(__file__).with_name("corpus.py"))
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -35,7 +36,7 @@ def code_of(check, batch, start=0, end=None):
 def test_a_good_batch_gives_its_header_wherever_it_lies():
     for compression in ("none", "lz4"):
         batch = build_batch(RECORDS, base_offset=5, compression=compression)
-        buffer = b"front" + batch + b"behind"
+        buffer = bytearray(b"front" + batch + b"behind")
         view = memoryview(buffer)
         for check in (check_batch, check_replicated_batch):
             assert check(buffer, view, 5, len(buffer)) == b.BATCH_HEADER.unpack_from(batch)
@@ -126,7 +127,7 @@ def test_what_a_codec_makes_of_the_smallest_records_passes(codec):
 
 
 def test_producer_fields_of_idempotent_and_transactional_clients_pass():
-    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     assert code_of(check_batch, build_batch(RECORDS, **fields)) is ErrorCode.NONE
     assert code_of(check_batch, build_batch(RECORDS, is_transactional=True, **fields)) is ErrorCode.NONE
     assert code_of(check_batch, edited(51, ">h", -1, **fields)) is INVALID
@@ -168,8 +169,8 @@ def test_a_max_timestamp_that_cannot_be_mended():
     def unpack_little(codec_id, stored):
         return decompress(codec_id, stored, 1 << 20)
 
-    def check(*arguments):
-        return check_batch(*arguments, unpack_little)
+    def check(buffer, view, start, end):
+        return check_batch(buffer, view, start, end, unpack_little)
 
     assert code_of(check, bomb) is ErrorCode.MESSAGE_TOO_LARGE
 

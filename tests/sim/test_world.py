@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ottla.common.channel import Channel
+from ottla.common.channel import Channel, Part
 from ottla.common.errors import ProtocolError
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
@@ -149,7 +149,7 @@ class Echo:
         self._process = process
         self.closed: list[int] = []
 
-    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[bytes] | None:
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         frame = bytes(buffer[start:end])
         if frame == b"bad":
             raise ProtocolError("bad")

@@ -37,15 +37,15 @@ def unit_folders() -> list[Path]:
 
 def modules_named(path: Path) -> set[str]:
     """The packages that a test imports, by importorskip too."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module or "")
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "importorskip":
-            found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
-    return {str(name).partition(".")[0] for name in found}
+            found |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
+    return {name.partition(".")[0] for name in found}
 
 
 @pytest.mark.parametrize("arguments", ["", "-k log", "tests", "tests/pipeline/test_plan.py", "--ignore tests/storage"])
