@@ -51,7 +51,7 @@ park: idle, parked
 fail: idle, parked
 end to serve: idle, answered
 back up: abandoned
-drain: abandoned
+drain: free, abandoned
 abandon:
 """
 

@@ -215,19 +215,20 @@ class Connection(asyncio.BufferedProtocol):
         owner = self._owner
         owner.metrics.bytes_in.value += nbytes
         state = self.state
-        if state.phase in OVER:
+        serves = state.may_serve()
+        if not serves and state.phase in OVER:
             return  # output still leaves; what arrives meanwhile is dropped
         self.idle_sweeps = 0
         served = 0
         if self._reading_own:
             self._own_end += nbytes
-            if state.may_serve():
+            if serves:
                 served = self._serve_own()
         else:
             end = self._prefix + nbytes
             if self._own is not None:
                 self._drop_own()
-            if state.may_serve():
+            if serves:
                 served = self._serve(owner.receive_buffer, 0, end)
             if served < end:
                 self._keep(served, end)
@@ -367,8 +368,11 @@ class Connection(asyncio.BufferedProtocol):
             parts = self._handle(buffer, frame_start, start)
             if parts is None:
                 break
-            if state.phase is not phase and state.phase in OVER:
-                release_parts(parts)
+            if state.phase is not phase:  # muted, or over: nothing behind this request is served now
+                if state.phase in OVER:
+                    release_parts(parts)
+                else:
+                    responses.extend(parts)
                 break
             has_region = False
             for part in parts:
@@ -383,8 +387,6 @@ class Connection(asyncio.BufferedProtocol):
                 waiting_bytes = 0
                 if state.output is not FREE:
                     break
-            if state.phase is not phase:
-                break
         else:
             self._let_others_go_first()
         if not self._has_asked and start > first:
@@ -393,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         if responses:
             outbound.send(responses)
         state.request = END[state.request]
-        if state.phase in OVER:
+        if state.phase is not phase and state.phase in OVER:
             self._finish_close()
             return end
         return start

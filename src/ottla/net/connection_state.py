@@ -210,7 +210,7 @@ ABANDONED: Final = OutputState("abandoned")
 OUTPUT_STATES: Final = (FREE, DRAINING, ABANDONED)
 
 BACK_UP: Final = Event("back up", {FREE: DRAINING, DRAINING: DRAINING})
-DRAIN: Final = Event("drain", {FREE: FREE, DRAINING: FREE})
+DRAIN: Final = Event("drain", {DRAINING: FREE})
 ABANDON: Final = Event("abandon", dict.fromkeys(OUTPUT_STATES, ABANDONED))
 
 

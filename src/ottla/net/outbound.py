@@ -127,8 +127,7 @@ class Outbound:
         """Send a response, or several of them in order. Takes over the regions in every case."""
         output = self._state.output
         if output is FREE:
-            part = parts[0] if len(parts) == 1 else None
-            if isinstance(part, BUFFER_TYPES) and self._descriptor >= 0:
+            if len(parts) == 1 and isinstance(part := parts[0], BUFFER_TYPES) and self._descriptor >= 0:
                 try:
                     count = os.write(self._descriptor, part)
                 except (BlockingIOError, InterruptedError):
@@ -221,7 +220,8 @@ class Outbound:
         if self._queue or self._transport_full:
             state.output = BACK_UP[state.output]
             return False
-        state.output = DRAIN[state.output]
+        if state.output is DRAINING:
+            state.output = DRAIN[state.output]
         return True
 
     def _gather(self) -> tuple[list[Buffer], int, bool]:
