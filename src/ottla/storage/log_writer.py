@@ -15,21 +15,13 @@ from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
-    ATTRIBUTES,
     BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
     BATCH_LENGTH,
     COMPRESSION_MASK,
     HEADER_SIZE,
-    LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
-    MAX_TIMESTAMP,
     NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS_COUNT,
     BatchHeader,
 )
 from ottla.record.errors import InvalidRecord
@@ -142,21 +134,21 @@ class LogWriter:
             self._refuse_size(size)
         with memoryview(buffer) as view, view[start:end] as data:
             header = check_batch(buffer, view, start, end)
-            if header[BATCH_LENGTH] + LOG_OVERHEAD != size:
+            # All at once: a field by the name of its number takes twice as long.
+            (
+                _, length, _, _, _, attributes, delta,
+                base_timestamp, max_timestamp, producer_id, epoch, sequence, count,
+            ) = header  # fmt: skip
+            if length + LOG_OVERHEAD != size:
                 raise InvalidRecord("a produce request carries exactly one batch a partition")
             config = self.config
-            attributes = header[ATTRIBUTES]
             now = self._clock.time_ms()
-            if header[PRODUCER_ID] != NO_PRODUCER_ID:
-                duplicate = self._producers.check(
-                    header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], header[LAST_OFFSET_DELTA]
-                )
+            if producer_id != NO_PRODUCER_ID:
+                duplicate = self._producers.check(producer_id, epoch, sequence, delta)
                 if duplicate is not None:
-                    return self._duplicate_result(duplicate, header[LAST_OFFSET_DELTA])
+                    return self._duplicate_result(duplicate, delta)
             compressed = attributes & COMPRESSION_MASK
-            if not self._log_append_time and timestamps_out_of_range(
-                header[BASE_TIMESTAMP], header[MAX_TIMESTAMP], now, config
-            ):
+            if not self._log_append_time and timestamps_out_of_range(base_timestamp, max_timestamp, now, config):
                 records_start = end if compressed else start + HEADER_SIZE
                 refuse_timestamps(buffer, records_start, end, header, now, config, self._health.name)
             if not prepared:
@@ -166,7 +158,7 @@ class LogWriter:
                 if self._compacted:
                     check_records(buffer, start + HEADER_SIZE, end, header, now, config, self._health.name)
                 elif not compressed:
-                    walk_records(buffer, start + HEADER_SIZE, end, header[RECORDS_COUNT])
+                    walk_records(buffer, start + HEADER_SIZE, end, count)
             append_time = -1
             if self._log_append_time:
                 set_log_append_time(buffer, start, now)
@@ -243,9 +235,11 @@ class LogWriter:
         """Write one batch that is ready, and take note of it."""
         if not self._health.writable:
             raise self._health.refusal()
+        _, _, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, records_count = header
         size = len(data)
-        last_offset = base_offset + header[LAST_OFFSET_DELTA]
-        max_timestamp = header[MAX_TIMESTAMP] if append_time < 0 else append_time
+        last_offset = base_offset + last_offset_delta
+        if append_time >= 0:
+            max_timestamp = append_time
         segments = self._segments
         segment = segments.active
         if (
@@ -270,12 +264,12 @@ class LogWriter:
         if leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, base_offset)
         producers = self._producers
-        if header[PRODUCER_ID] != NO_PRODUCER_ID:
+        if producer_id != NO_PRODUCER_ID:
             producers.update(header, base_offset)
         producers.map_end_offset = last_offset + 1
         flush = self._flush
         flush.changed = True
-        flush.appended_count += header[RECORDS_COUNT]
+        flush.appended_count += records_count
         needs_flush = flush.appended_count >= self.config.flush_messages
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
 
