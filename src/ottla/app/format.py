@@ -28,7 +28,7 @@ from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
 from ottla.quorum.format import format_directory, parse_initial_controllers
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
-from ottla.quorum.raft_types import Voter
+from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.storage.directories import require_unused, shown
 from ottla.storage.meta_properties import MetaProperties, random_id, read_meta_properties
 from ottla.storage.names import META_PROPERTIES, STRAY_DIR_SUFFIX, parse_stray_dir
@@ -108,9 +108,8 @@ def _standalone(config: BrokerConfig, directory_id: str) -> Voter:
         raise OperatorError(
             "--standalone needs a listener of the controller: set controller.listener.names, and add it to listeners"
         )
-    advertised = config.advertise(config.controller_listeners, "localhost")
-    endpoints = tuple((item.listener_name, item.host, item.port) for item in advertised)
-    return Voter(config.node_id, uuid_from_string(directory_id), endpoints)
+    key = ReplicaKey(config.node_id, uuid_from_string(directory_id))
+    return Voter.at(key, config.advertise(config.controller_listeners, "localhost"))
 
 
 def format_cluster(

@@ -172,7 +172,7 @@ class QuorumDriver:
         of a cluster. Raises OperatorError for damaged or foreign files, for finalized features that this version
         doesn't have (before anything is written), and for a disk that refuses.
         """
-        own = Voter(*self._local.key, tuple((item.listener_name, item.host, item.port) for item in endpoints))
+        own = Voter.at(self._local.key, endpoints)
         self._state.open()
         try:
             log = self._log = open_metadata_log(self._machine, self._local.data_dir, self._local.log_config)

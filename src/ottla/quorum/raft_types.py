@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
 from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -28,6 +29,11 @@ class Voter(NamedTuple):
     voter_id: int
     directory_id: Uuid
     endpoints: tuple[tuple[str, str, int], ...]
+
+    @classmethod
+    def at(cls, key: ReplicaKey, endpoints: Iterable[Endpoint]) -> Voter:
+        """The replica as a voter that listens there."""
+        return cls(*key, tuple((each.listener_name, each.host, each.port) for each in endpoints))
 
     @property
     def key(self) -> ReplicaKey:

@@ -17,7 +17,7 @@ from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
-from ottla.quorum.raft_types import Voter
+from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.storage.directories import partition_directories, shown
 from ottla.storage.meta_properties import random_id
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, META_PROPERTIES, METADATA_DIR
@@ -41,8 +41,7 @@ def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, c
     from ottla.quorum.format import format_directory  # here, as everything that only a node of a cluster needs
 
     directory_id = random_id(rng)
-    endpoints = tuple((item.listener_name, item.host, item.port) for item in controllers)
-    own = Voter(config.node_id, uuid_from_string(directory_id), endpoints)
+    own = Voter.at(ReplicaKey(config.node_id, uuid_from_string(directory_id)), controllers)
     format_directory(
         disk,
         clock,

@@ -14,6 +14,7 @@ from ottla.common.ids import ZERO_UUID
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.responses import commit_error_code, error_code
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.topic_names import unknown_topic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -93,9 +94,10 @@ def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: Me
     refused: dict[int, ErrorCode] = {}
     missing: dict[int, list[int]] = {}
     for index, topic in enumerate(request.topics):
-        found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        named = topic.topic_id if by_id else topic.name
+        found = image.find(named)
         if found is None:
-            refused[index] = ErrorCode.UNKNOWN_TOPIC_ID if by_id else _UNKNOWN
+            refused[index] = unknown_topic(named)
             continue
         known = [partition for partition in topic.partitions if partition.partition_index in found.partitions]
         if topic.partitions and not known:
