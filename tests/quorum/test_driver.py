@@ -442,3 +442,51 @@ def test_listener_that_raises_ends_the_driver_and_leaves_nobody_waiting(setup: A
         driver.submit(topic_records("t"), outcome.append)
     assert [getattr(error, "code", None) for error in outcome] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert len(setup.failures) == 1
+
+
+def test_a_driver_is_started_once_and_closed_as_often_as_one_likes(setup: Any) -> None:
+    never_started = setup.driver()
+    never_started.close()
+    driver = setup.started()
+    with pytest.raises(InvariantError):
+        driver.start([])
+    assert submit(driver, topic_records("t")) == [None], "the second start changed nothing"
+    driver.close()
+    driver.close()
+    for closed in (driver, never_started):
+        (error,) = submit(closed, [])
+        assert isinstance(error, KafkaError)
+        assert error.code == ErrorCode.BROKER_NOT_AVAILABLE
+        stopped: list[BaseException | None] = []
+        closed.stop(stopped.append)
+        assert stopped == [None]
+
+
+def test_a_node_alone_leads_on_while_it_drains(setup: Any) -> None:
+    """What was submitted before the end is on disk with the flush that the end waits for."""
+    driver = setup.started()
+    setup.pool.immediate = False
+    first, second = submit(driver, topic_records("a")), submit(driver, topic_records("b"))
+    stopped: list[BaseException | None] = []
+    driver.stop(stopped.append)
+    assert (first, second, stopped) == ([], [], [])
+    setup.pool.run()
+    assert (first, second, stopped) == ([None], [None], [None])
+    driver.close()
+    assert list(setup.started().latest.topics) == ["a", "b"]
+
+
+def test_a_driver_that_failed_stops_at_once_and_tells_why_after_the_end(setup: Any) -> None:
+    setup.disk = FailingDisk(setup.disk)
+    driver = setup.started()
+    setup.disk.sync_error = OSError(errno.EIO, "Input/output error")
+    submit(driver, topic_records("t"))
+    setup.disk.sync_error = None
+    assert not driver.active
+    stopped: list[BaseException | None] = []
+    driver.stop(stopped.append)
+    assert stopped == [None]
+    driver.close()
+    (error,) = submit(driver, [])
+    assert isinstance(error, KafkaError)
+    assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
