@@ -20,6 +20,7 @@ This module only describes; `ottla.protocol.codec` reads and writes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from ottla.common.errors import InvariantError
@@ -44,6 +45,7 @@ class Versions(NamedTuple):
 NO_VERSIONS = Versions(0, -1)
 
 
+@cache
 def parse_versions(text: str) -> Versions:
     """Kafka's notation: "3", "1-4", "2+", and "" for none."""
     if not text:
