@@ -519,7 +519,7 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batch headers, which are trusted; `loader` is for those that are not.
+        """Make both indexes anew from the batch headers, which are trusted; `recovery` is for those that are not.
 
         Rare, and done in one go: it blocks also where the caller must not.
         """
