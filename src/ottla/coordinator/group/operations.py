@@ -62,7 +62,9 @@ def named_group(group_id: str) -> str:
 def _group_of_heartbeat(request: ConsumerGroupHeartbeatRequest) -> str:
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-    return any_group(request.group_id)
+    if len(request.group_id.encode()) > MAX_STORED_STRING_BYTES:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    return request.group_id
 
 
 # -- classic groups ----------------------------------------------------------------------------------------------------

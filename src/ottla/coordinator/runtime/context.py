@@ -78,6 +78,7 @@ class CoordinatorContext(Generic[S]):
         "_after_loading",
         "_appending",
         "_batch",
+        "_counts",
         "_high_watermark",
         "_parked",
         "_parts",
@@ -98,6 +99,7 @@ class CoordinatorContext(Generic[S]):
     def __init__(self, parts: RuntimeParts, partition: int, leader_epoch: int, reload: Callable[[], None]) -> None:
         """`reload()` is called when the state must be read anew from the log: state LOADING, shard empty."""
         self._parts = parts
+        self._counts = parts.statistics.operations
         self._reload = reload
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -211,7 +213,7 @@ class CoordinatorContext(Generic[S]):
         if code is not None:
             self._call(name, done, None, KafkaError(code))
             return
-        self._parts.statistics.operations[name] += 1
+        self._counts[name] += 1
         try:
             response = operation(self.shard, self.last_committed_offset)
         except KafkaError as error:
@@ -243,7 +245,7 @@ class CoordinatorContext(Generic[S]):
         if code is not None:
             self._call(name, done, None, KafkaError(code))
             return
-        self._parts.statistics.operations[name] += 1
+        self._counts[name] += 1
         try:
             result = operation(self.shard)
             records = self._encode(result.records)
