@@ -17,12 +17,12 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
-from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import Listener, bind_socket
 from ottla.net.sender import MAX_JOBS
 
 TIMEOUT_S = 20
+Client = socket.socket
 
 
 def frame(payload: bytes) -> bytes:
@@ -144,26 +144,26 @@ class Harness:
         pacing = congestion.begin_unpaced(listening)
         self.listener = Listener(listening, endpoint, self.connections, pacing=pacing)
         self.listener.start_accepting()
-        self.clients: list[socket.socket] = []
+        self.clients: list[Client] = []
 
-    async def connect(self, receive_buffer: int = 0) -> socket.socket:
+    async def connect(self, receive_buffer: int = 0) -> Client:
         client = self.socket()
         if receive_buffer:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         await self.loop.sock_connect(client, self.address)
         return client
 
-    def socket(self) -> socket.socket:
+    def socket(self) -> Client:
         """A client socket that the test connects itself."""
         client = socket.socket()
         client.setblocking(False)
         self.clients.append(client)
         return client
 
-    async def send(self, client: socket.socket, data: bytes) -> None:
+    async def send(self, client: Client, data: bytes) -> None:
         await self.loop.sock_sendall(client, data)
 
-    async def receive(self, client: socket.socket, count: int, step: int = 1 << 20) -> bytes:
+    async def receive(self, client: Client, count: int, step: int = 1 << 20) -> bytes:
         """`count` bytes, or fewer at the end of input."""
         data = bytearray()
         while len(data) < count:
@@ -173,12 +173,12 @@ class Harness:
             data += piece
         return bytes(data)
 
-    async def response(self, client: socket.socket) -> bytes:
+    async def response(self, client: Client) -> bytes:
         header = await self.receive(client, 4)
         assert len(header) == 4, "closed"
         return await self.receive(client, struct.unpack(">i", header)[0])
 
-    async def at_end(self, client: socket.socket) -> bool:
+    async def at_end(self, client: Client) -> bool:
         """Wait for the broker's close."""
         try:
             return await self.loop.sock_recv(client, 1) == b""
@@ -194,7 +194,7 @@ class Harness:
         """Let the loop do what is ready."""
         await asyncio.sleep(0)
 
-    async def only_connection(self) -> Connection:
+    async def only_connection(self) -> Any:
         """The broker's side of the one connection there is."""
         await self.until(lambda: self.connections.connections)
         (connection,) = self.connections.connections.values()

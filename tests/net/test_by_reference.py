@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import struct
+from typing import Any
 
 import pytest
 
@@ -238,10 +239,12 @@ def test_others_have_their_turn_after_a_mib_or_so(store, tmp_path):
     """Into a file, which takes everything at once: only its own measure ends the turn."""
     loop, idle = Turns(), []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
-    outbound = Outbound(
+    wire: Any = FileTarget(target)
+    make: Any = Outbound  # of which so much is enough here
+    outbound = make(
         loop,
         None,
-        PlainWire(FileTarget(target)),
+        PlainWire(wire),
         ConnectionState(),
         Scratch(),
         None,

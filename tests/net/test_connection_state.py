@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -245,11 +246,12 @@ class Peer:
     """A connection, the peer that plays with it, and the dispatcher; checks after each step what must always hold."""
 
     def __init__(self) -> None:
-        self.loop = Turns()
-        self.pipe = Pipe(self.loop)
+        self.loop = cast("Any", Turns())
+        self.pipe = cast("Any", Pipe(self.loop))
         limits = ConnectionLimits(socket_request_max_bytes=1000, connections_max_idle_ms=-1)
         self.fatal: list[BaseException] = []
-        self.owner = ConnectionSet(self.loop, self, limits, None, MetricsRegistry(), self.fatal.append)
+        no_pool: Any = None
+        self.owner = ConnectionSet(self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append)
         self.owner.admit("127.0.0.1")
         self.connection = Connection(self.owner, "PLAINTEXT", "127.0.0.1", self.pipe)
         self.pipe.protocol = self.connection

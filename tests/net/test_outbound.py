@@ -8,12 +8,12 @@ import random
 import socket
 import struct
 import threading
+from typing import Any
 
 import pytest
 
 from ottla.app.disk import RealDisk
-from ottla.net import outbound as outbound_module
-from ottla.net.sender import MAX_JOBS
+from ottla.net.sender import MAX_COPIED_BYTES, MAX_JOBS
 
 TIMEOUT_S = 20
 
@@ -50,7 +50,12 @@ class DiskRegion:
 @pytest.mark.parametrize("kind", ["bytes", "warm", "cold", "mixed", "short", "cold short"])
 def test_large_responses_arrive_unchanged(network, make_frame, memory_region, kind, receive_buffer):
     """Two connections share the scratch buffer; the second must not change what the first still has to send."""
-    options = {"warm": {}, "cold": {"cold": True}, "mixed": {"cold_every": 3}, "short": {"short": 100_000}}
+    options: dict[str, dict[str, Any]] = {
+        "warm": {},
+        "cold": {"cold": True},
+        "mixed": {"cold_every": 3},
+        "short": {"short": 100_000},
+    }
     options |= {"cold short": {"cold": True, "short": 100_000}}
     data = [random_bytes(8 << 20, seed) for seed in (1, 2)]
     regions = []
@@ -94,7 +99,7 @@ def test_large_responses_arrive_unchanged(network, make_frame, memory_region, ki
 
 def test_regions_of_real_files(network, make_frame, tmp_path):
     data = random_bytes(5 << 20)
-    file = RealDisk().open(str(tmp_path / "segment"), create=True)
+    file: Any = RealDisk().open(str(tmp_path / "segment"), create=True)
     file.append([data])
     file.fsync()
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -103,7 +108,7 @@ def test_regions_of_real_files(network, make_frame, tmp_path):
     async def body(net):
         regions = [DiskRegion(file, position, length) for position, length in ranges]
         want = b"|".join(data[position : position + length] for position, length in ranges)
-        parts = [struct.pack(">i", len(want))]
+        parts: list[Any] = [struct.pack(">i", len(want))]
         for region in regions:
             parts += [region, b"|"]
         net.dispatcher.answers[b"x"] = lambda: parts[:-1]
@@ -133,7 +138,7 @@ def test_no_request_is_served_while_output_waits(network, make_frame):
             await net.turn()
         assert len(net.dispatcher.requests) == served
         assert connection.outbound.queued_parts <= 2
-        assert connection._transport.get_write_buffer_size() <= outbound_module.MAX_COPIED_BYTES
+        assert connection._transport.get_write_buffer_size() <= MAX_COPIED_BYTES
         for _ in range(10):
             assert await net.response(client) == big
 
@@ -155,7 +160,7 @@ def test_copied_bytes_stay_bounded_for_a_slow_reader(network, make_frame, memory
             received = bytearray()
             while len(received) < len(data):
                 received += await net.receive(client, min(100_000, len(data) - len(received)))
-                assert connection._transport.get_write_buffer_size() <= outbound_module.MAX_COPIED_BYTES
+                assert connection._transport.get_write_buffer_size() <= MAX_COPIED_BYTES
             assert received == data
             await net.until(lambda region=region: region.released == 1)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,8 +104,13 @@ def test_many_requests_are_answered_in_order(network: Any) -> None:
     run(network, echo, body)
 
 
+def has_length(found: Sized, count: int) -> bool:
+    """Whether so many have come."""
+    return len(found) == count
+
+
 def test_a_view_that_is_kept_breaks_nothing(network: Any) -> None:
-    kept: list[memoryview] = []
+    kept: list[Any] = []
 
     async def body(peer: Peer, host: str, port: int) -> None:
         connection = peer.network.connect(host, port)
@@ -210,7 +216,7 @@ def test_messages(network: Any) -> None:
         connection = peer.network.connect(host, port)
         for count in (1, 2):
             send_message(connection, asked, lambda message, error: results.append((message, error)), 20)
-            await peer.until(lambda count=count: len(results) == count)
+            await peer.until(partial(has_length, results, count))
         assert results[0] == (VoteResponse(error_code=7), None)
         assert results[1][0] is None
         assert connection.failed
@@ -236,7 +242,7 @@ def test_records_stay_what_they_are_when_the_next_answer_comes(network: Any) -> 
         connection = peer.network.connect(host, port)
         for count in range(1, len(sent) + 1):
             send_message(connection, FetchRequest(), lambda message, error: taken.append(message or error), 20)
-            await peer.until(lambda count=count: len(taken) == count)
+            await peer.until(partial(has_length, taken, count))
         assert [message.responses[0].partitions[0].records for message in taken] == sent
 
     run(network, answer, body)

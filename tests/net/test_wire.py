@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ class TransportWire(PlainWire):
     def __init__(self, accepted) -> None:
         super().__init__(accepted)
         self.descriptor = -1
-        self.transport = None
+        self.transport: Any = None
         self.regions = 0
         self.jobs = 0
 

@@ -51,7 +51,7 @@ class ServiceDispatcher:
 
     def __init__(self, driver: QuorumDriver) -> None:
         service = driver.service
-        self._now = {
+        self._now: dict[ApiKey, Any] = {
             ApiKey.VOTE: service.vote,
             ApiKey.BEGIN_QUORUM_EPOCH: service.begin_quorum_epoch,
             ApiKey.END_QUORUM_EPOCH: service.end_quorum_epoch,

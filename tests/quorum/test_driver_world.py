@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -232,6 +233,7 @@ def test_a_snapshot_replaces_a_tail_that_was_never_committed_wherever_the_proces
         if newer is not None and newer.driver.log.earliest_snapshot.epoch > epoch:
             break
     snapshot = active(world).driver.log.latest_snapshot
+    assert snapshot is not None
     assert snapshot.epoch > epoch
     assert snapshot.end_offset < end, "the snapshot ends within the tail"
     away.start()
@@ -356,7 +358,7 @@ def test_nobody_is_moved_to_where_he_is_not(of_leader: bool) -> None:
             listeners=[RaftEndpoint(name="CONTROLLER", host=host, port=port)],
         )
         driver.service.update_voter(request, answers.append)
-        world.loop.run_until(world.loop.time() + 10.0, lambda answers=answers: bool(answers))
+        world.loop.run_until(world.loop.time() + 10.0, partial(bool, answers))
         assert answers[0].error_code != ErrorCode.NONE
     assert {voter.endpoints for voter in driver.raft.voters} == {voter_of(node).endpoints for node in (1, 2, 3)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +50,7 @@ def replica(node_id: int = 1, voters: int = 3, stored: ElectionState | None = No
     return raft
 
 
-def effects(raft: Raft) -> list[object]:
+def effects(raft: Raft) -> list[Any]:
     taken, raft.effects = raft.effects, []
     return list(taken)
 

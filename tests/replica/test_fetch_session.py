@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -310,7 +311,7 @@ def test_partitions_are_bounded_for_a_session() -> None:
     asked = [("t", [Asked(index) for index in range(100)])]
     context = cache.open(0, 0, asked, [], uses_topic_ids=False, privileged=False, now_s=0.0, max_partitions=100)
     more = [("t", [Asked(100)])]
-    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    options: dict[str, Any] = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
     with pytest.raises(KafkaError) as refused:
         cache.open(context.session_id, 1, more, [], **options, max_partitions=100)
     assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -323,14 +324,14 @@ def test_a_session_larger_than_the_limit_goes_on_while_it_does_not_grow() -> Non
     """Topics were deleted, and with them the limit shrank."""
     cache = FetchSessionCache(10, SeededRng(), quiet_purgatory())
     asked = [("t", [Asked(index) for index in range(100)])]
-    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    options: dict[str, Any] = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
     session_id = cache.open(0, 0, asked, [], **options, max_partitions=100).session_id
     assert len(cache.open(session_id, 1, asked, [("t", [0])], **options, max_partitions=5).partitions) == 99
 
 
 def test_partitions_are_bounded_over_all_sessions() -> None:
     cache = FetchSessionCache(10, SeededRng(), quiet_purgatory(), max_partitions=250)
-    options = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
+    options: dict[str, Any] = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}
     asked = [("t", [Asked(index) for index in range(100)])]
     ids = [cache.open(0, 0, asked, [], **options).session_id for _ in range(3)]
     assert [session_id != 0 for session_id in ids] == [True, True, False]

@@ -533,12 +533,12 @@ class World:
         request = FetchRequest(
             max_bytes=1 << 20, rack_id=rack, topics=[FetchTopic(topic=TOPIC, partitions=[asked])], session_epoch=-1
         )
-        return self.ask(node_id, request, version).message().responses[0].partitions[0]  # type: ignore[no-any-return]
+        return self.ask(node_id, request, version).message().responses[0].partitions[0]
 
     def latest(self, node_id: int, version: int = 11) -> ListOffsetsPartitionResponse:
         asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
-        return self.ask(node_id, request, version).message().topics[0].partitions[0]  # type: ignore[no-any-return]
+        return self.ask(node_id, request, version).message().topics[0].partitions[0]
 
     # --- what tests wait for ---------------------------------------------------------------------------------------
 

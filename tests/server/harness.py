@@ -93,7 +93,7 @@ class Connection:
         self._pending.append((key, version, self._correlation_id))
         return self.send_bytes(frame[4:])
 
-    def send_bytes(self, frame: bytes) -> bool:
+    def send_bytes(self, frame: bytes | bytearray) -> bool:
         """The same for bytes without size prefix; a ProtocolError closes the channel, as a connection would."""
         buffer = bytearray(b"before" + frame + b"behind")
         try:
@@ -146,7 +146,7 @@ class Connection:
         """Append one batch; the version follows from name or id unless given."""
         request = produce_request(topic, *values, partition=partition, acks=acks, **batch)
         response = self.ask(request, version or (13 if isinstance(topic, bytes) else 12))
-        return response.responses[0].partition_responses[0]  # type: ignore[no-any-return]
+        return response.responses[0].partition_responses[0]
 
 
 def batch_of(*values: bytes, **batch: Any) -> bytes:

@@ -218,9 +218,12 @@ def test_metadata_is_described_once_as_long_as_nothing_changes(
     client.create_topic("t", 3)
     described: list[object] = []
     describe = metadata._describe
-    monkeypatch.setattr(
-        metadata, "_describe", lambda *arguments: (described.append(arguments), describe(*arguments))[1]
-    )
+
+    def counted(*arguments):
+        described.append(arguments)
+        return describe(*arguments)
+
+    monkeypatch.setattr(metadata, "_describe", counted)
     first = client.ask(MetadataRequest(topics=None), 12)
     again = client.ask(MetadataRequest(topics=None), 12)
     assert again == first

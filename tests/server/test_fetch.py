@@ -177,7 +177,7 @@ def test_a_large_batch_that_is_left_out_counts_for_min_bytes(client: Connection)
     client.create_topic("t", index_interval_bytes="100")
     for _ in range(5):
         client.produce("t", b"x" * 40_000)
-    limits = {"max_bytes": 100_000, "min_bytes": 100_000, "max_wait_ms": 60_000}
+    limits: dict[str, Any] = {"max_bytes": 100_000, "min_bytes": 100_000, "max_wait_ms": 60_000}
     partition = only(client.ask(fetch_request(("t", 0, 0), **limits), 12))
     assert values(partition.records) == [b"x" * 40_000] * 2
     assert len(partition.records) < 81_000
@@ -282,9 +282,12 @@ def test_a_session_reads_only_partitions_that_were_touched(
     session_id = idle_session(client, 20)
     looked_at: list[int] = []
     find = ReplicaManager.find
-    monkeypatch.setattr(
-        ReplicaManager, "find", lambda self, topic, index: (looked_at.append(index), find(self, topic, index))[1]
-    )
+
+    def counted(self, topic, index):
+        looked_at.append(index)
+        return find(self, topic, index)
+
+    monkeypatch.setattr(ReplicaManager, "find", counted)
     reader = server.connect()
     assert not reader.send(fetch_request(session=(session_id, 2), max_wait_ms=60_000), 12)
     assert looked_at == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def coordinate(client: Connection, group: str = "g") -> None:
     client.server.run_until(lambda: runtime.state_counts()[CoordinatorState.ACTIVE] == runtime.partition_count)
 
 
-def join(client: Connection, group: str = "g", member_id: str = "", **fields: object) -> JoinGroupResponse:
+def join(client: Connection, group: str = "g", member_id: str = "", **fields: Any) -> JoinGroupResponse:
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
@@ -66,10 +67,10 @@ def join(client: Connection, group: str = "g", member_id: str = "", **fields: ob
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         request.member_id = response.member_id
         response = client.ask(request, 9)
-    return response  # type: ignore[no-any-return]
+    return response
 
 
-def commit(client: Connection, topic: str, offset: int, *, group: str = "g", version: int = 8, **fields: object) -> int:
+def commit(client: Connection, topic: str, offset: int, *, group: str = "g", version: int = 8, **fields: Any) -> int:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m")
     request = OffsetCommitRequest(
         group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])], **fields
@@ -180,14 +181,14 @@ def test_the_life_of_a_member(make_server: Callable[..., Server]) -> None:
     joined = join(client)
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert joined.leader == joined.member_id
-    me = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
+    me: dict[str, Any] = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
     assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
     synced = client.ask(
         SyncGroupRequest(protocol_type="consumer", protocol_name="range", assignments=[assignment], **me), 5
     )
     assert (synced.error_code, bytes(synced.assignment)) == (0, b"mine")
     assert client.ask(HeartbeatRequest(**me), 4).error_code == 0
-    by_member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+    by_member: dict[str, Any] = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     assert commit(client, "t", 5, **by_member) == 0
     assert commit(client, "t", 6, member_id=joined.member_id, generation_id_or_member_epoch=7) == (
         ErrorCode.ILLEGAL_GENERATION
@@ -212,7 +213,7 @@ def test_what_was_committed_is_there_after_a_restart(make_server: Callable[..., 
     coordinate(client)
     assert [commit(client, "t", offset) for offset in range(10)] == [0] * 10
     joined = join(client, "members", group_instance_id="i")
-    me = {"group_id": "members", "member_id": joined.member_id, "generation_id": 1}
+    me: dict[str, Any] = {"group_id": "members", "member_id": joined.member_id, "generation_id": 1}
     assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
     client.ask(SyncGroupRequest(group_instance_id="i", assignments=[assignment], **me), 4)
     server.restart()

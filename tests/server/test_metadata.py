@@ -71,8 +71,9 @@ def test_a_topic_that_is_named_twice_is_described_once(client: Connection) -> No
 
 
 def test_half_a_producer_id_is_refused(client: Connection) -> None:
-    for fields in ({"producer_id": 5, "producer_epoch": -1}, {"producer_id": -1, "producer_epoch": 5}):
-        answer = client.ask(InitProducerIdRequest(transactional_id=None, **fields), 4)
+    for producer_id, epoch in ((5, -1), (-1, 5)):
+        request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+        answer = client.ask(request, 4)
         assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 

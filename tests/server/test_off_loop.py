@@ -72,7 +72,7 @@ def test_a_lookup_in_a_large_batch_waits_for_a_long_turn(server: Server, client:
     server.broker.contexts.data.compute_pool.long = held
     other = server.connect()
     assert not client.send(lookup((0, T0 + 1)), 7)
-    server.run_until(lambda: held.held)
+    server.run_until(lambda: bool(held.held))
     assert found(other.ask(lookup((1, T0 + 1)), 7)) == [(0, 1)], "behind it, and not kept up by it"
     assert client.channel.answers == []
     held.run()
@@ -137,7 +137,7 @@ def test_what_happens_meanwhile_is_seen(server: Server, client: Connection) -> N
     other = server.connect()
     assert other.ask(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 0
     assert client.channel.answers == []
-    pool.run()  # type: ignore[attr-defined]
+    pool.run()
     assert found(client.answer()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_too_few_in_sync_replicas_for_acks_all(client: Connection, server: Serve
 
 def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Connection) -> None:
     client.create_topic("t")
-    ids = {"producer_id": 7, "producer_epoch": 0}
+    ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     assert client.produce("t", b"a", b"b", base_sequence=0, **ids).base_offset == 0
     assert client.produce("t", b"c", base_sequence=2, **ids).base_offset == 2
     again = client.produce("t", b"a", b"b", base_sequence=0, **ids)
@@ -183,7 +184,7 @@ def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server
 def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="1")
     log = server.broker.parts.replicas.find("t", 0).log
-    ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     retry = server.connect()
     go_on = threading.Event()
     for _ in range(MAX_THREADS):
@@ -213,7 +214,7 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     client = server.connect()
     topic_id = client.create_topic("t", retention_ms="123456789")
     # A producer expires by the time of its records, so they are of today.
-    ids = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
+    ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
     client.produce("t", b"a", base_sequence=0, **ids)
     before = server.broker.parts.replicas.find("t", 0).leader_epoch
     cluster_id = server.broker.cluster_id
@@ -263,7 +264,10 @@ def test_every_record_with_a_timestamp_out_of_range_is_named(
     client: Connection, narrow: bool, compression: str
 ) -> None:
     before, after = (3_600_000, 600_000) if narrow else ((1 << 63) - 1, 3_600_000)
-    configs = {"message_timestamp_before_max_ms": str(before), "message_timestamp_after_max_ms": str(after)}
+    configs: dict[str, Any] = {
+        "message_timestamp_before_max_ms": str(before),
+        "message_timestamp_after_max_ms": str(after),
+    }
     client.create_topic("t", **(configs if narrow else {}))
     now = client.server.broker.parts.machine.clock.time_ms()
     times = [now, now + 7_200_000, now, now + 7_200_001, -1]
@@ -274,8 +278,9 @@ def test_every_record_with_a_timestamp_out_of_range_is_named(
         said = re.fullmatch(
             rf"Timestamp {times[number]} of message with offset {number} is out of range. "
             r"The timestamp should be within \[(-?\d+), (\d+)\]",
-            error.batch_index_error_message,
+            error.batch_index_error_message or "",
         )
+        assert said is not None
         assert int(said[2]) - int(said[1]) == before + after
         assert now + after <= int(said[2]) <= now + after + 600_000
     assert refused.error_message == "One or more records have been rejected due to invalid timestamp"
@@ -313,9 +318,9 @@ def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(clien
 @pytest.mark.parametrize("level", ["topic", "broker"])
 @pytest.mark.parametrize("topic", [{}, {"cleanup_policy": "compact"}, {"compression_type": "zstd"}])
 def test_large_records_are_refused_behind_compression_alone(
-    make_server: Callable[..., Server], level: str, topic: dict[str, str], compression: str
+    make_server: Callable[..., Server], level: str, topic: dict[str, Any], compression: str
 ) -> None:
-    limit = {"max_decompressed_message_bytes": "1005"}
+    limit: dict[str, Any] = {"max_decompressed_message_bytes": "1005"}
     server = make_server(**(limit if level == "broker" else {}))
     client = server.connect()
     client.create_topic("t", **topic, **(limit if level == "topic" else {}))
@@ -426,7 +431,8 @@ def test_the_level_of_a_topics_codec_counts(client: Connection, codec: str, low:
     words = [b"%d %s" % (number * number % 977, b"abcdefgh"[number % 7 :]) for number in range(5000)]
     sizes = []
     for level in (low, high):
-        client.create_topic(f"t{level}", **{"compression_type": codec, f"compression_{codec}_level": str(level)})
+        configs: dict[str, Any] = {"compression_type": codec, f"compression_{codec}_level": str(level)}
+        client.create_topic(f"t{level}", **configs)
         assert client.produce(f"t{level}", b" ".join(words)).error_code == 0
         stored = records_of(client, f"t{level}")
         sizes.append(len(stored))
@@ -436,11 +442,12 @@ def test_the_level_of_a_topics_codec_counts(client: Connection, codec: str, low:
 
 @pytest.mark.parametrize("codec_id", [5, 6, 7])
 def test_a_codec_that_does_not_exist(client: Connection, codec_id: int) -> None:
-    for name, configs in (
-        ("plain", {}),
-        ("zstd", {"compression_type": "zstd"}),
-        ("keys", {"cleanup_policy": "compact"}),
-    ):
+    topics: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "zstd": {"compression_type": "zstd"},
+        "keys": {"cleanup_policy": "compact"},
+    }
+    for name, configs in topics.items():
         client.create_topic(name, **configs)
         batch = bytearray(batch_of(b"x", key=b"k"))
         batch[22] = codec_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -183,7 +184,7 @@ class TestSnapshots:
 
 class TestDescriptors:
     def test_pins_outlive_eviction_and_close(self, fakes):
-        folder = folder_on(fakes, limit=2)
+        folder: Any = folder_on(fakes, limit=2)
         descriptors = [Descriptor(folder, f"f{number}") for number in range(5)]
         for descriptor in descriptors:
             descriptor.create_empty()

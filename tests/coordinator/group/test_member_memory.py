@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -135,7 +137,7 @@ def test_groups_that_were_loaded_count() -> None:
     assert talk.join(group="other", protocols=with_bytes(40 * KIB), version=3).error == REFUSED
 
 
-def refused(world: World, member: str, **fields: object) -> ErrorCode:
+def refused(world: World, member: str, **fields: Any) -> ErrorCode:
     with pytest.raises(KafkaError) as failure:
         world.join(member, **fields)
     return failure.value.code

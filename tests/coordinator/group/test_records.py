@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -199,8 +200,9 @@ def test_damaged_offset_commits_are_told(metadata, expire_timestamp, cut, more):
     key, value = serde.encode(
         GroupRecord(OffsetPlace("g", "t", 0), pack(1, 2, 3, expire_timestamp, TOPIC_ID, metadata))
     )
+    assert value is not None
     for damaged in ((key[:cut] + more, value), (key, value[:cut] + more)):
-        outcomes = []
+        outcomes: list[Any] = []
         for decode in (decode_record, serde.decode):
             try:
                 outcomes.append(decode(*damaged))

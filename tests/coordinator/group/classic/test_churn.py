@@ -6,6 +6,8 @@ trouble is over the group comes to a generation in which everybody has its part.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -28,7 +30,7 @@ class Client:
         self.member_id = ""
         self.generation = NO_GENERATION
         self.owned: frozenset[int] = frozenset()
-        self.waiting: Answer[object] | None = None
+        self.waiting: Answer[Any] | None = None
         self.stage = "join"
 
     def step(self) -> None:

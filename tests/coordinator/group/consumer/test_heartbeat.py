@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -552,7 +553,7 @@ def test_tombstones_of_what_is_not_there_are_ignored(world: World) -> None:
     records = world.group.tombstone_records()
     fresh = World({})
     for record in records:
-        fresh.run(lambda record=record: _written(record.key, None))
+        fresh.run(partial(_written, record.key, None))
     assert fresh.shard.context.groups.find(GROUP) is None
 
 

@@ -189,7 +189,7 @@ class GroupLife(RuleBasedStateMachine):
     @invariant()
     def a_reader_may_commit(self) -> None:
         """Who reads a partition in its current epoch, or the one before, is not refused."""
-        found = self.world.shard.context.groups.find(GROUP)
+        found: Any = self.world.shard.context.groups.find(GROUP)
         for member in self.members:
             if found is None or member.member_id not in found.members or member.epoch <= 0 or member.error:
                 continue

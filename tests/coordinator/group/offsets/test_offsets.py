@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -81,7 +82,7 @@ class TestCommit:
         ],
     )
     def test_refused_by_a_group_with_members(
-        self, talk: Conversation, options: dict[str, object], error: ErrorCode
+        self, talk: Conversation, options: dict[str, Any], error: ErrorCode
     ) -> None:
         (leader,) = talk.stable_group(1)
         assert talk.commit_code(**{"member_id": leader, **options}) == error
@@ -370,7 +371,7 @@ class TestExpiry:
         assert talk.describe().group_state == "Stable"
 
     def test_a_group_of_another_type_keeps_all_while_it_lives(self, talk: Conversation) -> None:
-        options = {"protocol_type": "x", "protocols": {"p": b""}, "session_ms": 1_800_000}
+        options: dict[str, Any] = {"protocol_type": "x", "protocols": {"p": b""}, "session_ms": 1_800_000}
         (leader,) = talk.stable_group(1, **options)
         talk.commit_code(5, member_id=leader, generation=1)
         for _ in range(8 * 24 * 4):
