@@ -85,7 +85,9 @@ class Wire:
     def create_topic(self, name: str, partitions: int) -> None:
         """Created, and every partition has a leader."""
         timeout_ms = int(TIMEOUT_S * 1000)
-        create_topic(self._connection, name, min(partitions, MAX_NEW_PARTITIONS), 1, {}, timeout_ms, False)
+        create_topic(
+            self._connection, name, min(partitions, MAX_NEW_PARTITIONS), 1, {}, timeout_ms, validate_only=False
+        )
         for total in range(2 * MAX_NEW_PARTITIONS, partitions + MAX_NEW_PARTITIONS, MAX_NEW_PARTITIONS):
             create_partitions(self._connection, name, min(total, partitions), timeout_ms)
         self.learn_topic(name, partitions)

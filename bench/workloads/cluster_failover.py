@@ -207,7 +207,7 @@ def change_by(port: int, topic: str, value: int) -> None:
     def changed() -> bool:
         connection = connect(port, timeout_s=LIMIT_S)
         try:
-            admin.alter_configs(connection, ResourceType.TOPIC, topic, changes, False)
+            admin.alter_configs(connection, ResourceType.TOPIC, topic, changes, validate_only=False)
         finally:
             connection.close()
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ HOT_PATH = {
     "storage/log_writer.py",
     "storage/segment.py",
     "storage/index.py",
+}
+BOOLEANS_BY_POSITION = {
+    # Hot: a call by position costs less.
+    "protocol/header.py: read_client_id",
+    "protocol/primitives.py: append_count",
+    "protocol/primitives.py: append_nullable_string",
+    "protocol/primitives.py: append_topic",
+    "record/_batch_py.py: refused_records",
+    "replica/fetch_session.py: accept",
+    "replica/partition.py: acknowledged",
+    "replica/partition.py: append_records",
+    "replica/partition.py: read",
+    # Both are kept, compared and given on as a pair.
+    "controller/driver.py: on_leader_change",
+    "metadata/log.py: on_leader_change",
+    "server/control.py: on_leader_change",
 }
 PER_RECORD_NAMES = {"Record", "RecordData", "build_batch", "records", "index_records", "iter_records"}
 MAY_OVERFLOW = re.compile(r"style: (function|file) size: \S+")
@@ -115,3 +132,28 @@ def test_no_assert_leaves_a_choice() -> None:
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or)
     ]
     assert not found
+
+
+def booleans_by_position(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Public functions that take a bool by position beside something else; commands of click are called by name."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+            continue
+        taken = [*node.args.posonlyargs, *node.args.args]
+        others = [each for each in taken if each.arg != "self"]
+        flags = [
+            each
+            for each in others
+            if each.annotation is not None and re.fullmatch(r"bool( \| None)?", ast.unparse(each.annotation))
+        ]
+        is_command = any(
+            "click" in ast.unparse(each) or ".command" in ast.unparse(each) for each in node.decorator_list
+        )
+        if flags and len(others) > 1 and not is_command:
+            yield node
+
+
+def test_booleans_are_named_where_they_are_given() -> None:
+    """`end(member, True)` says nothing. Hot functions and what is given as a tuple are excepted, exactly."""
+    found = {f"{module_id(path)}: {node.name}" for path in modules() for node in booleans_by_position(parsed(path))}
+    assert found == BOOLEANS_BY_POSITION

@@ -66,6 +66,7 @@ def create_topic(
     replication_factor: int,
     configs: Mapping[str, str],
     timeout_ms: int,
+    *,
     validate_only: bool,
 ) -> None:
     """CreateTopics for one topic; -1 leaves count and factor to the broker (KIP-464)."""
@@ -146,6 +147,7 @@ def alter_configs(
     resource_type: ResourceType,
     name: str,
     changes: Sequence[tuple[str, ConfigOperation, str | None]],
+    *,
     validate_only: bool,
 ) -> None:
     """IncrementalAlterConfigs of one resource (KIP-339)."""

@@ -286,7 +286,13 @@ class Cluster:
         deadline = self._deadline()
         self._change(
             lambda connection: admin.create_topic(
-                connection, name, partitions, replication_factor, configs or {}, timeout_ms, validate_only
+                connection,
+                name,
+                partitions,
+                replication_factor,
+                configs or {},
+                timeout_ms,
+                validate_only=validate_only,
             ),
             deadline=deadline,
         )
@@ -329,7 +335,9 @@ class Cluster:
     ) -> None:
         """Change configs one by one (IncrementalAlterConfigs); what isn't named stays. All changes or none apply."""
         self._change(
-            lambda connection: admin.alter_configs(connection, resource_type, name, changes, validate_only),
+            lambda connection: admin.alter_configs(
+                connection, resource_type, name, changes, validate_only=validate_only
+            ),
             to=lambda: self._connection_for(resource_type, name),
         )
 

@@ -32,7 +32,7 @@ def write_package(path: Path) -> Path:
     return path
 
 
-def send_package(session: Any, scratch: Path, connect: bool) -> None:
+def send_package(session: Any, scratch: Path, *, connect: bool) -> None:
     """Give the package to the executors of a session; `scratch` must live as long as the session does."""
     archive = f"{write_package(scratch / f'{NAME}.zip')}#{NAME}"
     if connect:

@@ -315,7 +315,7 @@ def open_session(
             if not connect:
                 _name_python(session)
             if not is_local(master):
-                send_package(session, scratch, connect)
+                send_package(session, scratch, connect=connect)
             yield session
         finally:
             session.stop()

@@ -180,7 +180,7 @@ class _ReaderCompiler:
         self._emit_length(count, "i")
         self._emit_null_case(count, field.name, target, nullable)
         source.indent()
-        smallest = minimum_size(item, self.version, self.flexible)
+        smallest = minimum_size(item, self.version, flexible=self.flexible)
         source.line(f"if {count} * {smallest} > end - p:")
         source.line(f"    raise exceeds({field.name!r})")
         source.line(f"budget -= {count}")

@@ -77,7 +77,7 @@ def runs(fields: list[Field]) -> Iterator[list[Field]]:
         yield run
 
 
-def minimum_size(item: Primitive | type, version: int, flexible: bool) -> int:
+def minimum_size(item: Primitive | type, version: int, *, flexible: bool) -> int:
     """The fewest bytes that one array element can take: what bounds a count before anything is allocated."""
     if isinstance(item, Primitive):
         if item.size:
@@ -90,8 +90,8 @@ def minimum_size(item: Primitive | type, version: int, flexible: bool) -> int:
         if isinstance(field.type, ArrayType):
             size += 1 if flexible else 4
         elif isinstance(field.type, Primitive):
-            size += minimum_size(field.type, version, flexible)
+            size += minimum_size(field.type, version, flexible=flexible)
         else:
             nullable = version in field.nullable
-            size += 1 if nullable else minimum_size(field.type, version, flexible)
+            size += 1 if nullable else minimum_size(field.type, version, flexible=flexible)
     return max(size, 1)

@@ -115,8 +115,9 @@ class ClassicMembers:
         )
         if existing is not None and can_downgrade(group, [existing.member_id], self._context.config):
             return self._join_and_downgrade(change, existing, changed, subscription, reply)
-        target_epoch, target = self._heartbeat.advance_group(change, changed)
-        self._heartbeat.reconcile(change, target_epoch, target, changed, self._owned(subscription))
+        target_epoch, target = self._heartbeat.advance_group(change, raise_epoch=changed)
+        owned = self._owned(subscription)
+        self._heartbeat.reconcile(change, target_epoch, target, owned, subscription_changed=changed)
         response = _join_response(change.after)
         timers, sync_timeout_ms = self._timers, change.after.rebalance_timeout_ms
         # Also now: should the answer come too late for its client, the member may be in all the same.
@@ -189,10 +190,11 @@ class ClassicMembers:
         group, timers = change.group, self._timers
         if not changed:
             target = group.target(change.after.member_id, change.after.instance_id)
-            self._heartbeat.reconcile(change, group.assignment_epoch, target, False, self._owned(subscription))
+            owned = self._owned(subscription)
+            self._heartbeat.reconcile(change, group.assignment_epoch, target, owned, subscription_changed=False)
         others = (member for member in group.members.values() if member is not replaced)
         settled = all(member.is_reconciled_to(group.group_epoch) for member in (*others, change.after))
-        result = self.downgrade(group, [replaced], change.after, changed or not settled)
+        result = self.downgrade(group, [replaced], change.after, rebalance=changed or not settled)
         response = _join_response(change.after)
 
         def outcome(error: KafkaError | None) -> None:
@@ -208,6 +210,7 @@ class ClassicMembers:
         group: ConsumerGroup,
         leaving: Sequence[ConsumerMember],
         joining: ConsumerMember | None,
+        *,
         rebalance: bool,
     ) -> Result:
         """Put the classic group in place at once, since its rebalance is soft state; the records are for a load.

@@ -61,7 +61,7 @@ class MemberChange:
         """There was no such member; one that takes a static member's place counts as known."""
         self.replaced_member_id: str | None = None
 
-    def found(self, member: ConsumerMember, joins: bool) -> None:
+    def found(self, member: ConsumerMember, *, joins: bool) -> None:
         self.before = self.after = member
         self.joins = joins
 
@@ -95,10 +95,11 @@ class ConsumerHeartbeat:
         regex = self._regexes.update(group, change.before, change.after, records)
         # A pattern that is not resolved yet will raise the epoch later.
         raises = names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
-        target_epoch, target = self.advance_group(change, raises)
+        target_epoch, target = self.advance_group(change, raise_epoch=raises)
         # Who joins, for the first time or again, has given up whatever it had.
         owned = [] if joins else request.topic_partitions
-        self.reconcile(change, target_epoch, target, names_changed or regex is not RegexChange.NONE, owned)
+        subscription_changed = names_changed or regex is not RegexChange.NONE
+        self.reconcile(change, target_epoch, target, owned, subscription_changed=subscription_changed)
         after = change.after
         config, overrides = self._context.config, self._context.image.group_configs(group.group_id)
         self._timers.schedule_session(group.group_id, after.member_id, config.session_timeout_ms(overrides))
@@ -226,12 +227,12 @@ class ConsumerHeartbeat:
 
     # -- the group -----------------------------------------------------------------------------------------------------
 
-    def advance_group(self, change: MemberChange, raise_epoch: bool) -> tuple[int, Assignment]:
+    def advance_group(self, change: MemberChange, *, raise_epoch: bool) -> tuple[int, Assignment]:
         """Raise the group epoch where it must, compute a target where it is due; the target to follow now."""
         group = change.group
         group_epoch = group.group_epoch
         if raise_epoch or group.topics_need_check():
-            group_epoch = self.check_topics(change, raise_epoch)
+            group_epoch = self.check_topics(change, raise_epoch=raise_epoch)
         if group_epoch > group.assignment_epoch and self._may_assign(group):
             config = self._context.config
             name = group.preferred_assignor(self._changed_members(change))
@@ -257,7 +258,7 @@ class ConsumerHeartbeat:
             changed.append((str(change.replaced_member_id), None))
         return changed
 
-    def check_topics(self, change: MemberChange, raise_epoch: bool) -> int:
+    def check_topics(self, change: MemberChange, *, raise_epoch: bool) -> int:
         """Compare the subscribed topics with the metadata; returns the group epoch."""
         group = change.group
         topics = group.subscribed_topics_after([(change.before, change.after)])
@@ -285,8 +286,9 @@ class ConsumerHeartbeat:
         change: MemberChange,
         target_epoch: int,
         target: Assignment,
-        subscription_changed: bool,
         owned: list[TopicPartitions] | None,
+        *,
+        subscription_changed: bool,
     ) -> None:
         """One step towards the target; starts or stops the timer that bounds a revocation."""
         group, member = change.group, change.after
