@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from ottla.common.acl import ANONYMOUS
@@ -309,7 +310,9 @@ class Node:
         limits = RequestLimits(self.publisher)
         unused: Any = None
         self.context = DataContext(
-            metadata=MetadataCache(node_id, "c" * 22, self.publisher, lambda: LeaderAndEpoch(NO_NODE, 0)),
+            metadata=MetadataCache(
+                node_id, "c" * 22, self.publisher, SimpleNamespace(leader=LeaderAndEpoch(NO_NODE, 0))
+            ),
             replicas=self.replicas,
             purgatory=purgatory,
             sessions=FetchSessionCache(1000, world.rng, purgatory),

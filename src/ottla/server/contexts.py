@@ -27,9 +27,8 @@ class Contexts:
 
     def __init__(self, config: BrokerConfig, parts: BrokerParts) -> None:
         control, machine = parts.control, parts.machine
-        metadata_log = control.metadata.log
         cluster_id = parts.logs.meta_properties.cluster_id
-        metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, lambda: metadata_log.leader)
+        metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
         limits = RequestLimits(parts.publisher)
         decisions = Decisions(control.controller, parts.replicas)
         self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)

@@ -6,8 +6,8 @@ Kafka's brokers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
 
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
@@ -26,19 +26,24 @@ class ReachableNode(NamedTuple):
     fenced: bool = False
 
 
+class Led(Protocol):
+    """The part of `MetadataLog` that is needed here."""
+
+    @property
+    def leader(self) -> LeaderAndEpoch: ...
+
+
 class MetadataCache:
     """The cluster as clients see it."""
 
-    __slots__ = ("_brokers_on", "_brokers_on_image", "_leader", "_publisher", "cluster_id", "node_id")
+    __slots__ = ("_brokers_on", "_brokers_on_image", "_metadata_log", "_publisher", "cluster_id", "node_id")
 
-    def __init__(
-        self, node_id: int, cluster_id: str, publisher: MetadataPublisher, leader: Callable[[], LeaderAndEpoch]
-    ) -> None:
-        """`node_id` is this broker's; `leader` tells who leads the metadata log."""
+    def __init__(self, node_id: int, cluster_id: str, publisher: MetadataPublisher, metadata_log: Led) -> None:
+        """`node_id` is this broker's."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self._publisher = publisher
-        self._leader = leader
+        self._metadata_log = metadata_log
         self._brokers_on: dict[tuple[str, bool], list[ReachableNode]] = {}
         self._brokers_on_image: MetadataImage | None = None
 
@@ -92,11 +97,11 @@ class MetadataCache:
 
     def active_controller(self) -> int:
         """The node whose controller decides; -1 while that is not known."""
-        return self._leader().leader_id
+        return self._metadata_log.leader.leader_id
 
     def controller_id(self) -> int:
         """The broker that admin clients are sent to: any live one serves; the active controller needs no detour."""
-        leader_id = self._leader().leader_id
+        leader_id = self._metadata_log.leader.leader_id
         leader = self._publisher.image.brokers.get(leader_id)
         return self.node_id if leader is None or leader.fenced else leader_id
 

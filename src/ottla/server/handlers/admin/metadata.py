@@ -168,7 +168,8 @@ def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> Meta
 
 def basis(context: AdminContext) -> tuple[object, ...]:
     """What a response depends on beside the request: topics and brokers, settings, and who the controller is."""
-    return context.metadata.image, context.config, context.metadata.controller_id()
+    metadata = context.metadata
+    return metadata.image, context.config, metadata.controller_id()
 
 
 METADATA = DeclaredApi(
