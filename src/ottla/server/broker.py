@@ -45,7 +45,6 @@ from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
-from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log
 from ottla.server.metadata_log.node import MetadataLogContext
@@ -57,6 +56,7 @@ from ottla.storage.meta_properties import random_id
 
 if TYPE_CHECKING:
     from ottla.server.controller_lifecycle import ControllerLifecycle
+    from ottla.server.lifecycle import BrokerLifecycle
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -313,6 +313,8 @@ class Broker:
         )
 
     def _make_lifecycle(self, control: Control) -> BrokerLifecycle:
+        from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle  # here, since a single node needs none
+
         config = self._static_config
         meta = self._logs.meta_properties
         identity = BrokerIdentity(
