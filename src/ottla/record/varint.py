@@ -45,8 +45,3 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 def write_varint(out: bytearray, value: int) -> None:
     """Append a signed value in zigzag; serves varint and varlong, whose encodings agree."""
     write_unsigned_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def size_of_unsigned_varint(value: int) -> int:
-    """Bytes that `write_unsigned_varint` appends."""
-    return (value.bit_length() + 6) // 7 or 1
