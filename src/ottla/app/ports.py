@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 from contextlib import ExitStack
 
@@ -16,6 +15,8 @@ def free_ports(count: int) -> list[int]:
 
     All are held until the last is found. Raises OSError when there are not enough.
     """
+    import random  # here, since a start does without it
+
     with ExitStack() as held:
         found: list[int] = []
         for port in random.sample(range(FIRST_PORT, END_PORT), END_PORT - FIRST_PORT):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
@@ -194,8 +193,7 @@ def between(low: float, high: float) -> Range:
     return Range(low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One setting.
 
     `server_synonyms` (topic settings): the broker settings that give its default, most specific first, each with the

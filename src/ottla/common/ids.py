@@ -22,6 +22,12 @@ def uuid_to_string(value: Uuid) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
+def uuid_to_rfc9562(value: Uuid) -> str:
+    """The form with hyphens of RFC 9562, in member ids of classic groups; importing `uuid` takes 2 ms of a start."""
+    digits = value.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
 def uuid_from_string(text: str) -> Uuid:
     """Inverse of `uuid_to_string`; raises ValueError unless it is 22 characters that make 16 bytes."""
     if len(text) != 22:

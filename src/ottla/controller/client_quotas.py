@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from ipaddress import ip_address
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult, check_record_count
@@ -164,6 +163,8 @@ def _checks_of(entity: QuotaEntity) -> Mapping[str, Callable[[str, float], None]
 
 
 def _is_address(name: str | None) -> bool:
+    from ipaddress import ip_address  # here, since a start does without it
+
     try:
         return name is None or bool(ip_address(name))
     except ValueError:

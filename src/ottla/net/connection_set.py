@@ -14,8 +14,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.common.channel import Dispatcher
 from ottla.common.clock import BlockingPool, TimerHandle
@@ -35,8 +34,7 @@ NEWCOMER_S = 0.05
 packet is there already, and a crowd that connects again and again gets one place in so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(NamedTuple):
     """Bounds on connections, by the names of Kafka's broker configs."""
 
     socket_request_max_bytes: int = 100 * 1024 * 1024

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
@@ -36,8 +36,8 @@ from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
 from ottla.quorum.metadata_log import ReplicaLog, open_metadata_log
+from ottla.quorum.no_peers import NoPeers
 from ottla.quorum.opening import bootstrap_voter, read_log
-from ottla.quorum.peers import NoPeers, QuorumPeers
 from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
@@ -46,6 +46,9 @@ from ottla.quorum.rounds import Rounds
 from ottla.quorum.service import QuorumService
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.quorum.timer import DeadlineTimer
+
+if TYPE_CHECKING:
+    from ottla.quorum.peers import QuorumPeers
 
 logger = logging.getLogger(__name__)
 
@@ -217,6 +220,8 @@ class QuorumDriver:
         )
         peers: QuorumPeers | NoPeers = NoPeers()
         if self._network is not None:
+            from ottla.quorum.peers import QuorumPeers  # here, since a node that is alone starts faster without it
+
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
         return _Parts(log, raft, snapshots, leader_log, peers, Announcer(local.node_id, alone=alone))

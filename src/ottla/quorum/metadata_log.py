@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock
 from ottla.common.disk import Disk
@@ -51,8 +51,7 @@ _MAX_DESCRIPTORS = 16
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataLogConfig:
+class MetadataLogConfig(NamedTuple):
     """The settings `metadata.*` of the broker."""
 
     segment_bytes: int = 1024**3

@@ -1,13 +1,13 @@
 """What a replica has to do with the others: it sends what the rules ask for, fetches the leader's log, asks for a vote.
 
-A Fetch may wait for half a second, and no vote may wait behind it: each has connections of its own.
+A Fetch may wait for half a second, and no vote may wait behind it: each has connections of its own. A replica that is
+alone has `no_peers` in its place, and starts without loading this.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.errors import InvariantError
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.net.peer_messages import MessageDone
@@ -115,28 +115,3 @@ class QuorumPeers:
         """Close all connections; what is under way is never heard of."""
         self._for_votes.close()
         self._for_fetches.close()
-
-
-class NoPeers:
-    """The other replicas of a log that has none, in place of `QuorumPeers`."""
-
-    __slots__ = ()
-
-    idle = True
-
-    def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
-        """The rules of an only voter ask for nothing."""
-        raise InvariantError(f"a replica without others was to send {effect}")
-
-    def poll(self) -> None:
-        """There is nobody to fetch from."""
-
-    def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
-        """Nobody is reached from here."""
-        done(None, ConnectionError("this node has no connections to others"))
-
-    def stop(self) -> None:
-        """Nothing is fetched."""
-
-    def close(self) -> None:
-        """There are no connections."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.common.clock import Clock, Rng
 from ottla.common.errors import OperatorError
@@ -34,8 +35,7 @@ from ottla.storage.segment import Segment
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(NamedTuple):
     """What the log manager knows about a log before it is opened."""
 
     config: LogConfig

@@ -10,14 +10,13 @@ here); a value that doesn't parse raises ValueError with its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 MAX_LONG = 2**63 - 1
 MAX_INT = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """Effective topic settings that storage and replication read; defaults are Apache Kafka 4.x's."""
 
     segment_bytes: int = 1024**3
@@ -62,16 +61,16 @@ class LogConfig:
     def with_properties(self, properties: Mapping[str, str]) -> LogConfig:
         """This configuration with some settings replaced; see `from_properties`."""
         changes: dict[str, object] = {}
-        for field in fields(self):
-            key = field.name.replace("_", ".")
+        for name, default in self._field_defaults.items():
+            key = name.replace("_", ".")
             text = properties.get(key)
             if text is None:
                 continue
             try:
-                changes[field.name] = _PARSERS[str(field.type)](text)
+                changes[name] = _PARSERS[type(default)](text)
             except ValueError as error:
                 raise ValueError(f"{key}={text!r}: {error}") from error
-        return replace(self, **changes) if changes else self  # type: ignore[arg-type]
+        return self._replace(**changes) if changes else self  # type: ignore[arg-type]
 
     @property
     def compacted(self) -> bool:
@@ -94,10 +93,10 @@ def _parse_list(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "int": int,
-    "float": float,
-    "str": str.strip,
-    "bool": _parse_bool,
-    "frozenset[str]": _parse_list,
+_PARSERS: dict[type, Callable[[str], object]] = {
+    int: int,
+    float: float,
+    str: str.strip,
+    bool: _parse_bool,
+    frozenset: _parse_list,
 }

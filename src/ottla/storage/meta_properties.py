@@ -8,7 +8,7 @@ Left out: version 0 files of ZooKeeper times (adopting such a directory is a tas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
@@ -19,8 +19,7 @@ from ottla.storage.directories import require_unused
 from ottla.storage.names import META_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """The contents: ids in their 22-character form."""
 
     cluster_id: str

@@ -6,15 +6,14 @@ A shard gets a callable that returns the current settings, so that dynamic ones 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.common.group_configs import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, clamped
 
 DEFAULT_ASSIGNORS = ("uniform", "range")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCoordinatorConfig:
+class GroupCoordinatorConfig(NamedTuple):
     """`group.*` and `offsets.*` settings; times in milliseconds, sizes in bytes."""
 
     # classic groups

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 from ottla.common.clock import Clock, Rng
-from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.common.ids import new_uuid, uuid_to_rfc9562, uuid_to_string
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.group import GroupRegistry
 from ottla.coordinator.group.member_memory import MemberMemory
@@ -56,7 +55,7 @@ class ShardContext:
 
     def new_classic_member_id(self, prefix: str) -> str:
         """For a member of a classic group: its instance id or client id, and a UUID in the form of RFC 9562."""
-        return f"{prefix}-{uuid.UUID(bytes=new_uuid(self.rng.random_bytes(16)))}"
+        return f"{prefix}-{uuid_to_rfc9562(new_uuid(self.rng.random_bytes(16)))}"
 
 
 class RequestContext:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.common.errors import KafkaError
 
@@ -13,8 +12,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorOperation(Generic[ContextT, RequestT, ResponseT]):
+class CoordinatorOperation(NamedTuple, Generic[ContextT, RequestT, ResponseT]):
     """What `CoordinatorRuntime.submit` and `answer` run. The context says who asks, the request what for."""
 
     name: str

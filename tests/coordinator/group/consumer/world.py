@@ -205,7 +205,7 @@ class World:
         self.image = replace(self.image, configs=configs)
 
     def set_config(self, **values: Any) -> None:
-        self.config = replace(self.config, **values)
+        self.config = self.config._replace(**values)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
@@ -97,13 +96,13 @@ class ClassicMembers:
         change = MemberChange(group, [])
         existing = self._find_member(change, request, member_id)
         timeout_ms = request.rebalance_timeout_ms
-        change.after = replace(
-            with_classic_subscription(
-                change.before,
-                subscription,
-                classic_metadata(request.session_timeout_ms, protocols),
-                request.session_timeout_ms if timeout_ms == -1 else timeout_ms,
-            ),
+        subscribed = with_classic_subscription(
+            change.before,
+            subscription,
+            classic_metadata(request.session_timeout_ms, protocols),
+            request.session_timeout_ms if timeout_ms == -1 else timeout_ms,
+        )
+        change.after = subscribed._replace(
             instance_id=change.before.instance_id if request.group_instance_id is None else request.group_instance_id,
             client_id=request_context.client_id,
             client_host=request_context.client_host,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
@@ -186,8 +185,8 @@ class ConsumerHeartbeat:
     def replace_static_member(self, change: MemberChange, existing: ConsumerMember, member_id: str) -> None:
         """`member_id` takes the place of `existing`: its subscription, its target and its partitions."""
         group = change.group
-        member = replace(
-            existing, member_id=member_id, member_epoch=JOIN_MEMBER_EPOCH, previous_member_epoch=JOIN_MEMBER_EPOCH
+        member = existing._replace(
+            member_id=member_id, member_epoch=JOIN_MEMBER_EPOCH, previous_member_epoch=JOIN_MEMBER_EPOCH
         )
         # The timers of the old one stay until they find it gone, since all this may be reverted.
         change.records += removal_records(group.group_id, existing.member_id)
@@ -206,8 +205,7 @@ class ConsumerHeartbeat:
         before = change.before
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
-        change.after = replace(
-            before,
+        change.after = before._replace(
             instance_id=before.instance_id if request.instance_id is None else request.instance_id,
             rack_id=before.rack_id if request.rack_id is None else request.rack_id,
             rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,

@@ -10,8 +10,8 @@ Invariant: a partition is in at most one of `assigned` and `pending_revocation`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.assignors.assignor import Assignment
@@ -51,8 +51,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerMember(NamedTuple):
     """One member."""
 
     member_id: str
@@ -70,8 +69,8 @@ class ConsumerMember:
     member_epoch: int = 0
     previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
-    assigned: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
-    pending_revocation: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
+    assigned: OwnedPartitions = NO_PARTITIONS
+    pending_revocation: OwnedPartitions = NO_PARTITIONS
 
     @property
     def held_bytes(self) -> int:
@@ -109,8 +108,7 @@ class ConsumerMember:
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         """The member after a member metadata record."""
-        return replace(
-            self,
+        return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -124,8 +122,7 @@ class ConsumerMember:
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
         """The member after a current assignment record."""
-        return replace(
-            self,
+        return self._replace(
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=_state(value.state),
@@ -135,8 +132,7 @@ class ConsumerMember:
 
     def without_assignment(self) -> ConsumerMember:
         """The member after the tombstone of its current assignment: it is on the way out."""
-        return replace(
-            self,
+        return self._replace(
             member_epoch=LEAVE_MEMBER_EPOCH,
             previous_member_epoch=LEAVE_MEMBER_EPOCH,
             assigned=NO_PARTITIONS,
@@ -145,7 +141,7 @@ class ConsumerMember:
 
     def left_for_a_while(self) -> ConsumerMember:
         """A static member that said so: it has its partitions kept and owns nothing that it was giving up."""
-        return replace(self, member_epoch=LEAVE_STATIC_MEMBER_EPOCH, pending_revocation=NO_PARTITIONS)
+        return self._replace(member_epoch=LEAVE_STATIC_MEMBER_EPOCH, pending_revocation=NO_PARTITIONS)
 
     def metadata_record(self, group_id: str) -> GroupRecord:
         """Who it is and what it wants."""

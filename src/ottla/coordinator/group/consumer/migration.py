@@ -11,7 +11,6 @@ Both are conversions of values: from one group to the records of both. Left out:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
@@ -161,7 +160,7 @@ def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[Consume
     for place, owned in enumerate(claims):
         pending = _take(owned, group.generation_id, taken, image)
         if pending:
-            members[place] = replace(members[place], state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
+            members[place] = members[place]._replace(state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
     return members
 
 
@@ -282,8 +281,7 @@ def with_classic_subscription(
     rebalance_timeout_ms: int,
 ) -> ConsumerMember:
     """The member after a JoinGroup."""
-    return replace(
-        member,
+    return member._replace(
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),

@@ -12,7 +12,6 @@ reported as owned, or with the member. Together: at most one owner. Left out: wh
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
@@ -137,8 +136,7 @@ class Reconciliation:
     def _moved(
         self, state: MemberState, member_epoch: int, assigned: OwnedPartitions, pending: OwnedPartitions
     ) -> ConsumerMember:
-        moved = replace(
-            self._member,
+        moved = self._member._replace(
             state=state,
             member_epoch=member_epoch,
             previous_member_epoch=self._member.member_epoch,
