@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.messages import consumer_protocol, control_records
+from ottla.protocol.messages import consumer_protocol, control_records, fetch_snapshot
 from ottla.protocol.messages.default_principal import DefaultPrincipalData
 from ottla.protocol.registry import API
 from ottla.protocol.schema import schema_of
@@ -94,3 +94,20 @@ def test_kio_knows_no_version_that_is_missing_here():
     for package, version in NEWER:
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(f"kio.schema.{package}.v{version}.request")
+
+
+def test_a_leader_that_is_left_out_of_a_snapshots_answer_is_node_0():
+    """Most structs that may be left out stand for -1; in FetchSnapshot node 0 in epoch 0 is what is not written."""
+    kio_write = entity_writer(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))
+    kio_read = entity_reader(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))
+    partition = fetch_snapshot.FetchSnapshotPartitionResponse(
+        current_leader=fetch_snapshot.SnapshotLeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+    )
+    topic = fetch_snapshot.FetchSnapshotTopicResponse(name="__cluster_metadata", partitions=[partition])
+    out = bytearray()
+    write_message(fetch_snapshot.FetchSnapshotResponse(topics=[topic]), 1, out)
+    with io.BytesIO() as written:
+        kio_write(written, kio_read(bytes(out), 0)[0])
+        assert written.getvalue() == out
+    read, _ = read_message(fetch_snapshot.FetchSnapshotResponse, 1, out, 0, len(out))
+    assert read.topics == [topic]

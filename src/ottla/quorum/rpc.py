@@ -50,6 +50,7 @@ from ottla.protocol.messages.fetch_snapshot import (
     FetchSnapshotResponse,
     FetchSnapshotTopic,
     FetchSnapshotTopicResponse,
+    SnapshotLeaderIdAndEpoch,
 )
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint, RaftNode
 from ottla.protocol.messages.vote import (
@@ -308,7 +309,7 @@ def snapshot_response(
     partition = FetchSnapshotPartitionResponse(
         error_code=error,
         snapshot_id=FetchSnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
-        current_leader=LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch),
+        current_leader=SnapshotLeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch),
         size=size,
         position=position,
         unaligned_records=piece,

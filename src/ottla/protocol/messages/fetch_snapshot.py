@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from ottla.common.disk import Buffer
-from ottla.protocol.messages.fetch import LeaderIdAndEpoch
 from ottla.protocol.messages.raft_endpoints import RaftNode
 from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct
@@ -42,11 +41,19 @@ class FetchSnapshotRequest:
 
 
 @struct
+class SnapshotLeaderIdAndEpoch:
+    """As in the answer to Fetch, but what a response leaves out is 0 and not -1."""
+
+    leader_id: int = f(INT32, "0+")
+    leader_epoch: int = f(INT32, "0+")
+
+
+@struct
 class FetchSnapshotPartitionResponse:
     index: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     snapshot_id: FetchSnapshotId = f(FetchSnapshotId, "0+")
-    current_leader: LeaderIdAndEpoch = f(LeaderIdAndEpoch, "0+", tag=0)
+    current_leader: SnapshotLeaderIdAndEpoch = f(SnapshotLeaderIdAndEpoch, "0+", tag=0)
     size: int = f(INT64, "0+")
     position: int = f(INT64, "0+")
     unaligned_records: Buffer = f(RECORDS, "0+", default=b"")
