@@ -136,7 +136,10 @@ def test_a_batch_whose_offset_no_index_can_hold_is_left_out(fakes, disk, log, ba
     """No CRC covers a base offset, so that a disk may make any number of it."""
     segment = log.segments[1]
     position = segment.find_offset(segment.base_offset + 12)[0]
-    log.segments[1].log_descriptor.file().write_at(base_offset, position)
+    path = segment.log_descriptor.path
+    stored = disk.read_bytes(path)
+    disk.write_bytes(path, stored[:position] + base_offset + stored[position + 8 :])
+    segment.log_descriptor.release_file()
     damage(disk, log, None, evict=True)
     segment.max_timestamp = UNLOADED
     for offset in range(segment.base_offset, segment.base_offset + 12, 2):

@@ -503,7 +503,7 @@ class TestFlush:
         assert log.recovery_point == 3
         put(fakes, log, clock)
         assert manager.flush_due(pool) == 0
-        manager.update_config("t", LogConfig(flush_ms=1000))
+        manager.get_log("t", 0).config = LogConfig(flush_ms=1000)
         clock.now_ms += 999
         assert manager.flush_due(pool) == 0
         clock.now_ms += 1

@@ -297,7 +297,7 @@ def test_a_full_disk_does_not_keep_the_broker_from_starting(store):
 def test_a_batch_larger_than_the_walks_window(fakes):
     store = Store(fakes)
     config = LogConfig(max_message_bytes=10_000_000)
-    store.manager.update_config("t", config)
+    store.manager.get_log("t", 0).config = config
     store.fill(1)
     store.fill(1, size=1_500_000)
     store.fill(1)

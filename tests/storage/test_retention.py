@@ -58,10 +58,10 @@ def test_the_active_segment_goes_too_when_all_is_old(make, clock, fakes):
 def test_by_size(make):
     manager, log = make()
     sizes = [segment.size_bytes for segment in log.segments]
-    manager.update_config("t", LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]) + 1))
+    log.config = LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]) + 1)
     assert manager.run_retention() == 1
     assert bases(log) == [2, 4, 6, 8]
-    manager.update_config("t", LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:])))
+    log.config = LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]))
     assert manager.run_retention() == 1
     assert bases(log) == [4, 6, 8]
 

@@ -79,19 +79,6 @@ class RealFile:
                 views[0] = views[0][written:]
         return total
 
-    def write_at(self, data: Buffer, position: int) -> None:
-        """Overwrite in place. O_APPEND is lifted for its duration: Linux's pwrite would append otherwise."""
-        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_APPEND)
-        try:
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(self._fd, view, position)
-                position += written
-                view = view[written:]
-        finally:
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
-
     def read(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, length, position)

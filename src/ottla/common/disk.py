@@ -25,10 +25,6 @@ class File(Protocol):
         """
         ...
 
-    def write_at(self, data: Buffer, position: int) -> None:
-        """Overwrite in place (index repair, tests); finishes short writes."""
-        ...
-
     def read(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file. May block on the disk."""
         ...

@@ -141,11 +141,6 @@ class MemoryFile:
         self._disk.append(self._live(), data, self.path)
         return len(data)
 
-    def write_at(self, data: Buffer, position: int) -> None:
-        """See `File`."""
-        self._disk.before("write", self.path)
-        self._live().data[position : position + len(data)] = data
-
     def read(self, length: int, position: int) -> bytes:
         """See `File`."""
         self._disk.before("read", self.path)

@@ -340,12 +340,6 @@ class LogManager:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.name} on disk belongs to another topic id")
         return log
 
-    def update_config(self, topic: str, config: LogConfig) -> None:
-        """Give the topic's logs a new configuration."""
-        for log in self._logs.values():
-            if log.topic == topic:
-                log.config = config
-
     def delete_log(self, topic: str, partition: int) -> None:
         """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
 
