@@ -10,5 +10,7 @@ from hypothesis import settings
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-# A shell that ignores SIGINT, as that of a job in the background does, would hand this on to each process of a test.
+# Who ignores signals, as a shell does with SIGINT for a job in the background and nohup with SIGHUP, would hand this on
+# to each process of a test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
