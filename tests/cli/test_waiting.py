@@ -95,14 +95,17 @@ def broker(ottla_broker_factory: Callable[..., Broker]) -> Broker:
 def test_a_member_that_is_told_to_end_leaves_its_group(
     broker: Broker, start: Callable[..., Running], protocol: str, number: signal.Signals
 ) -> None:
-    start(broker, "produce", "t").type("one\n")
+    producer = start(broker, "produce", "t")
+    producer.type("one\n")
     consumer = start(broker, "consume", "t", "-g", "g", "--from-beginning", "-X", f"group.protocol={protocol}")
     assert consumer.output() == "one\n"
+    producer.type("two\n")
+    assert consumer.output() == "two\n"  # so it is through with the first; of the second only it knows
     with Cluster(broker.bootstrap_servers) as cluster:
         assert len(cluster.describe_group("g").members) == 1
         assert consumer.end(number) == 128 + number
         assert not cluster.describe_group("g").members
-        assert sum(each.offset for each in cluster.group_offsets("g").values()) == 1
+        assert sum(each.offset for each in cluster.group_offsets("g").values()) >= 1
 
 
 def test_a_cluster_that_is_gone_and_back_is_told(broker: Broker, start: Callable[..., Running]) -> None:
