@@ -24,7 +24,8 @@ TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)((?:::\w+)*)`")
 SOURCE_NAME = re.compile(r"`((?:src/ottla/|docs/|bench/|compat/)?[\w/]+/[\w./]*\w\.(?:py|pyx|md))(?::\w+)?`")
 PAGE_NAME = re.compile(r"[\w./-]+\.md\b")
 ELSEWHERE = re.compile(
-    r"\bdocuments? \d+\b|\bpromise \d|\bpromises \d+(?: to|,)|/work/|\bshared/(?:spec|design)", re.IGNORECASE
+    r"\bdocuments? \d+\b|\bpromise \d|\bpromises \d+(?: to|,)|\s/(?:home|root|work)/\w|\bshared/(?:spec|design)",
+    re.IGNORECASE,
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
