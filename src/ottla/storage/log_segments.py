@@ -111,7 +111,8 @@ class LogSegments:
 
     def replace(self, gone: Collection[Segment], added: Collection[Segment]) -> None:
         """Take segments out and others in, at once. Their files are the caller's."""
-        kept = [segment for segment in self.in_order if segment not in gone]
+        going = frozenset(gone)  # retention may take thousands at once
+        kept = [segment for segment in self.in_order if segment not in going]
         in_order = tuple(sorted([*kept, *added], key=lambda segment: segment.base_offset))
         base_offsets = tuple(segment.base_offset for segment in in_order)
         if not in_order or len(set(base_offsets)) < len(base_offsets):
