@@ -176,3 +176,21 @@ def test_nothing_promised_is_lost_and_all_copies_are_equal(fakes: Any, part: int
         run.calm()
 
     check()
+
+
+def test_a_follower_of_another_history_ends_inside_the_batch_that_its_leader_begins_with(fakes: Any) -> None:
+    """Deleting records took the epoch from the leader by which it would have told where the two part."""
+    run = Run(fakes)
+    for name, first, second in (
+        ("produce", 1, 1),  # the follower-to-be has offset 0 in the first epoch
+        ("elect", 3, 0),
+        ("kill", 1, False),
+        *[("wait", 0.002, 0)] * 5,
+        ("produce", 3, 2),  # a batch of offsets 0 and 1
+        ("wait", 0.002, 0),
+        ("wait", 0.002, 0),
+        ("delete_records", 1, 0),
+    ):
+        getattr(run, name)(first, second)
+        run.collect()
+    run.calm()

@@ -418,11 +418,15 @@ class Partition:
     def append_as_follower(self, records: Buffer) -> AppendResult:
         """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR."""
         log = self.log
-        if log.log_start_offset == log.log_end_offset and len(records) >= HEADER_SIZE:
+        if len(records) >= HEADER_SIZE:
             header = BATCH_HEADER.unpack_from(records)
             if header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
-                # The leader's log begins within this batch, which can only be kept whole.
-                log.truncate_fully_and_start_at(header[BASE_OFFSET])
+                # The leader's log begins within this batch, which can only be kept whole. What is here of its offsets
+                # is of another history, whose epoch the leader has forgotten with what lay before its start.
+                if log.log_start_offset == log.log_end_offset:
+                    log.truncate_fully_and_start_at(header[BASE_OFFSET])
+                else:
+                    self.truncate_to(header[BASE_OFFSET])
         self.appended_bytes += len(records)
         return log.writer.append_as_follower(records, 0, len(records))
 
