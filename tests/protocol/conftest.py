@@ -41,10 +41,12 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
         item = field.type.item
         element = _primitive(item) if isinstance(item, Primitive) else _struct(item, version)
         values: st.SearchStrategy[Any] = st.lists(element, max_size=3)
-    elif field.name == "error_code":
+    elif field.name.endswith("error_code"):
         values = st.sampled_from([code.value for code in ErrorCode if code in KIO_CODES])
     elif field.name == "log_append_time_ms":
         values = st.one_of(st.just(-1), st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000))
+    elif field.name == "transaction_start_time_ms":
+        values = st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000)
     elif field.name == "retention_time_ms":
         # kio keeps it as a timedelta, which loses milliseconds in very long times.
         values = st.integers(-1, 1 << 45)

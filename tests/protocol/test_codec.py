@@ -15,6 +15,14 @@ from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGr
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from ottla.protocol.registry import API
 from ottla.protocol.schema import INT32, STRING, f, message, parse_versions, schema_of, struct
 
@@ -45,6 +53,8 @@ def test_layouts_written_out_by_hand():
     assert written(features, 3) == b"\0\0\1\0\0\0\0\1\0\x08\2\2f\0\1\0\2\0"
 
 
+TOPIC_ID = bytes([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2])
+
 NEWER_THAN_KIO = [
     (
         5,
@@ -62,6 +72,42 @@ NEWER_THAN_KIO = [
             results=[
                 DeletableGroupResult(group_id="g", error_code=134, error_message="why"),
                 DeletableGroupResult(group_id="h"),
+            ],
+        ),
+    ),
+    (
+        6,
+        "027402670000000000000007000200000003026d00020000000000000001000000000000000202000000040000000000000005000000060278"
+        "000000",
+        TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=2,
+            generation_id_or_member_epoch=3,
+            member_id="m",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=4, committed_offset=5, committed_leader_epoch=6, committed_metadata="x"
+                        )
+                    ],
+                )
+            ],
+        ),
+    ),
+    (
+        6,
+        "00000003020000000000000001000000000000000202000000040064000000",
+        TxnOffsetCommitResponse(
+            throttle_time_ms=3,
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[TxnOffsetCommitResponsePartition(partition_index=4, error_code=100)],
+                )
             ],
         ),
     ),

@@ -28,13 +28,14 @@ CONTROL_RECORDS = {
     "snapshot_footer_record": control_records.SnapshotFooterRecord,
     "k_raft_version_record": control_records.KRaftVersionRecord,
     "voters_record": control_records.VotersRecord,
+    "end_txn_marker": control_records.EndTxnMarker,
 }
 EMBEDDED = {
     "consumer_protocol_subscription": consumer_protocol.ConsumerProtocolSubscription,
     "consumer_protocol_assignment": consumer_protocol.ConsumerProtocolAssignment,
     "default_principal_data": DefaultPrincipalData,
 }
-NEWER = frozenset({("api_versions", 5), ("delete_groups", 3)})
+NEWER = frozenset({("api_versions", 5), ("delete_groups", 3), ("txn_offset_commit", 6)})
 """Versions of Apache Kafka 4.4 that kio doesn't know yet; its own bytes for them are in `test_codec`."""
 
 

@@ -1,4 +1,5 @@
-"""Values of the control records in the metadata log and its snapshots (KIP-595, KIP-630, KIP-853).
+"""Values of control records: of the metadata log and its snapshots (KIP-595, KIP-630, KIP-853), and of transactions
+(KIP-98).
 
 The field `version` repeats the version that the value is written in. Kafka's schemas call the nested structs of two of
 these messages by the same names; here each carries the name of its message in front. LeaderChangeMessage is written in
@@ -66,3 +67,10 @@ class VotersRecordVoter:
 class VotersRecord:
     version: int = f(INT16, "0+")
     voters: list[VotersRecordVoter] = f(array(VotersRecordVoter), "0+")
+
+
+@message("0")
+class EndTxnMarker:
+    """The end of a transaction in a partition; whether it was committed or aborted, the key says."""
+
+    coordinator_epoch: int = f(INT32, "0+")
