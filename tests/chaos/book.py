@@ -9,12 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ottla.sim.checkers import Violation
-from ottla.sim.history import LogHistory, Losses, Place
+from ottla.sim.history import Lag, LogHistory, Losses, Place
 from ottla.sim.trace import Trace
 
 GAP_S = 1.0
 """A time without any acknowledgement that is this long counts as a window in which the topic was not available."""
-REMARKABLE_LAG_S = 5.0
 MAX_VIOLATIONS = 20
 
 
@@ -37,8 +36,8 @@ class Figures:
         """Begin and end of each window without an acknowledgement, by the monotonic clock."""
         self.longest_gap_s = 0.0
         self.latencies_s: list[float] = []
-        self.worst_lag = (0.0, 0.0, "")
-        """Of a reader behind an acknowledgement: from when to when by the monotonic clock, and who read what."""
+        self.worst_lag = Lag(0.0, 0.0, "")
+        """Of a reader behind an acknowledgement, by the monotonic clock."""
         self.lost_acknowledged = self.lost_served = 0
         self.forgiven: Counter[str] = Counter()
 
@@ -138,18 +137,9 @@ class Book:
 
     def polled(self, who: str, partition: int, offset: int, value: str) -> None:
         """A consumer with partitions of its own choice read it."""
-        now = time.monotonic()
         with self._lock:
             self.figures.served += 1
-            self._lag(self._acknowledged_at.get(value, now), now, f"{who} {partition}@{offset}")
             self._checked(self._history.polled, who, partition, offset, value)
-
-    def _lag(self, start_s: float, end_s: float, what: str) -> None:
-        worst_start, worst_end, _ = self.figures.worst_lag
-        if end_s - start_s > worst_end - worst_start:
-            self.figures.worst_lag = (start_s, end_s, what)
-            if end_s - start_s > REMARKABLE_LAG_S:
-                self.trace.remark("lag", f"{end_s - start_s:.1f} s of {what}")
 
     def group_read(self, group: str, who: str, partition: int, offset: int, value: str) -> None:
         """A member of a group read it."""
@@ -192,6 +182,7 @@ class Book:
             self.figures.lost_acknowledged += losses.acknowledged
             self.figures.lost_served += losses.served
             self.figures.forgiven.update(self._history.forgiven)
+            self.figures.worst_lag = max(self.figures.worst_lag, self._history.worst_lag, key=lambda lag: lag.seconds)
 
     def write_trace(self, path: Path) -> None:
         """The newest lines of the history, for who wants to understand it."""

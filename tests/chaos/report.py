@@ -22,7 +22,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """All figures; times in seconds."""
     figures, options, nemesis = outcome.figures, outcome.options, outcome.nemesis
-    lag_start, lag_end, lag_record = figures.worst_lag
+    lag = figures.worst_lag
     windows = sorted(figures.gaps, key=lambda gap: gap[0] - gap[1])
     return {
         "seed": options.seed,
@@ -56,9 +56,9 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         ],
         "unavailable in all": sum(end - start for start, end in windows),
         "worst lag of a reader": {
-            "seconds": lag_end - lag_start,
-            "record": lag_record,
-            "faults": nemesis.active(lag_start, lag_end),
+            "seconds": lag.seconds,
+            "record": lag.what,
+            "faults": nemesis.active(lag.start_s, lag.end_s),
         },
         "recovery": {
             "acknowledged again, worst": max(outcome.progress_s, default=None),

@@ -32,6 +32,10 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=12)
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=HISTORY_LINES)
 
+    def time(self) -> float:
+        """Seconds, by what the lines are dated by."""
+        return self._loop.time()
+
     def note(self, who: str, what: str) -> None:
         """Something that a reader wants to know."""
         now = self._loop.time()
