@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.requests import operation_of
 from ottla.controller.result import MIN_ISR
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
-from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, ControllerImage, MetadataImage, VersionRange, transaction_version
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.metadata_records import ConfigRecord
+from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.config import LocalReplica
 from ottla.quorum.driver import QuorumDriver
@@ -43,7 +44,12 @@ def update(image: MetadataImage, feature: str, level: int, version: int = 2, **o
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
-    assert image.features == {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
+    assert image.features == {
+        "metadata.version": 25,
+        "group.version": 1,
+        "eligible.leader.replicas.version": 1,
+        "transaction.version": 2,
+    }
     result = update(image, "metadata.version", 25)
     assert (result.records, result.response.error_code) == ([], 0)
 
@@ -55,7 +61,9 @@ def test_metadata_version_is_final(image: MetadataImage) -> None:
         ("metadata.version", 24, {"upgrade_type": 3}, "Local controller only supports versions 25-25"),
         ("metadata.version", -1, {}, "A feature version cannot be less than 0."),
         ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
-        ("transaction.version", 2, {}, "Local controller does not support this feature."),
+        ("transaction.version", 3, {}, "Local controller only supports versions 0-2"),
+        ("transaction.version", 1, {}, "Can't downgrade the version of this feature without"),
+        ("share.version", 1, {}, "Local controller does not support this feature."),
     ],
 )
 def test_feature_update_refused(
@@ -68,6 +76,43 @@ def test_feature_update_refused(
     assert result.response.results == []
     old = update(image, feature, level, version=1, **options)
     assert old.response == result.response
+
+
+@pytest.mark.parametrize("downgrade", [2, 3])
+def test_transactions_go_down_and_up_again(image: MetadataImage, apply: Any, downgrade: int) -> None:
+    levels = []
+    for level, upgrade_type in ((1, downgrade), (0, downgrade), (1, 1), (2, 1)):
+        result = update(image, "transaction.version", level, upgrade_type=upgrade_type)
+        assert result.response.error_code == 0
+        image = apply(image, result.records)
+        levels.append(transaction_version(image))
+    assert levels == [1, 0, 1, 2]
+
+
+def test_an_older_cluster_stays_without_transactions_of_a_level(image: MetadataImage) -> None:
+    older = replace(image, features={"metadata.version": 25, "group.version": 1})
+    assert not any(isinstance(record.message, FeatureLevelRecord) for record in activation_records(older, 1))
+    assert transaction_version(older) == 0
+    assert update(older, "transaction.version", 2).response.error_code == 0
+
+
+@pytest.mark.parametrize("kind", ["Broker", "Controller"])
+@pytest.mark.parametrize(
+    ("supported", "message"),
+    [({}, "{} 2 does not support this feature."), ({"transaction.version": VersionRange(0, 1)}, "{} 2 only supports")],
+)
+def test_a_level_that_some_node_lacks_is_refused(
+    image: MetadataImage, kind: str, supported: dict[str, VersionRange], message: str
+) -> None:
+    image = replace(image, features=dict(image.features) | {"transaction.version": 0})
+    if kind == "Broker":
+        image = replace(image, brokers={**image.brokers, 2: replace(image.brokers[1], broker_id=2, features=supported)})
+    else:
+        image = replace(image, controllers={2: ControllerImage(2, b"I" * 16, (), supported)})
+    result = update(image, "transaction.version", 2)
+    assert (result.records, result.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert message.format(kind) in result.response.error_message
+    assert update(image, "transaction.version", 0).response.error_code == 0
 
 
 def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str, str | None]]:

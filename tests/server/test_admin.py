@@ -238,7 +238,8 @@ def test_features_are_only_finalized_where_they_work(client: Connection, version
 
     assert update("metadata.version", 25) == 0
     assert update("metadata.version", 99) == ErrorCode.INVALID_UPDATE_VERSION
-    assert update("transaction.version", 2) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update("transaction.version", 2) == 0
+    assert update("transaction.version", 3) == ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_a_client_that_leaves_does_not_stop_its_request(server: Server) -> None:

@@ -36,6 +36,7 @@ def test_api_versions_lists_what_is_served(server: Server, client: Connection) -
         ("eligible.leader.replicas.version", 1),
         ("group.version", 1),
         ("metadata.version", 25),
+        ("transaction.version", 2),
     ]
     assert response.finalized_features_epoch >= 0
     assert response.supported_features

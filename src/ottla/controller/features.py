@@ -1,7 +1,8 @@
 """UpdateFeatures: finalized levels of features (KIP-584, KIP-778, KIP-1022).
 
 All updates of a request take effect or none. Only features whose behaviour is complete can be finalized, so the range
-of levels that this broker supports decides; see `ottla.metadata.records.SUPPORTED_FEATURES`.
+of levels that this broker supports decides; see `ottla.metadata.records.SUPPORTED_FEATURES`. All other nodes must
+support the level too, or they could not go on: a level is raised after the last of them was upgraded.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from ottla.metadata.image import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
     METADATA_VERSION,
+    TRANSACTION_VERSION,
     MetadataImage,
+    VersionRange,
 )
 from ottla.metadata.records import (
     ELIGIBLE_LEADER_REPLICAS_LEVEL,
     GROUP_VERSION_LEVEL,
     METADATA_VERSION_LEVEL,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_LEVEL,
     ApiMessageAndVersion,
     versioned,
 )
@@ -42,6 +46,7 @@ def bootstrap_records() -> list[ApiMessageAndVersion]:
         versioned(
             FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=ELIGIBLE_LEADER_REPLICAS_LEVEL)
         ),
+        versioned(FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=TRANSACTION_VERSION_LEVEL)),
     ]
 
 
@@ -119,6 +124,8 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
         problem = "Local controller does not support this feature." if new else f"Feature {update.feature} not found."
     elif not supported.low <= new <= supported.high:
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
+    elif (unable := _node_without(image, update.feature, new)) is not None:
+        problem = unable
     elif new < current and upgrade_type == UPGRADE:
         problem = (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
@@ -131,3 +138,16 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
             ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {new} for feature {update.feature}. {problem}"
         )
     return new != current
+
+
+def _node_without(image: MetadataImage, feature: str, level: int) -> str | None:
+    """The first registered node that does not support the level of the feature, and what it supports."""
+    nodes = [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
+    nodes += [(f"Controller {node_id}", controller.features) for node_id, controller in image.controllers.items()]
+    for name, features in nodes:
+        supported = features.get(feature, VersionRange(0, 0))
+        if not supported.low <= level <= supported.high:
+            if not supported.high:
+                return f"{name} does not support this feature."
+            return f"{name} only supports versions {supported.low}-{supported.high}"
+    return None

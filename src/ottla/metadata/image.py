@@ -26,6 +26,8 @@ GROUP_VERSION = "group.version"
 """Level 1: the consumer protocol (KIP-848)."""
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 """Level 1: replicas that may lead without being in the ISR are remembered (KIP-966)."""
+TRANSACTION_VERSION = "transaction.version"
+"""Level 1: tagged fields in the log of transactions; level 2: an epoch for each transaction (KIP-890)."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -171,6 +173,11 @@ class MetadataImage:
     def active_brokers(self) -> list[BrokerImage]:
         """Registered and unfenced, by id."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if self.brokers[broker_id].active]
+
+
+def transaction_version(image: MetadataImage) -> int:
+    """The finalized level of `transaction.version`; 0 in a cluster that was made without it and never upgraded."""
+    return image.features.get(TRANSACTION_VERSION, 0)
 
 
 EMPTY_IMAGE = MetadataImage()

@@ -16,6 +16,7 @@ from ottla.metadata.image import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
     METADATA_VERSION,
+    TRANSACTION_VERSION,
     VersionRange,
 )
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
@@ -33,11 +34,13 @@ METADATA_VERSION_LEVEL = 25
 """4.0-IV3."""
 GROUP_VERSION_LEVEL = 1
 ELIGIBLE_LEADER_REPLICAS_LEVEL = 1
+TRANSACTION_VERSION_LEVEL = 2
 
 SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: VersionRange(0, GROUP_VERSION_LEVEL),
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, ELIGIBLE_LEADER_REPLICAS_LEVEL),
+    TRANSACTION_VERSION: VersionRange(0, TRANSACTION_VERSION_LEVEL),
 }
 """Features whose behaviour is complete, with the levels that can be finalized."""
 
