@@ -20,10 +20,14 @@ from ottla.coordinator.runtime import (
     CoordinatorRuntime,
     CoordinatorTimer,
     LogOffsets,
+    Marker,
     ReadDone,
+    Transaction,
+    VerificationDone,
 )
 from ottla.record.batch import BatchView, iter_batches
-from ottla.record.builder import RecordData, build_batch
+from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+from ottla.record.control import ControlRecordType, control_record_type
 from ottla.timeline import SnapshotRegistry, TimelineDict
 
 Done = Callable[[Any, KafkaError | None], None]
@@ -116,8 +120,14 @@ class MemoryLog:
         self.offsets_failures: deque[KafkaError] = deque()
         self.high_watermark_updated: Callable[[int, int], None] = lambda partition, offset: None
         self.reads = 0
+        self.marker_stands = False
+        self.verified: list[tuple[int, Transaction]] = []
+        self.verification_failures: deque[KafkaError] = deque()
+        self.verifications: deque[Callable[[], None]] | None = None
+        self.guards: list[Any] = []
 
-    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+    def append(self, partition: int, leader_epoch: int, batch: bytearray, guard: Any = None) -> int:
+        self.guards.append(guard)
         if self.append_failures:
             raise self.append_failures.popleft()
         if self.leader_epoch[partition] != leader_epoch:
@@ -126,6 +136,31 @@ class MemoryLog:
         if self.commits:
             self.commit(partition, self.end[partition])
         return self.end[partition]
+
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+        if self.marker_stands:
+            return self.end[partition]
+        batch = end_transaction_marker(
+            commit=marker.committed,
+            timestamp_ms=self.time.time_ms(),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+        return self.append(partition, leader_epoch, batch)
+
+    def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
+        """Answers at once with a guard that names the transaction, or when `verifications` are called."""
+        self.verified.append((partition, transaction))
+        error = self.verification_failures.popleft() if self.verification_failures else None
+
+        def answer() -> None:
+            done(None if error is not None else f"guard of {transaction.transactional_id}", error)
+
+        if self.verifications is None:
+            answer()
+        else:
+            self.verifications.append(answer)
 
     def put(self, partition: int, batch: bytearray) -> None:
         """Append without questions, as another leader would have."""
@@ -173,15 +208,28 @@ class MemoryLog:
         self.time.call_soon(done, out, None)
 
     def records(self, partition: int, end: int | None = None) -> list[Put]:
-        """Everything in the log below `end`, decoded."""
-        found = []
-        for raw in self.batches[partition]:
-            for batch in iter_batches(raw):
-                for record in batch.records():
-                    decoded = JsonSerde().decode(record.key or b"", record.value)
-                    if decoded is not None and (end is None or record.offset < end):
-                        found.append(decoded)
+        """Everything in the log below `end` that counts there, decoded; of a transaction where its marker stands."""
+        found: list[Put] = []
+        pending: dict[int, list[Put]] = {}
+        for batch in self.views(partition):
+            if end is not None and batch.next_offset > end:
+                break
+            records = list(batch.records())
+            if batch.is_control:
+                ended = pending.pop(batch.producer_id, [])
+                found += ended if control_record_type(records[0]) is ControlRecordType.COMMIT else []
+                continue
+            decoded = [JsonSerde().decode(record.key or b"", record.value) for record in records]
+            puts = [put for put in decoded if put is not None]
+            if batch.is_transactional:
+                pending.setdefault(batch.producer_id, []).extend(puts)
+            else:
+                found += puts
         return found
+
+    def views(self, partition: int) -> list[BatchView]:
+        """All batches."""
+        return [batch for raw in self.batches[partition] for batch in iter_batches(raw)]
 
 
 class Put(NamedTuple):
@@ -212,16 +260,31 @@ class MapShard:
         self.partition = partition
         self.timer = timer
         self.numbers: TimelineDict[str, int] = TimelineDict(registry)
+        self.pending: TimelineDict[int, tuple[Put, ...]] = TimelineDict(registry)
+        """Of transactions, by producer id."""
         self.setup = setup
         self.is_loaded = False
         self.is_unloaded = False
         self.offsets: list[int] = []
 
-    def replay(self, offset: int, record: Put) -> None:
+    def replay(self, offset: int, record: Put, producer_id: int, producer_epoch: int) -> None:
         self.setup.time.now_s += self.setup.replay_s
         self.offsets.append(offset)
         if record.key == "poison":
             raise ValueError("a record that can't be replayed")
+        if producer_id >= 0:
+            self.pending[producer_id] = (*self.pending.get(producer_id, ()), record)
+        else:
+            self._put(record)
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        for record in self.pending.pop(producer_id, ()):
+            if committed:
+                self._put(record)
+        if self.setup.poisoned_markers:
+            raise ValueError("a marker that can't be replayed")
+
+    def _put(self, record: Put) -> None:
         if record.number is None:
             self.numbers.pop(record.key, None)
         else:
@@ -276,6 +339,7 @@ class Setup:
         self.shards: list[MapShard] = []
         self.partitions = partitions
         self.large_loads = 0
+        self.poisoned_markers = False
         self.runtime = self.new_runtime()
 
     def new_runtime(self) -> CoordinatorRuntime[MapShard]:
@@ -316,6 +380,30 @@ class Setup:
         outcome = Outcome()
         result = CoordinatorResult(records, response, **options)
         self.runtime.schedule_write("write", partition, lambda shard: result, outcome)
+        return outcome
+
+    def write_in_transaction(
+        self, *records: Put, producer_id: int = 7, partition: int = 0, response: Any = "written"
+    ) -> Outcome:
+        """Schedule a write of these records in a transaction."""
+        outcome = Outcome()
+        result = CoordinatorResult(records, response)
+        transaction = Transaction(f"t{producer_id}", producer_id, 0, add=True)
+        self.runtime.schedule_transactional_write("write", partition, transaction, lambda shard: result, outcome)
+        return outcome
+
+    def end_transaction(self, producer_id: int = 7, partition: int = 0, *, committed: bool = True) -> Outcome:
+        """Schedule the marker of a producer; the response is None."""
+        outcome = Outcome()
+        self.runtime.complete_transaction(
+            partition,
+            producer_id,
+            1,
+            3,
+            committed=committed,
+            transaction_version=2,
+            done=lambda error: outcome(None, error),
+        )
         return outcome
 
     def read(self, partition: int = 0) -> Outcome:

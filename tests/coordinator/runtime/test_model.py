@@ -7,6 +7,9 @@ high watermark, and every operation is answered once and rightly:
   and stay there for ever;
 - failed by its append, or refused: its records are nowhere in the log;
 - failed by a time-out or by lost leadership: either.
+
+Records of a transaction count from its marker on, whatever happens in between; a marker whose append failed has no
+effect at all.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.refused: set[int] = set()
         self.modifications: dict[int, tuple[str, Outcome]] = {}
         self.looks: list[Outcome] = []
+        self.transactional: list[Outcome] = []
         self.elect()
 
     # --- what happens ----------------------------------------------------------------------------------------------
@@ -65,6 +69,16 @@ class RuntimeModel(RuleBasedStateMachine):
         self.setup.runtime.schedule_write("write", 0, operation, outcome)
         self.waiting.append((outcome, [number]))
         self.modifications[number] = (key, outcome)
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=3), producer_id=st.integers(1, 2))
+    def write_in_transaction(self, keys: list[str], producer_id: int) -> None:
+        records = [Put(key, self.number + index) for index, key in enumerate(keys)]
+        self.number += len(keys)
+        self.transactional.append(self.setup.write_in_transaction(*records, producer_id=producer_id))
+
+    @rule(producer_id=st.integers(1, 2), committed=st.booleans())
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.transactional.append(self.setup.end_transaction(producer_id, committed=committed))
 
     @rule()
     def write_nothing(self) -> None:
@@ -131,6 +145,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.waiting.clear()
         self.modifications.clear()
         self.looks.clear()
+        self.transactional.clear()
         self.setup.time = type(self.setup.time)()
         self.setup.log.time = self.setup.time
         self.setup.new_runtime()
@@ -210,10 +225,13 @@ class RuntimeModel(RuleBasedStateMachine):
         self.setup.time.settle()
         self.answers_are_right()
         assert self.waiting == [], "everybody was answered"
+        assert all(len(outcome.calls) == 1 for outcome in self.transactional)
+        pending = dict(self.setup.shard().pending)
         before = dict(self.setup.shard().numbers)
         self.restart()
         self.setup.time.settle()
         assert self.setup.committed() == before == state_of(log.records(0))
+        assert self.setup.shard().pending == pending, "what is open was loaded as it was"
 
 
 RuntimeModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

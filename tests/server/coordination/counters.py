@@ -47,11 +47,14 @@ class CounterShard:
         self.timer = timer
         self.life = "empty"
 
-    def replay(self, offset: int, record: Count) -> None:
+    def replay(self, offset: int, record: Count, producer_id: int, producer_epoch: int) -> None:
         if record.value is None:
             self.counts.pop(record.name, None)
         else:
             self.counts[record.name] = record.value
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """Nobody counts in transactions."""
 
     def loaded(self) -> None:
         self.life = "loaded"

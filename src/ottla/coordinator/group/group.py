@@ -73,6 +73,12 @@ class Group(Protocol):
         """
         ...
 
+    def validate_transactional_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
+    ) -> PartitionCheck | None:
+        """The same for offsets of a transaction, whose producer may know no member (KIP-447)."""
+        ...
+
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
         """Raises KafkaError when this member may not read offsets (OffsetFetch 9+)."""
         ...

@@ -5,7 +5,7 @@ Handlers get a request and return records and a response. The work is done by th
 type). Every group of whatever type is in `context.groups`. This module knows which part a record or request belongs to,
 and does what concerns groups of all types: list, delete, expire.
 
-Left out: transactional offset commits (they arrive with the transaction coordinator), share and streams groups.
+Left out: share and streams groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.coordinator.group.consumer.handlers import ConsumerGroups
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.offsets.offsets import Offsets
-from ottla.coordinator.group.records import GroupRecord
+from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.delete_groups import DeletableGroupResult
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -49,16 +49,23 @@ class GroupCoordinatorShard:
         self._replays: dict[type, Callable[[Any, Any], None]] = {
             **self.classic.replays(),
             **self.consumer.replays(),
-            **self.offsets.replays(),
         }
         self._unswept: Iterator[str] | None = None
         """Groups that the running pass of the expiry has still to look at; None between passes."""
 
     # -- CoordinatorShard ----------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, record: GroupRecord) -> None:
-        """Apply one record, while loading or right before it is appended."""
-        self._replays[type(record.key)](record.key, record.value)
+    def replay(self, offset: int, record: GroupRecord, producer_id: int, producer_epoch: int) -> None:
+        """Apply one record, while loading or right before it is appended; of a transaction there are offsets only."""
+        key, value = record
+        if type(key) is OffsetPlace:
+            self.offsets.replay_offset_commit(offset, key, value, producer_id)
+        else:
+            self._replays[type(key)](key, value)
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """Offsets of a transaction are committed, or dropped."""
+        self.offsets.replay_end_transaction_marker(producer_id, committed=committed)
 
     def loaded(self) -> None:
         """Everything was replayed: members that were known get a full session to come back."""

@@ -2,10 +2,10 @@
 
 from ottla.coordinator.runtime.context import TIMER
 from ottla.coordinator.runtime.errors import append_error
-from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, ReadDone
+from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, Marker, ReadDone, Transaction, VerificationDone
 from ottla.coordinator.runtime.operation import CoordinatorOperation
 from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorRecord, CoordinatorResult, CoordinatorSerde
-from ottla.coordinator.runtime.runtime import CoordinatorRuntime
+from ottla.coordinator.runtime.runtime import WRITE_TXN_MARKER, CoordinatorRuntime
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.coordinator.runtime.statistics import CoordinatorStatistics
@@ -14,6 +14,7 @@ from ottla.coordinator.runtime.timer import CoordinatorTimer
 __all__ = [
     "EMPTY_RESULT",
     "TIMER",
+    "WRITE_TXN_MARKER",
     "CoordinatorLog",
     "CoordinatorOperation",
     "CoordinatorRecord",
@@ -25,7 +26,10 @@ __all__ = [
     "CoordinatorStatistics",
     "CoordinatorTimer",
     "LogOffsets",
+    "Marker",
     "ReadDone",
     "ShardFactory",
+    "Transaction",
+    "VerificationDone",
     "append_error",
 ]

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.common.clock import TimerHandle
 from ottla.common.errors import KafkaError
 from ottla.coordinator.runtime.records import Appended
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.record.builder import RecordData
 
 Done = Callable[[Any, KafkaError | None], None]
 
 RECORD_OVERHEAD_BYTES = 32
 """Upper bound of what a record without headers needs beside key and value: attributes and six varints."""
+
+
+class Producer(NamedTuple):
+    """Whose records a batch holds: a producer with a transaction, or nobody's."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: Any
+    """For the log, where the partition was verified to be in the transaction."""
+
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, None)
 
 
 class PendingOperation:
@@ -29,12 +42,13 @@ class PendingOperation:
 
 
 class OpenBatch:
-    """Records of operations of this turn of the loop; already replayed."""
+    """Records of operations of this turn of the loop, or of one that belongs to a transaction; already replayed."""
 
-    __slots__ = ("base_offset", "operations", "records", "size_bytes", "timestamp_ms")
+    __slots__ = ("base_offset", "operations", "producer", "records", "size_bytes", "timestamp_ms")
 
-    def __init__(self, base_offset: int, timestamp_ms: int) -> None:
+    def __init__(self, base_offset: int, timestamp_ms: int, producer: Producer) -> None:
         self.base_offset = base_offset
+        self.producer = producer
         self.timestamp_ms = timestamp_ms
         self.records: list[RecordData] = []
         self.size_bytes = 0

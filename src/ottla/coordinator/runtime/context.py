@@ -8,23 +8,33 @@ Invariants:
 - `last_committed_offset <= last_written_offset`; the registry has a snapshot of each of the two and, between them, of
   the end of every batch. The newest snapshot is that of `last_written_offset`, where a failed append goes back to.
 - An operation is answered exactly once, and never before what it has seen is committed.
+- Records of a transaction are a batch of their own. A marker is replayed and appended like one; where the append fails
+  the transaction stays open, in the state as in the log.
 - One operation runs at a time: one that is submitted while another runs (a response that woke its sender) waits.
 - Operations that wait are requests, one for each connection at most, and timers, one for each key; so their number is
   bounded by what bounds those.
-Left out: transactional batches (with the transaction coordinator).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.coordinator.runtime.batch import Done, OpenBatch, ParkedBatch, PendingOperation, record_size_bytes
+from ottla.coordinator.runtime.batch import (
+    NO_PRODUCER,
+    Done,
+    OpenBatch,
+    ParkedBatch,
+    PendingOperation,
+    Producer,
+    record_size_bytes,
+)
 from ottla.coordinator.runtime.errors import append_error
-from ottla.coordinator.runtime.log import CoordinatorLog
+from ottla.coordinator.runtime.log import CoordinatorLog, Marker
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.slices import SlicedWork
@@ -111,7 +121,7 @@ class CoordinatorContext(Generic[S]):
         self._readable_from = 0
         self._batch: OpenBatch | None = None
         self._parked: deque[ParkedBatch] = deque()
-        self._waiting: deque[tuple[str, Callable[[S], CoordinatorResult[Any, Any]], Done]] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
         self._running = False
         self._appending = False
         self._after_loading: list[Callable[[], None]] = []
@@ -227,20 +237,42 @@ class CoordinatorContext(Generic[S]):
             return
         self._call(name, done, response, None)
 
-    def write(self, name: str, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+    def write(
+        self,
+        name: str,
+        operation: Callable[[S], CoordinatorResult[Any, Any]],
+        done: Done,
+        producer: Producer = NO_PRODUCER,
+    ) -> None:
         """Run `operation(shard)` now, or after the one that is running."""
         if self._running:
-            self._waiting.append((name, operation, done))
+            self._waiting.append(partial(self._write, name, operation, done, producer))
             return
         self._running = True
         try:
-            self._write(name, operation, done)
+            self._write(name, operation, done, producer)
             while self._waiting:
-                self._write(*self._waiting.popleft())
+                self._waiting.popleft()()
         finally:
             self._running = False
 
-    def _write(self, name: str, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done) -> None:
+    def complete_transaction(self, name: str, marker: Marker, done: Callable[[KafkaError | None], None]) -> None:
+        """Append and replay `marker`, now or after the operation that is running."""
+        self._waiting.append(partial(self._complete_transaction, name, marker, done))
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._waiting:
+                self._waiting.popleft()()
+        finally:
+            self._running = False
+
+    def _write(
+        self, name: str, operation: Callable[[S], CoordinatorResult[Any, Any]], done: Done, producer: Producer
+    ) -> None:
+        if producer is not NO_PRODUCER:
+            self.flush()
         code = REFUSALS.get(self.state)
         if code is not None:
             self._call(name, done, None, KafkaError(code))
@@ -264,6 +296,8 @@ class CoordinatorContext(Generic[S]):
             self._finish(waiting, KafkaError(REFUSALS[self.state]))
         elif not records:
             self._wait_for_pending(waiting)
+        elif producer is not NO_PRODUCER:
+            self._add_transactional(result.records, records, waiting, producer)
         elif result.atomic:
             self._add(result.records if result.replay else (), records, waiting)
         else:
@@ -311,11 +345,21 @@ class CoordinatorContext(Generic[S]):
                 return
         batch = self._open_batch()
         batch.operations.append(operation)
-        if not self._replay(operation.name, batch.next_offset, replayed):
+        if not self._replay(operation.name, batch, replayed):
             return
         batch.records += records
         batch.size_bytes += size_bytes
         if batch.size_bytes >= limit_bytes:
+            self.flush()
+
+    def _add_transactional(
+        self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation, producer: Producer
+    ) -> None:
+        """Append the records of one operation, as a batch of the transaction; nothing else is open."""
+        batch = self._batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms(), producer)
+        batch.operations.append(operation)
+        if self._replay(operation.name, batch, replayed):
+            batch.records += records
             self.flush()
 
     def _add_piecemeal(
@@ -339,18 +383,19 @@ class CoordinatorContext(Generic[S]):
     def _open_batch(self) -> OpenBatch:
         batch = self._batch
         if batch is None:
-            batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms())
+            batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms(), NO_PRODUCER)
             batch.size_bytes = HEADER_SIZE
             self._batch = batch
             self._parts.scheduler.call_soon(self._flush_batch, batch)
         return batch
 
-    def _replay(self, name: str, offset: int, records: Sequence[Any]) -> bool:
+    def _replay(self, name: str, batch: OpenBatch, records: Sequence[Any]) -> bool:
         """Apply records to the state; on a defect the whole batch fails, since the state is between two records."""
         replay = self.shard.replay
+        producer_id, producer_epoch, _ = batch.producer
         try:
-            for index, record in enumerate(records):
-                replay(offset + index, record)
+            for offset, record in enumerate(records, batch.next_offset):
+                replay(offset, record, producer_id, producer_epoch)
         except Exception as error:
             self._fail_batch(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             if isinstance(error, InvariantError):
@@ -388,7 +433,15 @@ class CoordinatorContext(Generic[S]):
 
     def _append(self, batch: OpenBatch) -> int:
         parts = self._parts
-        buffer = build_batch(batch.records, compression=parts.compression, leader_epoch=self.leader_epoch)
+        producer_id, producer_epoch, guard = batch.producer
+        buffer = build_batch(
+            batch.records,
+            compression=parts.compression,
+            leader_epoch=self.leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=batch.producer is not NO_PRODUCER,
+        )
         size_bytes = len(buffer)
         limit_bytes = parts.log.max_batch_bytes(self.partition)
         if size_bytes > limit_bytes:
@@ -398,7 +451,7 @@ class CoordinatorContext(Generic[S]):
             )
         self._appending = True
         try:
-            end_offset = parts.log.append(self.partition, self.leader_epoch, buffer)
+            end_offset = parts.log.append(self.partition, self.leader_epoch, buffer, guard)
         finally:
             self._appending = False
         parts.statistics.batches_appended += 1
@@ -408,14 +461,17 @@ class CoordinatorContext(Generic[S]):
 
     def _appended(self, batch: OpenBatch, end_offset: int) -> None:
         self._batch = None
+        self._written(end_offset, batch.operations)
+
+    def _written(self, end_offset: int, operations: list[PendingOperation]) -> None:
         self.last_written_offset = end_offset
         self.registry.snapshot(end_offset)
         if self._high_watermark >= end_offset:
             # Usual where this broker is the only replica in sync: nothing to park.
             self._maybe_commit()
-            self._finish_all(batch.operations, None)
+            self._finish_all(operations, None)
         else:
-            self._park(end_offset, batch.operations)
+            self._park(end_offset, operations)
 
     def _fail_batch(self, error: KafkaError) -> None:
         """Go back to what was last appended and fail all operations of the batch."""
@@ -436,6 +492,52 @@ class CoordinatorContext(Generic[S]):
         self.fail()
         self._reload()
         return KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    # --- the end of a transaction ------------------------------------------------------------------------------------
+
+    def _complete_transaction(self, name: str, marker: Marker, done: Callable[[KafkaError | None], None]) -> None:
+        self.flush()
+        code = REFUSALS.get(self.state)
+        if code is not None:
+            self._call(name, done, KafkaError(code))
+            return
+        self._counts[name] += 1
+        operation = PendingOperation(name, None, None, lambda _response, error: done(error))
+        try:
+            self.shard.replay_end_transaction_marker(
+                marker.producer_id, marker.producer_epoch, committed=marker.committed
+            )
+            end_offset = self._append_end_marker(marker)
+        except KafkaError as error:
+            failure = error
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._defect(f"running {name}", error)
+            failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            if end_offset == self.last_written_offset:
+                # It stands in the log, and was replayed, already.
+                self.registry.revert_to(end_offset)
+                self._wait_for_pending(operation)
+            elif end_offset == self.last_written_offset + 1:
+                self._written(end_offset, [operation])
+            else:
+                self._finish(operation, self._out_of_step(self.last_written_offset + 1, end_offset))
+            return
+        self._parts.statistics.append_failures += 1
+        self.registry.revert_to(self.last_written_offset)
+        self._finish(operation, failure)
+
+    def _append_end_marker(self, marker: Marker) -> int:
+        self._appending = True
+        try:
+            end_offset = self._parts.log.append_end_marker(self.partition, self.leader_epoch, marker)
+        finally:
+            self._appending = False
+        self._parts.statistics.batches_appended += 1
+        self._parts.statistics.records_appended += 1
+        return end_offset
 
     # --- what waits for the high watermark ---------------------------------------------------------------------------
 

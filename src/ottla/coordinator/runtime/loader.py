@@ -7,7 +7,7 @@ that are loaded already, never wait longer than a slice, however many offsets th
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
 high watermark on. A load that fails leaves the shard FAILED and is tried again, ever more seldom. Records of a type
 that is not known here are passed over, as Apache Kafka does; damaged ones fail the load.
-Left out: batches of transactions, which are passed over until there is a transaction coordinator.
+Records of a transaction are replayed as such, and so is its marker, wherever the high watermark lies between them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
 from ottla.record.batch import BatchView, iter_batches
+from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 
 logger = logging.getLogger(__name__)
@@ -174,7 +175,9 @@ class Loader:
                 raise CorruptBatch(f"the checksum at offset {batch.base_offset} does not match")
             if batch.next_offset > high_watermark:
                 load.context.registry.snapshot(load.position)
-            if not batch.is_control and not batch.is_transactional:
+            if batch.is_control:
+                self._replay_marker(load, batch)
+            else:
                 for _ in self._replay_batch(load, batch):
                     if monotonic() >= deadline_s:
                         yield
@@ -189,17 +192,29 @@ class Loader:
         decode = self._parts.serde.decode
         replay = load.context.shard.replay
         first = load.position
+        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
         for index, record in enumerate(batch.records(), 1):
             if record.offset >= first:
                 if record.key is None:
                     raise CorruptBatch(f"the record at offset {record.offset} has no key")
                 decoded = decode(record.key, record.value)
                 if decoded is not None:
-                    replay(record.offset, decoded)
+                    replay(record.offset, decoded, producer_id, producer_epoch)
                 load.records += 1
             if index % RECORDS_PER_LOOK == 0:
                 yield
         yield
+
+    def _replay_marker(self, load: _Load, batch: BatchView) -> None:
+        """Replay the end of a transaction; control records of other kinds say nothing to a shard."""
+        for record in batch.records():
+            kind = control_record_type(record)
+            if record.offset >= load.position and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+                committed = kind is ControlRecordType.COMMIT
+                load.context.shard.replay_end_transaction_marker(
+                    batch.producer_id, batch.producer_epoch, committed=committed
+                )
+            load.records += 1
 
     def _finish(self, load: _Load, high_watermark: int) -> None:
         load.context.finish_loading(load.position, high_watermark)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import KafkaError
 
 ReadDone = Callable[[bytes | bytearray | memoryview | None, KafkaError | None], None]
+VerificationDone = Callable[[Any, KafkaError | None], None]
 
 
 class LogOffsets(NamedTuple):
@@ -18,6 +19,26 @@ class LogOffsets(NamedTuple):
     log_end_offset: int
 
 
+class Transaction(NamedTuple):
+    """The transaction that an operation belongs to, as its client names it (KIP-98)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    add: bool
+    """The partition is added to it by the way; otherwise the client has done that, which is verified (KIP-890)."""
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in one partition, as its coordinator decided it (KIP-98, KIP-1228)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
+
+
 class CoordinatorLog(Protocol):
     """The partitions of one internal topic. All methods belong to the loop and raise KafkaError.
 
@@ -25,11 +46,29 @@ class CoordinatorLog(Protocol):
     watermark of a partition that this broker leads has risen; it may do so inside `append`.
     """
 
-    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+    def append(self, partition: int, leader_epoch: int, batch: bytearray, guard: Any = None) -> int:
         """Append one record batch, as the leader in `leader_epoch` and as for acks=all; returns the log end offset.
 
-        `batch` may be patched in place (base offset, leader epoch) and is not kept. Raises NOT_LEADER_OR_FOLLOWER in
-        any other leader epoch, NOT_ENOUGH_REPLICAS below min.insync.replicas, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE.
+        `batch` may be patched in place (base offset, leader epoch) and is not kept; `guard` is what
+        `verify_transaction` gave for one of a transaction. Raises NOT_LEADER_OR_FOLLOWER in any other leader epoch,
+        NOT_ENOUGH_REPLICAS below min.insync.replicas, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE; INVALID_PRODUCER_EPOCH
+        and INVALID_TXN_STATE for a transaction.
+        """
+        ...
+
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+        """Append the control batch that ends a transaction, in the same way; returns the log end offset.
+
+        One that stands in the log already is not written again: then the log ends where it did. Raises what `append`
+        does, and TRANSACTION_COORDINATOR_FENCED.
+        """
+        ...
+
+    def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
+        """Ask the coordinator of `transaction` whether the partition is in it, or add it there.
+
+        `done(guard, None)`, where the guard is for `append`, or `done(None, error)` follows exactly once, possibly
+        before this call has returned. The coordinator is not asked where the transaction is open here already.
         """
         ...
 

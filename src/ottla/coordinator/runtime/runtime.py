@@ -19,14 +19,16 @@ from typing import Any, Generic, TypeVar
 
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime.batch import Producer
 from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
+from ottla.coordinator.runtime.errors import append_error
 from ottla.coordinator.runtime.loader import Loader
-from ottla.coordinator.runtime.log import CoordinatorLog
+from ottla.coordinator.runtime.log import CoordinatorLog, Marker, Transaction
 from ottla.coordinator.runtime.operation import ContextT, CoordinatorOperation, RequestT, ResponseT
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.slices import SlicedWork
-from ottla.coordinator.runtime.state import CoordinatorState
+from ottla.coordinator.runtime.state import REFUSALS, CoordinatorState
 from ottla.coordinator.runtime.statistics import CoordinatorStatistics
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
@@ -36,6 +38,9 @@ DEFAULT_WRITE_TIMEOUT_MS = 5_000
 """`offsets.commit.timeout.ms`."""
 
 NOT_STARTED = 0
+
+WRITE_TXN_MARKER = "write-txn-marker"
+"""The operation that ends a transaction, by Apache Kafka's name."""
 
 LOAD_WAIT_S = 1.0
 """How long somebody may be kept waiting for the end of a load; most take milliseconds."""
@@ -165,16 +170,26 @@ class CoordinatorRuntime(Generic[S]):
         done: Callable[[ResponseT], None],
     ) -> None:
         """Run an operation on the shard of its key; `done(response)` follows, also for what fails on the way there."""
+        self.submit(operation, context, request, _answering(operation, context, request, done))
 
-        def finished(response: Any, error: KafkaError | None) -> None:
-            if error is not None:
-                done(operation.refused(context, request, error))
-            elif operation.answered is None:
-                done(response)
-            else:
-                done(operation.answered(context, request, response))
-
-        self.submit(operation, context, request, finished)
+    def answer_in_transaction(
+        self,
+        operation: CoordinatorOperation[ContextT, RequestT, ResponseT],
+        context: ContextT,
+        request: RequestT,
+        transaction: Transaction,
+        done: Callable[[ResponseT], None],
+    ) -> None:
+        """`answer` for an operation whose records count when `transaction` is committed."""
+        finished = _answering(operation, context, request, done)
+        try:
+            partition = self.partition_for(operation.key(request))
+        except KafkaError as error:
+            finished(None, error)
+            return
+        self.schedule_transactional_write(
+            operation.name, partition, transaction, partial(operation.run, context, request), finished
+        )
 
     def submit(
         self,
@@ -219,6 +234,61 @@ class CoordinatorRuntime(Generic[S]):
             done(None, self._unknown())
         else:
             context.write(name, operation, done)
+
+    def schedule_transactional_write(
+        self,
+        name: str,
+        partition: int,
+        transaction: Transaction,
+        operation: Callable[[S], CoordinatorResult[Any, T]],
+        done: Callable[[T | None, KafkaError | None], None],
+    ) -> None:
+        """`schedule_write` of records that count when `transaction` is committed, a batch of their own.
+
+        First the coordinator of the transaction is asked, by the log, whether the partition is in it. Errors by `done`,
+        beside those of `schedule_write`: what the transaction's coordinator or the log refuses it with, such as
+        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS.
+        """
+        refusal = self._refusal(partition)
+        if refusal is not None:
+            done(None, refusal)
+            return
+
+        def verified(guard: Any, error: KafkaError | None) -> None:
+            context = self._contexts.get(partition)
+            if error is not None:
+                done(None, append_error(error))
+            elif context is None:
+                done(None, self._unknown())
+            else:
+                producer = Producer(transaction.producer_id, transaction.producer_epoch, guard)
+                context.write(name, operation, done, producer)
+
+        self._parts.log.verify_transaction(partition, transaction, verified)
+
+    def complete_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Append a marker to `partition` and apply it to its shard; `done(None)` once it is committed.
+
+        Errors by `done`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state of the
+        shard, the last one also when the high watermark did not pass the marker within the write time-out (it stays);
+        those of `CoordinatorLog.append_end_marker`, and then the transaction is as open as before.
+        """
+        context = self._contexts.get(partition)
+        if context is None:
+            done(self._unknown())
+            return
+        marker = Marker(producer_id, producer_epoch, coordinator_epoch, committed, transaction_version)
+        context.complete_transaction(WRITE_TXN_MARKER, marker, done)
 
     def schedule_read(
         self,
@@ -293,6 +363,14 @@ class CoordinatorRuntime(Generic[S]):
         timer = self._parts.scheduler.call_later(LOAD_WAIT_S, end)
         context.after_loading(end)
 
+    def _refusal(self, partition: int) -> KafkaError | None:
+        """Why nothing can be written to `partition` now."""
+        context = self._contexts.get(partition)
+        if context is None:
+            return self._unknown()
+        code = REFUSALS.get(context.state)
+        return None if code is None else KafkaError(code)
+
     def _unknown(self) -> KafkaError:
         started = self.partition_count != NOT_STARTED
         return KafkaError(ErrorCode.NOT_COORDINATOR if started else ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -322,6 +400,25 @@ class CoordinatorRuntime(Generic[S]):
             for partition, context in sorted(self._contexts.items())
             if context.state is CoordinatorState.ACTIVE
         ]
+
+
+def _answering(
+    operation: CoordinatorOperation[ContextT, RequestT, ResponseT],
+    context: ContextT,
+    request: RequestT,
+    done: Callable[[ResponseT], None],
+) -> Callable[[Any, KafkaError | None], None]:
+    """What makes the response of an operation out of its outcome."""
+
+    def finished(response: Any, error: KafkaError | None) -> None:
+        if error is not None:
+            done(operation.refused(context, request, error))
+        elif operation.answered is None:
+            done(response)
+        else:
+            done(operation.answered(context, request, response))
+
+    return finished
 
 
 def partition_for(key: str, partition_count: int) -> int:

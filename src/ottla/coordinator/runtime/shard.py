@@ -16,10 +16,18 @@ class CoordinatorShard(Protocol[R_contra]):
     """One partition's state. Its hard state is made of timeline objects of the registry that it was made with, and
     changes in `replay` only; the runtime takes the snapshots and reverts."""
 
-    def replay(self, offset: int, record: R_contra) -> None:
+    def replay(self, offset: int, record: R_contra, producer_id: int, producer_epoch: int) -> None:
         """Apply one record, while loading and right before it is appended at `offset`.
 
+        Producer id and epoch are those of the open transaction that it belongs to, both -1 where it counts at once.
         Raises nothing for a record that was ever written; what it raises fails the batch or the load.
+        """
+        ...
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """Apply the end of a transaction to the records of its producer that were replayed before.
+
+        The epoch may be above that of the records (KIP-890). A marker without such records changes nothing.
         """
         ...
 

@@ -29,6 +29,7 @@ from ottla.server.coordination.internal_topic import InternalTopic
 from ottla.server.coordination.log import ReplicaCoordinatorLog
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
+from ottla.server.transaction_partitions import TransactionPartitions
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 
@@ -65,14 +66,18 @@ class Coordination(Generic[S]):
         make_shard: ShardFactory[S],
         compression: str,
         write_timeout_ms: int,
+        transactions: TransactionPartitions | None = None,
     ) -> None:
-        """`compression` is a codec's name, for what is written to the topic."""
+        """`compression` is a codec's name, for what is written to the topic; `transactions` is who is asked for those
+        that have records in it."""
         self.topic = topic
         self._node_id = host.node_id
         machine = host.machine
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             name=topic.name,
-            log=ReplicaCoordinatorLog(topic.name, host.replicas, machine.pool, host.in_flight),
+            log=ReplicaCoordinatorLog(
+                topic.name, host.replicas, machine.pool, host.in_flight, machine.clock, transactions
+            ),
             serde=serde,
             shard_factory=make_shard,
             clock=machine.clock,

@@ -17,6 +17,7 @@ from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.record.compression import CODEC_NAMES
 from ottla.server.coordination.coordination import Coordination, Host
 from ottla.server.coordination.internal_topic import InternalTopic
+from ottla.server.transaction_partitions import TransactionPartitions
 from ottla.timeline import SnapshotRegistry
 
 OFFSETS_TOPIC = InternalTopic(
@@ -67,7 +68,14 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
 
     __slots__ = ("_config", "_host", "_memory", "_publisher", "coordinator")
 
-    def __init__(self, config: BrokerConfig, host: Host, publisher: MetadataPublisher) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        host: Host,
+        publisher: MetadataPublisher,
+        transactions: TransactionPartitions | None = None,
+    ) -> None:
+        """`transactions` is who is asked for those that commit offsets."""
         self._config = group_coordinator_config(config)
         self._host = host
         self._memory = MemberMemory(lambda: self._config, host.machine.clock, self._held_bytes)
@@ -79,6 +87,7 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
             make_shard=self._make_shard,
             compression=CODEC_NAMES[config.get_int("offsets.topic.compression.codec")],
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+            transactions=transactions,
         )
         self.coordinator = GroupCoordinator(self.runtime, lambda: self._config, lambda: publisher.image)
 

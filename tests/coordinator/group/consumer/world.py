@@ -159,7 +159,7 @@ class World:
     def _replay(self, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)
         assert record is not None
-        self.shard.replay(self.offset, record)
+        self.shard.replay(self.offset, record, -1, -1)
         self._appended(1)
 
     def _appended(self, records: int) -> None:

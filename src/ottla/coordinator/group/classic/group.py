@@ -152,19 +152,29 @@ class ClassicGroup:
         Raises KafkaError COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         REBALANCE_IN_PROGRESS.
         """
-        if self.state is DEAD:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation_or_member_epoch < 0 and self.state is EMPTY:
-            return
-        if generation_or_member_epoch >= 0 or member_id or group_instance_id is not None:
-            self.validate_member(member_id, group_instance_id)
-            if generation_or_member_epoch != self.generation_id:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        else:
+        names_nobody = generation_or_member_epoch < 0 and not member_id and group_instance_id is None
+        if names_nobody and self.state not in (EMPTY, DEAD):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.validate_transactional_offset_commit(member_id, group_instance_id, generation_or_member_epoch)
         if self.state is COMPLETING_REBALANCE:
             # The member knows the new generation but not its assignment: it should first finish the rebalance.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def validate_transactional_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
+    ) -> None:
+        """A producer that names no member at all may commit for anybody, and one that does also while the group waits
+        for its assignment: then the generation alone tells a zombie (KIP-447).
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        """
+        if self.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_or_member_epoch < 0 and (self.state is EMPTY or (not member_id and group_instance_id is None)):
+            return
+        self.validate_member(member_id, group_instance_id)
+        if generation_or_member_epoch != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
         """Offsets of a classic group are for everybody. Raises KafkaError GROUP_ID_NOT_FOUND when dead."""

@@ -35,6 +35,7 @@ from ottla.protocol.messages.list_groups import ListedGroup
 from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
+NO_MEMBER_EPOCH = -1
 
 NEW_GROUP_EPOCH = 1
 """Of a new group, and of its first target assignment, which is empty: that needs no records, and a member has an epoch
@@ -191,6 +192,20 @@ class ConsumerGroup:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
+        return self._check_commit_epoch(member, member_epoch)
+
+    def validate_transactional_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
+    ) -> PartitionCheck | None:
+        """The same for offsets of a transaction, whose producer may name no member at all (KIP-447)."""
+        member_epoch = generation_or_member_epoch
+        if member_epoch < 0 and not self.members:
+            return None
+        if member_epoch == NO_MEMBER_EPOCH and not member_id and group_instance_id is None:
+            return None
+        return self._check_commit_epoch(self.member(member_id), member_epoch)
+
+    def _check_commit_epoch(self, member: ConsumerMember, member_epoch: int) -> PartitionCheck | None:
         if member_epoch == member.member_epoch:
             return None
         if member_epoch > member.member_epoch:

@@ -1,15 +1,14 @@
 """Committed offsets of the groups of one shard, whatever their type: commit, fetch, delete, expiry.
 
-State is timeline state, changed by `replay_offset_commit` only: group id -> topic -> partition -> packed offset. Maps
+State is timeline state, changed by the two `replay_*` methods only: group id -> topic -> partition -> packed offset,
+and what open transactions have pending (`pending`), which a reader that wants stable offsets waits for. Maps
 that became empty are taken away. A commit for a group that does not exist makes a simple group when it is replayed: a
 classic group that nobody can tell from one that lost its members.
-
-Left out: offsets of open transactions (they arrive with the transaction coordinator), so none is ever unstable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -19,6 +18,7 @@ from ottla.coordinator.group.classic.rebalance import Rebalance
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, PartitionCheck
 from ottla.coordinator.group.offsets.committed_offset import MAX_TIMESTAMP, NO_TIMESTAMP, is_expired, packer, unpack
+from ottla.coordinator.group.offsets.pending import PendingOffset, PendingOffsets
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.offset_commit import (
@@ -43,8 +43,11 @@ from ottla.timeline import TimelineDict, TimelineValue
 
 NO_OFFSET = -1
 NO_RETENTION = -1
+NO_PRODUCER_ID = -1
 GROUP_ID_NOT_FOUND_VERSION = 9
 """OffsetCommit from here on says GROUP_ID_NOT_FOUND (KIP-848); ILLEGAL_GENERATION before."""
+TRANSACTIONAL_GROUP_ID_NOT_FOUND_VERSION = 6
+"""The same of TxnOffsetCommit, which says STALE_MEMBER_EPOCH from here on, too."""
 
 _Partitions = TimelineDict[int, bytes]
 _Topics = TimelineDict[str, _Partitions]
@@ -53,13 +56,14 @@ _Topics = TimelineDict[str, _Partitions]
 class Offsets:
     """The offsets of one shard."""
 
-    __slots__ = ("_context", "_count", "_groups", "_rebalance")
+    __slots__ = ("_context", "_count", "_groups", "_pending", "_rebalance")
 
     def __init__(self, context: ShardContext, rebalance: Rebalance) -> None:
         self._context = context
         self._rebalance = rebalance
         self._groups: TimelineDict[str, _Topics] = TimelineDict(context.registry)
         self._count = TimelineValue(context.registry, 0)
+        self._pending = PendingOffsets(context.registry)
 
     def __len__(self) -> int:
         """Offsets of all groups."""
@@ -67,15 +71,24 @@ class Offsets:
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
-    def replays(self) -> Mapping[type, Callable[[Any, Any], None]]:
-        """For each class of record key, the method that applies (key, value or None)."""
-        return {OffsetPlace: self.replay_offset_commit}
-
-    def replay_offset_commit(self, key: OffsetPlace, value: bytes | None) -> None:
-        """Keep an offset, or forget it."""
+    def replay_offset_commit(self, offset: int, key: OffsetPlace, value: bytes | None, producer_id: int) -> None:
+        """Keep the offset of the record at `offset`, until its transaction ends or for good, or forget it."""
         if value is None:
             self._forget(key)
-            return
+        elif producer_id == NO_PRODUCER_ID:
+            if self._pending:
+                self._pending.note_commit(key, offset)
+            self._keep(key, value)
+        else:
+            self._pending.put(key, producer_id, PendingOffset(offset, value))
+            self._make_group(key.group)
+
+    def replay_end_transaction_marker(self, producer_id: int, *, committed: bool) -> None:
+        """Commit what a producer has pending, but for what was committed over it since, or drop it."""
+        for place, packed in self._pending.end(producer_id, committed=committed):
+            self._keep(place, packed)
+
+    def _keep(self, key: OffsetPlace, value: bytes) -> None:
         group, topic, partition = key
         topics = self._groups.get(group)
         if topics is None:
@@ -86,10 +99,14 @@ class Offsets:
         if partition not in partitions:
             self._count.value += 1
         partitions[partition] = value
-        if self._context.groups.find(group) is None:
-            self._context.groups.put(ClassicGroup(group, self._context.clock))
+        self._make_group(group)
+
+    def _make_group(self, group_id: str) -> None:
+        if self._context.groups.find(group_id) is None:
+            self._context.groups.put(ClassicGroup(group_id, self._context.clock))
 
     def _forget(self, key: OffsetPlace) -> None:
+        self._pending.forget(key)
         topics = self._groups.get(key.group)
         partitions = None if topics is None else topics.get(key.topic)
         if topics is None or partitions is None or key.partition not in partitions:
@@ -103,6 +120,7 @@ class Offsets:
 
     def release(self) -> Iterator[None]:
         """Let go of everything topic by topic, when nobody will read or revert it any more."""
+        yield from self._pending.release()
         while self._groups:
             topics = dict.popitem(self._groups)[1]
             while topics:
@@ -119,7 +137,28 @@ class Offsets:
         Raises KafkaError GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
         """
-        check = self._validate_commit(request_context, request)
+        return self._commit(request, self._validate_commit(request_context, request))
+
+    def commit_transactional(
+        self, request_context: RequestContext, request: OffsetCommitRequest
+    ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
+        """The same for offsets of a transaction, whose records count from its marker on; the version in the context is
+        that of TxnOffsetCommit.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (ILLEGAL_GENERATION before version 6),
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, COORDINATOR_NOT_AVAILABLE.
+        """
+        try:
+            return self._commit(request, self._validate_transactional_commit(request))
+        except KafkaError as error:
+            new_codes = error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH)
+            if new_codes and request_context.api_version < TRANSACTIONAL_GROUP_ID_NOT_FOUND_VERSION:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from error
+            raise
+
+    def _commit(
+        self, request: OffsetCommitRequest, check: PartitionCheck | None
+    ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
         now_ms = self._context.clock.time_ms()
         retention_ms = request.retention_time_ms
         expire_timestamp = NO_TIMESTAMP if retention_ms == NO_RETENTION else min(now_ms + retention_ms, MAX_TIMESTAMP)
@@ -162,13 +201,23 @@ class Offsets:
             self._rebalance.restart_session(group, group.member(request.member_id))
         return check
 
+    def _validate_transactional_commit(self, request: OffsetCommitRequest) -> PartitionCheck | None:
+        group = self._context.groups.find(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            if generation < 0:
+                return None
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return group.validate_transactional_offset_commit(request.member_id, request.group_instance_id, generation)
+
     # -- OffsetFetch ---------------------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequestGroup, as_of: int | None) -> OffsetFetchResponseGroup:
         """Of the named topics, or of all; offset -1 for what was never committed, or for another topic of that name.
 
-        `as_of` is the last committed offset, or None for what the newest operation sees. Raises KafkaError
-        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH for a member of a consumer group.
+        `as_of` is the last committed offset, or None for what the newest operation sees; then partitions with pending
+        offsets of transactions are answered UNSTABLE_OFFSET_COMMIT (KIP-447). Raises KafkaError UNKNOWN_MEMBER_ID,
+        STALE_MEMBER_EPOCH for a member of a consumer group.
         """
         group = self._context.groups.find(request.group_id, as_of)
         topics: _Topics | None = None
@@ -181,16 +230,38 @@ class Offsets:
             else:
                 topics = _read(self._groups, request.group_id, as_of)
         if request.topics is None:
-            return OffsetFetchResponseGroup(group_id=request.group_id, topics=_all_offsets(topics, as_of))
+            return OffsetFetchResponseGroup(
+                group_id=request.group_id, topics=self._all_offsets(request.group_id, topics, as_of)
+            )
         answers = []
         for topic in request.topics:
             partitions = None if topics is None else _read(topics, topic.name, as_of)
+            unstable = self._unstable(request.group_id, topic.name, as_of)
             found = [
-                _fetched(index, None if partitions is None else _read(partitions, index, as_of), topic.topic_id)
+                _unstable_offset(index)
+                if index in unstable
+                else _fetched(index, None if partitions is None else _read(partitions, index, as_of), topic.topic_id)
                 for index in topic.partition_indexes
             ]
             answers.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=answers)
+
+    def _all_offsets(self, group_id: str, topics: _Topics | None, as_of: int | None) -> list[OffsetFetchResponseTopics]:
+        """What was committed; a topic with pending offsets only is not among it."""
+        if topics is None:
+            return []
+        answers = []
+        for name, partitions in sorted(topics.items() if as_of is None else topics.items_at(as_of)):
+            unstable = self._unstable(group_id, name, as_of)
+            found = [
+                _unstable_offset(index) if index in unstable else _fetched(index, packed, ZERO_UUID)
+                for index, packed in sorted(partitions.items() if as_of is None else partitions.items_at(as_of))
+            ]
+            answers.append(OffsetFetchResponseTopics(name=name, partitions=found))
+        return answers
+
+    def _unstable(self, group_id: str, topic: str, as_of: int | None) -> Collection[int]:
+        return self._pending.partitions(group_id, topic) if as_of is None else ()
 
     def fetch_stable(
         self, request: OffsetFetchRequestGroup
@@ -211,21 +282,32 @@ class Offsets:
             subscribed = group.is_subscribed_to_topic(topic.name)
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
             partitions = self._groups.get(request.group_id, _NOTHING).get(topic.name, _NOTHING)
+            pending = self._pending.partitions(request.group_id, topic.name)
             answers = []
             for each in topic.partitions:
-                if not subscribed and each.partition_index in partitions:
+                index = each.partition_index
+                if not subscribed and (index in partitions or index in pending):
                     records.append(_tombstone(request.group_id, topic.name, each.partition_index))
                 answers.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code))
             response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         return CoordinatorResult(records, response)
 
     def group_tombstones(self, group_id: str) -> list[GroupRecord]:
-        """The records that forget all offsets of a group."""
-        return [
+        """The records that forget all offsets of a group, and those that transactions have pending."""
+        committed = self._groups.get(group_id, _NOTHING)
+        records = [
             _tombstone(group_id, topic, partition)
-            for topic, partitions in self._groups.get(group_id, _NOTHING).items()
+            for topic, partitions in committed.items()
             for partition in partitions
         ]
+        for topic in self._pending.topics(group_id):
+            known = committed.get(topic, _NOTHING)
+            records += [
+                _tombstone(group_id, topic, partition)
+                for partition in self._pending.partitions(group_id, topic)
+                if partition not in known
+            ]
+        return records
 
     def topics_deleted(self, topics: Iterable[tuple[str, Uuid]]) -> CoordinatorResult[GroupRecord, None]:
         """Forget offsets of deleted topics (name, id), but not those of a newer topic of the same name."""
@@ -235,28 +317,39 @@ class Offsets:
             for group_id, by_topic in self._groups.items()
             for name, topic_id in deleted
             for partition, packed in by_topic.get(name, _NOTHING).items()
-            if unpack(packed).topic_id in (ZERO_UUID, topic_id)
+            if _is_of(packed, topic_id)
         ]
+        for group_id in self._pending.groups:
+            for name, topic_id in deleted:
+                committed = self._groups.get(group_id, _NOTHING).get(name, _NOTHING)
+                for partition in self._pending.partitions(group_id, name):
+                    if partition in committed and _is_of(committed[partition], topic_id):
+                        continue
+                    pending = self._pending.packed(OffsetPlace(group_id, name, partition))
+                    if any(_is_of(packed, topic_id) for packed in pending):
+                        records.append(_tombstone(group_id, name, partition))
         return CoordinatorResult(records, atomic=False)
 
     def expired(self, group: Group) -> tuple[list[GroupRecord], bool]:
-        """(tombstones of the group's offsets that are due, whether no offset of it is left then)."""
+        """(tombstones of the group's offsets that are due, whether no offset of it is left then). Those of open
+        transactions are never due."""
         topics = self._groups.get(group.group_id)
         if topics is None:
-            return [], True
+            return [], group.group_id not in self._pending.groups
         expiration = group.offset_expiration()
         if expiration is None:
             return [], False
         now_ms = self._context.clock.time_ms()
         retention_ms = self._context.config.offsets_retention_ms
         records = []
-        all_expired = True
+        all_expired = group.group_id not in self._pending.groups
         for topic, partitions in topics.items():
             if group.is_subscribed_to_topic(topic):
                 all_expired = False
                 continue
+            pending = self._pending.partitions(group.group_id, topic)
             for partition, packed in partitions.items():
-                if is_expired(packed, now_ms, retention_ms, expiration.since_ms):
+                if partition not in pending and is_expired(packed, now_ms, retention_ms, expiration.since_ms):
                     records.append(_tombstone(group.group_id, topic, partition))
                 else:
                     all_expired = False
@@ -290,17 +383,14 @@ def _fetched(partition: int, packed: bytes | None, topic_id: Uuid) -> OffsetFetc
     )
 
 
-def _all_offsets(topics: _Topics | None, as_of: int | None) -> list[OffsetFetchResponseTopics]:
-    if topics is None:
-        return []
-    by_topic = dict(topics.items() if as_of is None else topics.items_at(as_of))
-    return [
-        OffsetFetchResponseTopics(
-            name=name,
-            partitions=[
-                _fetched(index, packed, ZERO_UUID)
-                for index, packed in sorted(by_topic[name].items() if as_of is None else by_topic[name].items_at(as_of))
-            ],
-        )
-        for name in sorted(by_topic)
-    ]
+def _unstable_offset(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        metadata="",
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    )
+
+
+def _is_of(packed: bytes, topic_id: Uuid) -> bool:
+    return unpack(packed).topic_id in (ZERO_UUID, topic_id)
