@@ -102,6 +102,7 @@ ListConfigResources | broker | DESCRIBE_CONFIGS CLUSTER | -
 DescribeTopicPartitions | broker | - | DESCRIBE TOPIC
 AddRaftVoter | forwarded* | ALTER CLUSTER | -
 RemoveRaftVoter | forwarded* | ALTER CLUSTER | -
+TxnOffsetCommit | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP, READ TOPIC
 UpdateRaftVoter | controller* | CLUSTER_ACTION CLUSTER | -
 """
 """As in Apache Kafka's KafkaApis and ControllerApis: where it is served ("forwarded" by brokers to the controller, "*"

@@ -43,6 +43,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -212,6 +213,18 @@ class GroupCoordinator:
         plan = offset_requests.plan_commit(context, request, self._image())
         if plan.accepted.topics:
             self._runtime.answer(operations.COMMIT_OFFSETS, context, plan, done)
+        else:
+            done(plan.response(None, None))
+
+    def txn_offset_commit(
+        self, context: RequestContext, request: TxnOffsetCommitRequest, done: Callable[[TxnOffsetCommitResponse], None]
+    ) -> None:
+        """Answers when the offsets are stored, pending until their transaction ends; each partition for itself."""
+        plan = offset_requests.plan_transactional_commit(context, request, self._image())
+        if plan.commit.accepted.topics:
+            self._runtime.answer_in_transaction(
+                operations.COMMIT_TRANSACTIONAL_OFFSETS, context, plan, plan.transaction, done
+            )
         else:
             done(plan.response(None, None))
 

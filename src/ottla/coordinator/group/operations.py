@@ -10,9 +10,9 @@ from typing import Generic, NamedTuple, TypeVar
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group import responses
 from ottla.coordinator.group.context import RequestContext
-from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan
+from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan, TransactionalCommitPlan
 from ottla.coordinator.group.reply import Reply
-from ottla.coordinator.runtime import CoordinatorOperation
+from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -27,6 +27,7 @@ from ottla.protocol.messages.offset_commit import OffsetCommitResponse
 from ottla.protocol.messages.offset_delete import OffsetDeleteResponse
 from ottla.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 MAX_STORED_STRING_BYTES = 32_767
 """Strings of group metadata have a length of 16 bits in the log; a group id or instance id beyond is refused."""
@@ -156,6 +157,16 @@ COMMIT_OFFSETS: CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitRes
     answered=lambda context, plan, response: plan.response(response, None),
 )
 
+COMMIT_TRANSACTIONAL_OFFSETS: CoordinatorOperation[RequestContext, TransactionalCommitPlan, TxnOffsetCommitResponse] = (
+    CoordinatorOperation(
+        "txn-commit-offset",
+        key=lambda plan: named_group(plan.commit.request.group_id),
+        run=lambda context, plan, shard: shard.offsets.commit_transactional(context, plan.commit.accepted),
+        refused=lambda context, plan, error: plan.response(None, error),
+        answered=lambda context, plan, response: plan.response(response, None),
+    )
+)
+
 FETCH_OFFSETS: CoordinatorOperation[RequestContext, FetchPlan, OffsetFetchResponseGroup] = CoordinatorOperation(
     "fetch-offsets",
     key=lambda plan: any_group(plan.request.group_id),
@@ -195,8 +206,9 @@ _ON_ONE_SHARD = (
     CONSUMER_DESCRIBE,
     DELETE,
     COMMIT_OFFSETS,
+    COMMIT_TRANSACTIONAL_OFFSETS,
     FETCH_OFFSETS,
     DELETE_OFFSETS,
 )
-NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, TOPICS_DELETED)
+NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, TOPICS_DELETED, WRITE_TXN_MARKER)
 """What the runtime counts operations on groups by, timers aside."""

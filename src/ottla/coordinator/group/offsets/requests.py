@@ -1,7 +1,8 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete between wire and shard: topics by name or by id, one group or several.
+"""Commits, fetches and deletions of offsets between wire and shard: topics by name or by id, one group or several.
 
-Shards know topics by name. Up to version 9 clients do too; from 10 on they name topics by id only, and an id without a
-topic is answered UNKNOWN_TOPIC_ID for its partitions. A plan holds what goes to the shard and what is answered here,
+Shards know topics by name. Up to version 9 clients do too; from 10 on (TxnOffsetCommit: 6) they name topics by id only,
+and an id without a topic is answered UNKNOWN_TOPIC_ID for its partitions. A commit of a transaction is for the shard a
+commit like any other, so it is planned as one. A plan holds what goes to the shard and what is answered here,
 and puts both together again in the order of the request.
 """
 
@@ -13,10 +14,12 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.responses import commit_error_code, error_code
+from ottla.coordinator.runtime import Transaction
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topic_names import unknown_topic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -39,8 +42,18 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_TRANSACTIONAL_VERSION_WITH_TOPIC_IDS = 6
+FIRST_VERSION_THAT_ADDS_TO_THE_TRANSACTION = 5
+FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_TRANSACTIONAL_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_FETCH_OF_GROUPS = 8
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 NO_OFFSET = -1
@@ -83,7 +96,10 @@ class CommitPlan(NamedTuple):
 
 def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: MetadataImage) -> CommitPlan:
     """Resolve topics and partitions of a commit; unknown ones get UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
-    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    return _plan_commit(request, image, by_id=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+
+
+def _plan_commit(request: OffsetCommitRequest, image: MetadataImage, *, by_id: bool) -> CommitPlan:
     accepted = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -119,6 +135,87 @@ def _commit_failed(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCo
             for partition in topic.partitions
         ],
     )
+
+
+# -- TxnOffsetCommit ---------------------------------------------------------------------------------------------------
+
+
+class TransactionalCommitPlan(NamedTuple):
+    """A commit of a transaction, taken apart."""
+
+    api_version: int
+    transaction: Transaction
+    commit: CommitPlan
+
+    def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> TxnOffsetCommitResponse:
+        """As of any commit, with the codes that the version knows."""
+        if error is not None:
+            error = KafkaError(self._code(error))
+        planned = self.commit.response(response, error)
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(
+                            partition_index=partition.partition_index, error_code=partition.error_code
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in planned.topics
+            ]
+        )
+
+    def _code(self, error: KafkaError) -> ErrorCode:
+        code = error_code(error)
+        if code == ErrorCode.TRANSACTION_ABORTABLE and self.api_version < FIRST_VERSION_WITH_ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if loading and self.api_version < FIRST_TRANSACTIONAL_VERSION_WITH_LOAD_IN_PROGRESS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not retry the other one
+        return code
+
+
+def plan_transactional_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, image: MetadataImage
+) -> TransactionalCommitPlan:
+    """`plan_commit` for TxnOffsetCommit. From version 5 on the group's partition is added to the transaction with the
+    commit; the client has done that before (AddOffsetsToTxn) in older ones, which is verified (KIP-890)."""
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    committed_metadata=partition.committed_metadata,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.partitions
+    ]
+    commit = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=topics,
+    )
+    version = context.api_version
+    transaction = Transaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        add=version >= FIRST_VERSION_THAT_ADDS_TO_THE_TRANSACTION,
+    )
+    by_id = version >= FIRST_TRANSACTIONAL_VERSION_WITH_TOPIC_IDS
+    return TransactionalCommitPlan(version, transaction, _plan_commit(commit, image, by_id=by_id))
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ottla.server.handlers.groups.offset_commit import OFFSET_COMMIT
 from ottla.server.handlers.groups.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.groups.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.groups.sync_group import SYNC_GROUP
+from ottla.server.handlers.groups.txn_offset_commit import TXN_OFFSET_COMMIT
 
 GROUP_APIS: tuple[Api[GroupContext], ...] = (
     CONSUMER_GROUP_DESCRIBE,
@@ -32,4 +33,5 @@ GROUP_APIS: tuple[Api[GroupContext], ...] = (
     OFFSET_DELETE,
     OFFSET_FETCH,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
 )
