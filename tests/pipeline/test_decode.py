@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.record.batch import ATTRIBUTES_POSITION, BatchView
-from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+from ottla.record.builder import RecordData, build_batch
 from ottla.record.compression import CODEC_IDS, compress
+from ottla.record.control import end_transaction_marker
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 

@@ -12,7 +12,8 @@ import pytest
 
 from ottla.client.model import AbortedTransaction, FetchResult
 from ottla.common.ids import uuid_to_string
-from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import end_transaction_marker
 
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 

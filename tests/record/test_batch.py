@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.record import batch as b
-from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+from ottla.record.builder import RecordData, build_batch
 from ottla.record.compression import CODEC_NAMES
-from ottla.record.control import ControlRecordType, control_record_key, control_record_type
+from ottla.record.control import (
+    ControlRecordType,
+    control_record_key,
+    control_record_type,
+    end_transaction_marker,
+    read_end_transaction_marker,
+)
 from ottla.record.errors import CorruptBatch, InvalidRecord
 
 BYTES = st.none() | st.binary(max_size=40)
@@ -193,6 +199,54 @@ def test_transaction_markers(commit):
     assert (view.is_control, view.is_transactional, view.producer_id, view.base_sequence) == (True, True, 5, -1)
     assert control_record_type(record) is (ControlRecordType.COMMIT if commit else ControlRecordType.ABORT)
     assert record.value == struct.pack(">hi", 0, 3)
+    built = build_batch(
+        [RecordData(77, record.key, record.value)],
+        base_offset=9,
+        producer_id=5,
+        producer_epoch=1,
+        is_transactional=True,
+        is_control=True,
+    )
+    assert marker == built
+    assert read_end_transaction_marker(marker) == (commit, 3)
+
+
+def control_batch(key, value):
+    return build_batch([RecordData(1, key, value)], producer_id=5, producer_epoch=1, is_control=True)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        control_batch(struct.pack(">hh", 1, 1) + b"more", struct.pack(">hi", 1, 3) + b"more"),
+        control_batch(struct.pack(">hh", 1, 1), struct.pack(">hi", 0, 3)),
+    ],
+)
+def test_markers_of_other_versions_are_read_as_this_one(batch):
+    assert read_end_transaction_marker(batch) == (True, 3)
+
+
+def test_a_control_batch_without_its_record_says_nothing():
+    batch = bytearray(control_batch(b"", b"")[: b.HEADER_SIZE])
+    struct.pack_into(">i", batch, b.LENGTH_POSITION, b.MIN_BATCH_LENGTH)
+    struct.pack_into(">i", batch, b.HEADER_SIZE - 4, 0)
+    assert read_end_transaction_marker(batch) is None
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        control_batch(control_record_key(ControlRecordType.LEADER_CHANGE), struct.pack(">hi", 0, 3)),
+        control_batch(control_record_key(ControlRecordType.ABORT), None),
+        control_batch(control_record_key(ControlRecordType.ABORT), b"\0\0\0"),
+        control_batch(control_record_key(ControlRecordType.ABORT), struct.pack(">hi", -1, 3)),
+        control_batch(struct.pack(">hh", -1, 0), struct.pack(">hi", 0, 3)),
+        control_batch(None, struct.pack(">hi", 0, 3)),
+    ],
+)
+def test_what_is_no_marker_is_refused(batch):
+    with pytest.raises(InvalidRecord):
+        read_end_transaction_marker(batch)
 
 
 @pytest.mark.parametrize(

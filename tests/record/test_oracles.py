@@ -18,9 +18,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuil
 from kafka.record.memory_records import MemoryRecords as PythonRecords
 
 from ottla.record.batch import HEADER_SIZE, BatchView, iter_batches
-from ottla.record.builder import RecordData, build_batch, end_transaction_marker
+from ottla.record.builder import RecordData, build_batch
 from ottla.record.compression import CODEC_NAMES
-from ottla.record.control import ControlRecordType, control_record_type
+from ottla.record.control import ControlRecordType, control_record_type, end_transaction_marker
 from ottla.record.validate import check_batch
 from ottla.record.walk import walk_records
 

@@ -255,18 +255,6 @@ class TestProducers:
         append(log, self.batch(fakes, clock, 2**31 - 2, 3))
         append(log, self.batch(fakes, clock, 1))
 
-    def test_an_open_transaction_bounds_the_last_stable_offset(self, fakes, log, clock):
-        append(log, fakes.make_batch(clock.now_ms))
-        open_batch = fakes.make_batch(
-            clock.now_ms, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True
-        )
-        append(log, open_batch)
-        append(log, fakes.make_batch(clock.now_ms))
-        assert log.last_stable_offset(3) == 1
-        marker = fakes.make_batch(clock.now_ms, producer_id=9, producer_epoch=0, is_transactional=True, is_control=True)
-        append(log, marker, client=False)
-        assert log.last_stable_offset(4) == 4
-
 
 class TestDiskTrouble:
     def test_a_full_disk_fails_the_append_and_nothing_else(self, fakes, disk, log, clock):

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.record.batch import BATCH_HEADER
+from ottla.record.control import end_transaction_marker
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, format_epochs, format_offsets, read_epochs, read_offsets
 from ottla.storage.descriptors import Descriptor, Descriptors, Folder
@@ -145,8 +147,12 @@ class TestSnapshots:
     def test_bytes(self):
         state = ProducerState(0)
         header = (0, 0, 0, 2, 0, 0x10, 2, 1000, 1005, 7, 3, 40, 3)
+        state.update(header, 90)
+        marker = end_transaction_marker(
+            commit=True, timestamp_ms=900, producer_id=7, producer_epoch=3, coordinator_epoch=11
+        )
+        state.end_transaction(BATCH_HEADER.unpack_from(marker), 95, marker)
         state.update(header, 100)
-        state.note_coordinator_epoch(7, 11)
         data = state.encode()
         assert data[:2] == b"\x00\x01"
         assert data[6:] == bytes.fromhex(
@@ -165,7 +171,7 @@ class TestSnapshots:
         assert (entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset) == (3, 11, 100)
         again = ProducerState(0)
         again.load(data, 103, now_ms=10**15, expiration_ms=1)
-        assert again.open_transactions == {7: 100}  # an open transaction doesn't expire
+        assert again.transactions.open_transactions() == {7: 100}  # an open transaction doesn't expire
         assert again.encode() == data
 
     @given(st.binary(max_size=200))

@@ -30,12 +30,9 @@ from ottla.record.batch import (
 )
 from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_IDS, compress
-from ottla.record.control import ControlRecordType, control_record_key
 from ottla.record.varint import write_varint
 
 _CRC = struct.Struct(">I")
-_END_TXN_MARKER = struct.Struct(">hi")
-_END_TXN_MARKER_VERSION = 0
 
 
 class RecordData(NamedTuple):
@@ -158,27 +155,3 @@ def build_batch(
         crc = crc32c(view[ATTRIBUTES_POSITION:])
     _CRC.pack_into(batch, CRC_POSITION, crc)
     return batch
-
-
-def end_transaction_marker(
-    *,
-    commit: bool,
-    timestamp_ms: int,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    base_offset: int = 0,
-    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
-) -> bytearray:
-    """The control batch that ends a transaction in a partition (KIP-98)."""
-    record_type = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
-    value = _END_TXN_MARKER.pack(_END_TXN_MARKER_VERSION, coordinator_epoch)
-    return build_batch(
-        [RecordData(timestamp_ms, control_record_key(record_type), value)],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-    )

@@ -1,19 +1,49 @@
-"""Control records: what kind one is, and the keys that say so.
+"""Control records: what kind one is, the keys that say so, and the marker that ends a transaction (KIP-98).
 
 A control batch holds one record, or several in the metadata log. The values of those other than transaction markers
 are message schemas of `ottla.protocol`.
+
+A marker is 78 bytes that differ in a few numbers: it is packed at once, and read so where it has that shape. One that
+somebody else wrote in another shape is read as any batch is.
 """
 
 from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import NamedTuple
 
-from ottla.record.batch import Record
+from ottla.common.disk import Buffer
+from ottla.record.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER,
+    CONTROL_MASK,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL_MASK,
+    BatchView,
+    Record,
+)
+from ottla.record.checksum import crc32c
 from ottla.record.errors import InvalidRecord
 
+_CRC = struct.Struct(">I")
 _KEY = struct.Struct(">hh")
 _KEY_VERSION = 0
+_VALUE = struct.Struct(">hi")
+_VALUE_VERSION = 0
+
+_MARKER_RECORD = struct.Struct(">5shhshis")
+_LENGTHS = b"\x20\0\0\0\x08"
+"""Of the record 16 bytes, its attributes and deltas, of the key 4 bytes."""
+_VALUE_LENGTH = b"\x0c"
+_NO_HEADERS = b"\0"
+MARKER_SIZE = HEADER_SIZE + _MARKER_RECORD.size
+"""Bytes of the control batch that ends a transaction."""
 
 
 class ControlRecordType(IntEnum):
@@ -27,6 +57,13 @@ class ControlRecordType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
+
+
+class EndTransactionMarker(NamedTuple):
+    """What the marker of a transaction says beside its producer, which is in the header of its batch."""
+
+    committed: bool
+    coordinator_epoch: int
 
 
 def control_record_key(record_type: ControlRecordType) -> bytes:
@@ -45,3 +82,79 @@ def control_record_type(record: Record) -> ControlRecordType:
         return ControlRecordType(number)
     except ValueError:
         return ControlRecordType.UNKNOWN
+
+
+def end_transaction_marker(
+    *,
+    commit: bool,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """The control batch that ends a transaction in a partition."""
+    batch = bytearray(MARKER_SIZE)
+    BATCH_HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        MARKER_SIZE - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC_V2,
+        0,
+        TRANSACTIONAL_MASK | CONTROL_MASK,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
+    _MARKER_RECORD.pack_into(
+        batch,
+        HEADER_SIZE,
+        _LENGTHS,
+        _KEY_VERSION,
+        ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
+        _VALUE_LENGTH,
+        _VALUE_VERSION,
+        coordinator_epoch,
+        _NO_HEADERS,
+    )
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
+    return batch
+
+
+def read_end_transaction_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """What the control batch in `batch`, whole and of a producer, says; None of one whose record was compacted away.
+
+    Newer versions of key and value are read as the ones that are known, as Kafka reads them. Raises InvalidRecord for
+    what is no marker, and KafkaError where the records can't be read.
+    """
+    if len(batch) == MARKER_SIZE:
+        lengths, key_version, number, value_length, version, epoch, headers = _MARKER_RECORD.unpack_from(
+            batch, HEADER_SIZE
+        )
+        usual = (lengths, key_version, value_length, version, headers)
+        if usual == _USUAL and number in _MARKERS:
+            return EndTransactionMarker(number == ControlRecordType.COMMIT, epoch)
+    record = next(iter(BatchView(batch).records()), None)
+    if record is None:
+        return None
+    record_type = control_record_type(record)
+    if record_type not in _MARKERS:
+        raise InvalidRecord(f"the control record at offset {record.offset} ends no transaction")
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise InvalidRecord(f"the marker at offset {record.offset} is cut short")
+    version, epoch = _VALUE.unpack_from(record.value)
+    if version < 0:
+        raise InvalidRecord(f"the marker at offset {record.offset} has version {version}")
+    return EndTransactionMarker(record_type == ControlRecordType.COMMIT, epoch)
+
+
+_MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+_USUAL = (_LENGTHS, _KEY_VERSION, _VALUE_LENGTH, _VALUE_VERSION, _NO_HEADERS)

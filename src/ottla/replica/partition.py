@@ -27,6 +27,7 @@ from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.log import Log
 from ottla.storage.off_loop import Known
 from ottla.storage.results import AppendResult, ReadResult
+from ottla.storage.verification import VerificationGuard
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -336,9 +337,17 @@ class Partition:
     # --- append ----------------------------------------------------------------------------------------------------
 
     def append_records(
-        self, buffer: bytearray, start: int, end: int, acks_all: bool, prepared: bool = False, *, client: bool = True
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        acks_all: bool,
+        prepared: bool = False,
+        *,
+        client: bool = True,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Append one batch; `buffer[start:end]` is patched in place. `prepared` and `client` as for the log.
+        """Append one batch; `buffer[start:end]` is patched in place. `prepared`, `client` and `guard` as for the log.
 
         Raises KafkaError with the code the producer gets. An OSError marks the replica offline.
         """
@@ -346,12 +355,9 @@ class Partition:
             self.check_leader()
         log = self.log
         if acks_all and not self.enough_in_sync:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.state.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
-            )
+            raise self._not_enough_in_sync()
         result = log.writer.append_as_leader(
-            buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared
+            buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared, guard=guard
         )
         if result.duplicate:
             # The first attempt may still wait for its fsync: then this one waits with it.
@@ -370,6 +376,51 @@ class Partition:
             if watch.waiters or watch.subscribers is not None:
                 self._purgatory.touch(watch)
         return result
+
+    def _not_enough_in_sync(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{len(self.state.isr)} in sync, min.insync.replicas is {self.log.config.min_insync_replicas}",
+        )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """What a batch of the producer needs to begin a transaction here, once its coordinator has agreed (KIP-890).
+
+        `supports_epoch_bump`: the producer's epoch rises with each transaction. None where the transaction is open, so
+        that nobody has to be asked. Raises KafkaError INVALID_PRODUCER_EPOCH, and as `check_leader`.
+        """
+        self.check_leader()
+        return self.log.begin_verification(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def append_end_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+    ) -> AppendResult:
+        """End the producer's transaction here. One that is closed already gets another marker, as in Apache Kafka.
+
+        Acknowledged as acks=all is. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and as
+        `append_records`.
+        """
+        self.check_leader()
+        if not self.enough_in_sync:
+            raise self._not_enough_in_sync()
+        marker = self.log.end_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            committed=committed,
+            transaction_version=transaction_version,
+        )
+        return self.append_records(marker, 0, len(marker), True, client=False)
 
     def acknowledged(self, result: AppendResult, acks_all: bool) -> bool:
         """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""

@@ -22,6 +22,7 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
+from ottla.record.control import end_transaction_marker
 from ottla.storage.checkpoints import TopicPartition, format_partition_metadata, write_unsynced
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
@@ -40,6 +41,7 @@ from ottla.storage.results import AppendResult, LogEvents, ReadResult
 from ottla.storage.retention import count_deletable
 from ottla.storage.segment import Segment
 from ottla.storage.truncation import Truncation
+from ottla.storage.verification import VerificationGuard
 
 
 class StoredLog(NamedTuple):
@@ -177,9 +179,12 @@ class Log:
         return self._flush.last_flush_ms
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The end of what read_committed may see: before the first open transaction, never above the watermark."""
-        first_offsets = self.producers.open_transactions
-        return min(high_watermark, *first_offsets.values()) if first_offsets else high_watermark
+        """The end of what read_committed may see: before the first transaction that is open, or whose marker is not
+        below the high watermark, but never above the watermark nor below the log start."""
+        transactions = self.producers.transactions
+        if transactions.first_unstable >= high_watermark:
+            return high_watermark
+        return max(min(transactions.settle(high_watermark), high_watermark), self.offsets.log_start_offset)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""
@@ -202,10 +207,47 @@ class Log:
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, buffer: bytearray, start: int, end: int, leader_epoch: int, *, client: bool = True
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        *,
+        client: bool = True,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
         """See `LogWriter.append_as_leader`."""
-        return self.writer.append_as_leader(buffer, start, end, leader_epoch, client=client)
+        return self.writer.append_as_leader(buffer, start, end, leader_epoch, client=client, guard=guard)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """See `ProducerState.begin_verification`."""
+        return self.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, self._clock.time_ms(), supports_epoch_bump=supports_epoch_bump
+        )
+
+    def end_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+    ) -> bytearray:
+        """The control batch that ends a producer's transaction, to be appended at once as the broker's own.
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        return end_transaction_marker(
+            commit=committed,
+            timestamp_ms=self._clock.time_ms(),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+        )
 
     def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
         """See `LogWriter.append_as_follower`."""
@@ -349,7 +391,10 @@ class Log:
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
-        return self.producers.remove_expired(now_ms, self.producer_expiration_ms) if len(self.producers) else 0
+        producers = self.producers
+        if not len(producers) and not producers.verifications.guards:
+            return 0
+        return producers.remove_expired(now_ms, self.producer_expiration_ms)
 
     def directory_was_made(self) -> None:
         """The directory itself is new: the first flush makes its name durable too."""

@@ -97,6 +97,7 @@ class LogManager:
         self._rng = rng
         self._descriptors = Descriptors(disk, max_open_files)
         self._producer_expiration_ms = producer_expiration_ms
+        self._verification_enabled = True
         self._logs: dict[TopicPartition, Log] = {}
         self._lock: FileLock | None = None
         self._meta: MetaProperties | None = None
@@ -199,7 +200,9 @@ class LogManager:
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
         folder = Folder(self._descriptors, self._join(name))
-        return load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self)
+        log = load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self)
+        log.producers.verification_enabled = self._verification_enabled
+        return log
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -293,6 +296,12 @@ class LogManager:
         self._producer_expiration_ms = expiration_ms
         for log in self._logs.values():
             log.producer_expiration_ms = expiration_ms
+
+    def use_transaction_verification(self, *, enabled: bool) -> None:
+        """Whether transactions begin in all logs with the guard of a verification only (KIP-890)."""
+        self._verification_enabled = enabled
+        for log in self._logs.values():
+            log.producers.verification_enabled = enabled
 
     def logs(self) -> Iterator[Log]:
         """All logs, in the order they were opened."""

@@ -15,13 +15,18 @@ from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
     COMPRESSION_MASK,
+    CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_MASK,
     BatchHeader,
 )
 from ottla.record.errors import InvalidRecord
@@ -47,6 +52,7 @@ from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_state import ProducerState, RememberedBatch
 from ottla.storage.results import AppendResult
 from ottla.storage.segment import Segment
+from ottla.storage.verification import VerificationGuard
 
 _RECENT_BATCHES = 8
 
@@ -120,15 +126,17 @@ class LogWriter:
         *,
         client: bool = True,
         prepared: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
         """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
 
         From a client it must be exactly one batch and obey the topic's configuration; the broker's own
         (`client=False`) may be several and hold control records. `prepared`: it went through
-        `append_rules.prepare_batch`. Raises KafkaError with the code for the client.
+        `append_rules.prepare_batch`. `guard`: what a batch that begins a transaction needs. Raises KafkaError with the
+        code for the client.
         """
         if not client:
-            return self._append_own(buffer, start, end, leader_epoch)
+            return self._append_own(buffer, start, end, leader_epoch, guard)
         size = end - start
         if size > self._max_message_bytes:
             self._refuse_size(size)
@@ -144,7 +152,8 @@ class LogWriter:
             config = self.config
             now = self._clock.time_ms()
             if producer_id != NO_PRODUCER_ID:
-                duplicate = self._producers.check(producer_id, epoch, sequence, delta)
+                transactional = attributes & TRANSACTIONAL_MASK
+                duplicate = self._producers.check(producer_id, epoch, sequence, delta, transactional, guard)
                 if duplicate is not None:
                     return self._duplicate_result(duplicate, delta)
             compressed = attributes & COMPRESSION_MASK
@@ -154,7 +163,7 @@ class LogWriter:
             if not prepared:
                 if self._inspects and needs_decompression(buffer, start, now, config):
                     batch = prepare_batch(buffer, start, end, now, config, self._health.name, DecompressionBudget())
-                    return self.append_as_leader(batch, 0, len(batch), leader_epoch, prepared=True)
+                    return self.append_as_leader(batch, 0, len(batch), leader_epoch, prepared=True, guard=guard)
                 if self._compacted:
                     check_records(buffer, start + HEADER_SIZE, end, header, now, config, self._health.name)
                 elif not compressed:
@@ -167,7 +176,9 @@ class LogWriter:
             patch_batch(buffer, start, base_offset, leader_epoch)
             return self._append_batch(data, base_offset, leader_epoch, header, append_time)
 
-    def _append_own(self, buffer: bytearray, start: int, end: int, leader_epoch: int) -> AppendResult:
+    def _append_own(
+        self, buffer: bytearray, start: int, end: int, leader_epoch: int, guard: VerificationGuard | None
+    ) -> AppendResult:
         result: AppendResult | None = None
         offsets = self._offsets
         position = start
@@ -175,6 +186,10 @@ class LogWriter:
             while position < end:
                 header = check_replicated_batch(buffer, view, position, end)
                 batch_end = position + header[BATCH_LENGTH] + LOG_OVERHEAD
+                producer_id, attributes = header[PRODUCER_ID], header[ATTRIBUTES]
+                if producer_id != NO_PRODUCER_ID and not attributes & CONTROL_MASK:
+                    transactional = attributes & TRANSACTIONAL_MASK
+                    self._producers.check_own(producer_id, header[PRODUCER_EPOCH], transactional, guard)
                 patch_batch(buffer, position, offsets.log_end_offset, leader_epoch)
                 with view[position:batch_end] as data:
                     one = self._append_batch(data, offsets.log_end_offset, leader_epoch, header, -1)
@@ -235,7 +250,7 @@ class LogWriter:
         """Write one batch that is ready, and take note of it."""
         if not self._health.writable:
             raise self._health.refusal()
-        _, _, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, records_count = header
+        _, _, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, _, _, records_count = header
         size = len(data)
         last_offset = base_offset + last_offset_delta
         if append_time >= 0:
@@ -265,7 +280,10 @@ class LogWriter:
             self._epochs.assign(leader_epoch, base_offset)
         producers = self._producers
         if producer_id != NO_PRODUCER_ID:
-            producers.update(header, base_offset)
+            if attributes & CONTROL_MASK:
+                producers.end_transaction(header, base_offset, data)
+            else:
+                producers.update(header, base_offset)
         producers.map_end_offset = last_offset + 1
         flush = self._flush
         flush.changed = True

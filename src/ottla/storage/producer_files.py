@@ -12,9 +12,11 @@ import logging
 from collections.abc import Sequence
 
 from ottla.record.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BATCH_HEADER,
     BATCH_LENGTH,
+    CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
@@ -114,9 +116,13 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
         position, _, _, _ = outline
         while position + HEADER_SIZE <= segment.size_bytes:
             header: BatchHeader = BATCH_HEADER.unpack(file.read(HEADER_SIZE, position))
+            size = header[BATCH_LENGTH] + LOG_OVERHEAD
             if header[PRODUCER_ID] != NO_PRODUCER_ID and from_offset <= header[BASE_OFFSET] < end_offset:
-                producers.update(header, header[BASE_OFFSET])
-            position += header[BATCH_LENGTH] + LOG_OVERHEAD
+                if header[ATTRIBUTES] & CONTROL_MASK:
+                    producers.end_transaction(header, header[BASE_OFFSET], file.read(size, position))
+                else:
+                    producers.update(header, header[BASE_OFFSET])
+            position += size
     producers.map_end_offset = end_offset
 
 

@@ -1,0 +1,85 @@
+"""Proof that a coordinator was asked: what lets a transactional batch begin a transaction in a partition (KIP-890).
+
+Whoever appends such a batch begins a verification, asks the coordinator whether the partition belongs to the producer's
+transaction, and appends with the guard of the verification. A guard is good until a batch or the marker of a
+transaction ends it, so an answer that comes after the marker begins nothing. Producers whose epoch rises with each
+transaction (`supports_epoch_bump`) may have begun the next verification before the marker of the last transaction came,
+which then stays.
+
+Bounds: `MAX_VERIFICATIONS` for each partition, beyond which the oldest goes, since nobody knows yet whether the ids
+that clients name exist. Left out: asking (server), what a guard is needed for (`producer_state`).
+"""
+
+from __future__ import annotations
+
+MAX_VERIFICATIONS = 10_000
+
+
+class VerificationGuard:
+    """One verification, of a producer in a partition. Whose guard it is, is asked by identity.
+
+    `lowest_sequence` is the first sequence of the batches of `producer_epoch` that wait for the answer: none may be
+    appended before that one.
+    """
+
+    __slots__ = ("began_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
+
+    def __init__(self, began_ms: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool) -> None:
+        self.began_ms = began_ms
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = sequence
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def note(self, producer_epoch: int, sequence: int) -> None:
+        """Another batch waits for the same answer."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.lowest_sequence = sequence
+        elif producer_epoch == self.producer_epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class Verifications:
+    """Those of one partition that are under way, by producer id."""
+
+    __slots__ = ("guards",)
+
+    def __init__(self) -> None:
+        self.guards: dict[int, VerificationGuard] = {}
+        """Changed here only; empty nearly always."""
+
+    def get(self, producer_id: int) -> VerificationGuard | None:
+        return self.guards.get(producer_id)
+
+    def begin(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard:
+        """The guard of the producer, which is the same for all its batches that wait for the same answer."""
+        guards = self.guards
+        guard = guards.get(producer_id)
+        if guard is not None:
+            guard.note(producer_epoch, sequence)
+            return guard
+        if len(guards) >= MAX_VERIFICATIONS:
+            del guards[next(iter(guards))]
+        guard = VerificationGuard(now_ms, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump)
+        guards[producer_id] = guard
+        return guard
+
+    def end(self, producer_id: int, producer_epoch: int, *, marker: bool) -> None:
+        """A transactional batch of the producer is in the log, or the `marker` of its transaction."""
+        guard = self.guards.get(producer_id)
+        if guard is None:
+            return
+        if marker and guard.supports_epoch_bump and producer_epoch == guard.producer_epoch:
+            return  # of the next transaction, which begins with the epoch of the marker
+        del self.guards[producer_id]
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget those whose batch never came."""
+        guards = self.guards
+        while guards:
+            oldest = next(iter(guards))
+            if now_ms - guards[oldest].began_ms < expiration_ms:
+                return
+            del guards[oldest]

@@ -1,0 +1,315 @@
+"""Transactions of a partition: what begins and ends one, who is fenced, and the last stable offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.storage.verification import MAX_VERIFICATIONS, Verifications
+
+PRODUCER = 9
+
+
+@pytest.fixture
+def log(fakes, disk, clock):
+    return fakes.open_manager(disk, clock).create_log("t", 0)
+
+
+class Producer:
+    """One transactional producer of a partition, which verifies what it has to."""
+
+    def __init__(self, fakes, clock, log, producer_id=PRODUCER, *, version=2):
+        self.fakes, self.clock, self.log, self.producer_id, self.version = fakes, clock, log, producer_id, version
+
+    def batch(self, sequence, *, epoch=0, count=1, transactional=True):
+        return self.fakes.make_batch(
+            self.clock.now_ms,
+            count,
+            producer_id=self.producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=transactional,
+        )
+
+    def verify(self, sequence, *, epoch=0):
+        return self.log.begin_verification(self.producer_id, epoch, sequence, supports_epoch_bump=self.version >= 2)
+
+    def append(self, sequence, *, epoch=0, count=1):
+        return self.append_with(self.verify(sequence, epoch=epoch), sequence, epoch=epoch, count=count)
+
+    def append_with(self, guard, sequence, **options):
+        batch = self.batch(sequence, **options)
+        return self.log.append_as_leader(batch, 0, len(batch), 1, guard=guard)
+
+    def end(self, *, committed=True, epoch=0, coordinator_epoch=1, version=None):
+        marker = self.log.end_marker(
+            self.producer_id,
+            epoch,
+            coordinator_epoch,
+            committed=committed,
+            transaction_version=self.version if version is None else version,
+        )
+        return self.log.append_as_leader(marker, 0, len(marker), 1, client=False)
+
+
+@pytest.fixture
+def producer(fakes, clock, log):
+    return Producer(fakes, clock, log)
+
+
+@pytest.fixture
+def older(fakes, clock, log):
+    """A producer whose epoch stays the same from one transaction to the next."""
+    return Producer(fakes, clock, log, version=1)
+
+
+def refused(call, *args, **options):
+    with pytest.raises(KafkaError) as failure:
+        call(*args, **options)
+    return failure.value.code
+
+
+class TestBeginning:
+    def test_nothing_begins_without_the_guard_of_its_verification(self, log, producer):
+        assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
+        guard = producer.verify(0)
+        assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
+        assert refused(producer.append_with, Verifications().begin(9, 0, 0, 0, supports_epoch_bump=True), 0) == (
+            ErrorCode.INVALID_TXN_STATE
+        )
+        assert log.log_end_offset == 0
+        producer.append_with(guard, 0)
+        assert producer.verify(1) is None
+        producer.append_with(None, 1)
+
+    def test_a_guard_is_good_for_one_transaction(self, producer):
+        """A partition check that races the end of the transaction begins no other (KAFKA-18575)."""
+        guard = producer.verify(0)
+        assert producer.verify(1) is guard
+        producer.append_with(guard, 0)
+        producer.end(epoch=1)
+        assert refused(producer.append_with, guard, 0, epoch=1) == ErrorCode.INVALID_TXN_STATE
+
+    def test_a_marker_voids_a_verification_of_its_own_transaction(self, older):
+        guard = older.verify(0)
+        older.end(epoch=0)
+        assert refused(older.append_with, guard, 0) == ErrorCode.INVALID_TXN_STATE
+
+    def test_the_next_transaction_may_be_verified_before_the_marker_of_the_last(self, log, producer):
+        producer.append(0)
+        guard = producer.verify(0, epoch=1)
+        producer.end(epoch=1)
+        producer.append_with(guard, 0, epoch=1)
+        assert log.producers.transactions.open_transactions() == {PRODUCER: 2}
+
+    def test_an_older_epoch_begins_nothing(self, producer):
+        producer.append(0, epoch=3)
+        assert refused(producer.verify, 0, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert refused(producer.append_with, None, 0, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+    def test_without_verification_a_transaction_begins_with_its_batch(self, log, producer):
+        log.producers.verification_enabled = False
+        producer.append_with(None, 0)
+        assert log.producers.transactions.open_transactions() == {PRODUCER: 0}
+
+    def test_each_transaction_of_a_rising_epoch_begins_at_sequence_0(self, producer):
+        guard = producer.verify(3)
+        assert refused(producer.append_with, guard, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        producer.append(0, count=2)
+        producer.append(2)
+        producer.end(epoch=1)
+        guard = producer.verify(3, epoch=1)
+        assert refused(producer.append_with, guard, 3, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        producer.append(0, epoch=1)
+
+    def test_the_marker_leaves_an_entry_that_begins_at_sequence_0(self, log, producer):
+        """Also for a batch that no verification guards."""
+        producer.append(0)
+        producer.end(epoch=1)
+        log.producers.verification_enabled = False
+        assert refused(producer.append_with, None, 1, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        producer.append_with(None, 0, epoch=1)
+
+    def test_an_older_producer_goes_on_from_its_last_sequence(self, older):
+        older.append(17)  # nothing is known of what it wrote before
+        older.end()
+        assert older.append_with(None, 17).duplicate
+        older.append(18)
+
+    def test_no_batch_overtakes_the_first_that_waits_for_the_answer(self, older):
+        guard = older.verify(4)
+        older.verify(5)
+        assert refused(older.append_with, guard, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        older.append_with(guard, 4)
+        older.append_with(None, 5)
+
+    def test_an_open_transaction_takes_no_other_batches_of_its_producer(self, producer):
+        producer.append(0)
+        assert refused(producer.append_with, None, 1, transactional=False) == ErrorCode.INVALID_TXN_STATE
+
+    def test_a_duplicate_needs_no_guard(self, producer):
+        producer.append(0)
+        assert producer.append_with(None, 0).duplicate
+
+    def test_a_coordinator_writes_for_a_producer_by_the_same_rules(self, fakes, clock, log, producer):
+        def offsets(epoch=0, guard=None, transactional=True):
+            batch = fakes.make_batch(
+                clock.now_ms, producer_id=PRODUCER, producer_epoch=epoch, is_transactional=transactional
+            )
+            return log.append_as_leader(batch, 0, len(batch), 1, client=False, guard=guard)
+
+        assert refused(offsets) == ErrorCode.INVALID_TXN_STATE
+        offsets(guard=producer.verify(-1))
+        offsets()
+        assert refused(offsets, transactional=False) == ErrorCode.INVALID_TXN_STATE
+        assert log.last_stable_offset(2) == 0
+        producer.end(epoch=1)
+        assert log.last_stable_offset(3) == 3
+        assert refused(offsets) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class TestVerifications:
+    def test_they_are_bounded_and_the_oldest_goes(self):
+        verifications = Verifications()
+        first = verifications.begin(0, 0, 0, 0, supports_epoch_bump=True)
+        assert verifications.get(0) is first
+        for producer_id in range(1, MAX_VERIFICATIONS + 1):
+            verifications.begin(producer_id, 0, 0, 0, supports_epoch_bump=True)
+        assert len(verifications.guards) == MAX_VERIFICATIONS
+        assert verifications.get(0) is None
+
+    def test_they_expire_with_producers(self, clock, log, producer):
+        log.producer_expiration_ms = 1000
+        producer.verify(0)
+        clock.now_ms += 999
+        log.remove_expired_producers(clock.now_ms)
+        assert log.producers.verifications.get(PRODUCER) is not None
+        clock.now_ms += 1
+        log.remove_expired_producers(clock.now_ms)
+        assert log.producers.verifications.get(PRODUCER) is None
+
+    def test_a_later_epoch_begins_its_sequences_anew(self):
+        guard = Verifications().begin(1, 0, 7, 0, supports_epoch_bump=False)
+        guard.note(0, 5)
+        guard.note(0, 6)
+        assert guard.lowest_sequence == 5
+        guard.note(1, 8)
+        assert (guard.producer_epoch, guard.lowest_sequence) == (1, 8)
+        guard.note(0, 1)
+        assert guard.lowest_sequence == 8
+
+
+class TestMarkers:
+    def test_a_late_marker_of_the_same_epoch_ends_no_later_transaction(self, log, producer):
+        """KAFKA-19446: at transaction version 2 a marker is of a later epoch than what it ends."""
+        producer.append(0, epoch=5)
+        assert refused(producer.end, epoch=5) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert log.last_stable_offset(1) == 0
+        producer.end(epoch=6)
+        assert log.last_stable_offset(2) == 2
+
+    def test_a_marker_that_comes_again_is_a_success(self, log, producer):
+        """KAFKA-19999: else the coordinator would send it for ever."""
+        producer.append(0)
+        producer.end(epoch=1)
+        assert producer.end(epoch=1).last_offset == 2
+        assert log.last_stable_offset(3) == 3
+
+    def test_a_marker_that_comes_again_after_the_next_transaction_began_is_fenced(self, log, producer):
+        producer.append(0)
+        producer.end(epoch=1)
+        producer.append(0, epoch=1)
+        assert refused(producer.end, epoch=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert log.last_stable_offset(3) == 2
+
+    def test_the_last_epoch_there_is_may_be_that_of_its_marker(self, log, producer):
+        producer.append(0, epoch=32767)
+        producer.end(epoch=32767)
+        assert log.last_stable_offset(2) == 2
+
+    def test_before_version_2_a_marker_has_the_epoch_of_its_transaction(self, log, older):
+        older.append(0, epoch=5)
+        assert refused(older.end, epoch=4) == ErrorCode.INVALID_PRODUCER_EPOCH
+        older.end(epoch=5)
+        assert log.last_stable_offset(2) == 2
+
+    def test_version_1_becomes_2_while_a_transaction_is_open(self, older):
+        older.append(0, epoch=5)
+        assert refused(older.end, epoch=5, version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+        older.end(epoch=6, version=2)
+
+    def test_an_older_coordinator_is_fenced(self, producer):
+        producer.append(0)
+        producer.end(epoch=1, coordinator_epoch=7)
+        producer.append(0, epoch=1)
+        assert refused(producer.end, epoch=2, coordinator_epoch=6) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        producer.end(epoch=2, coordinator_epoch=7)
+
+    def test_a_marker_fences_what_its_transaction_still_had_under_way(self, producer):
+        producer.append(0)
+        producer.end(committed=False, epoch=1)
+        assert refused(producer.append_with, None, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+    def test_a_marker_of_a_producer_that_is_not_known_is_written(self, log, producer):
+        producer.end(epoch=3)
+        entry = log.producers.get(PRODUCER)
+        assert (entry.producer_epoch, entry.last_sequence, entry.coordinator_epoch) == (3, -1, 1)
+
+    def test_a_marker_after_its_producer_expired_and_what_is_replayed(self, fakes, disk, clock, log, producer):
+        """KAFKA-9144: what is forgotten does not come back as a coordinator that is older than the last."""
+        log.producer_expiration_ms = 1000
+        producer.append(0)
+        producer.end(epoch=1, coordinator_epoch=7)
+        clock.now_ms += 1000
+        log.remove_expired_producers(clock.now_ms)
+        producer.end(epoch=1, coordinator_epoch=5)
+        disk.locked.clear()
+        again = fakes.open_manager(disk, clock).get_log("t", 0)
+        assert again.producers.get(PRODUCER).coordinator_epoch == 5
+
+
+class TestLastStableOffset:
+    def test_the_first_open_transaction_bounds_it(self, fakes, clock, log, producer):
+        other = Producer(fakes, clock, log, 10)
+        producer.append(0)
+        other.append(0)
+        assert log.last_stable_offset(2) == 0
+        producer.end(epoch=1)
+        assert log.last_stable_offset(3) == 1
+        other.end(epoch=1, committed=False)
+        assert log.last_stable_offset(4) == 4
+
+    def test_a_decided_one_counts_until_its_marker_is_replicated(self, fakes, clock, log, producer):
+        other = Producer(fakes, clock, log, 10)
+        producer.append(0)
+        other.append(0)
+        other.end(epoch=1)  # at 2
+        producer.end(epoch=1)  # at 3
+        assert [log.last_stable_offset(offset) for offset in (1, 2, 3, 4)] == [0, 0, 0, 4]
+
+    def test_one_that_began_later_and_waits_for_longer(self, fakes, clock, log, producer):
+        other = Producer(fakes, clock, log, 10)
+        producer.append(0)
+        other.append(0)
+        producer.end(epoch=1)  # at 2
+        other.end(epoch=1)  # at 3
+        assert [log.last_stable_offset(offset) for offset in (1, 2, 3, 4)] == [0, 0, 1, 4]
+
+    def test_it_is_never_below_the_log_start(self, log, producer):
+        for sequence in range(3):
+            producer.append(sequence)
+        log.delete_records(2)
+        assert log.last_stable_offset(3) == 2
+
+    def test_a_truncation_takes_back_what_was_open_and_what_was_decided(self, log, producer):
+        producer.append(0)
+        producer.end(epoch=1)
+        producer.append(0, epoch=1)
+        log.truncate_to(2)
+        assert log.producers.transactions.open_transactions() == {}
+        log.truncate_to(1)
+        assert log.producers.transactions.open_transactions() == {PRODUCER: 0}
+        assert log.last_stable_offset(1) == 0
+        log.truncate_to(0)
+        assert log.producers.transactions.open_transactions() == {}
+        assert log.producers.get(PRODUCER) is None
