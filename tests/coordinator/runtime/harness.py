@@ -26,8 +26,8 @@ from ottla.coordinator.runtime import (
     VerificationDone,
 )
 from ottla.record.batch import BatchView, iter_batches
-from ottla.record.builder import RecordData, build_batch, end_transaction_marker
-from ottla.record.control import ControlRecordType, control_record_type
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import ControlRecordType, control_record_type, end_transaction_marker
 from ottla.timeline import SnapshotRegistry, TimelineDict
 
 Done = Callable[[Any, KafkaError | None], None]

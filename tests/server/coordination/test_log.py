@@ -22,7 +22,7 @@ Read = tuple[bytes | bytearray | memoryview | None, KafkaError | None]
 def log(client: Connection) -> ReplicaCoordinatorLog:
     client.create_topic(TOPIC, 2, cleanup_policy="compact", max_message_bytes="5000")
     parts = client.server.broker.parts
-    return ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight, parts.machine.clock)
+    return ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)
 
 
 def batch(*values: bytes) -> bytearray:
@@ -86,7 +86,7 @@ def test_an_offset_out_of_range(server: Server, log: ReplicaCoordinatorLog) -> N
 def test_too_few_in_sync_replicas(client: Connection) -> None:
     client.create_topic(TOPIC, min_insync_replicas="2")
     parts = client.server.broker.parts
-    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight, parts.machine.clock)
+    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)
     partition = parts.replicas.find(TOPIC, 0)
     partition.update_state(partition.state._replace(replicas=(partition.node_id, 2)))
     with pytest.raises(KafkaError) as refused:
@@ -109,7 +109,7 @@ def test_the_high_watermark_waits_for_a_flush_that_is_owed(make_server: Callable
     heard: list[tuple[int, int]] = []
     parts.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
     client.create_topic(TOPIC, flush_messages="1")
-    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, server.pool, parts.in_flight, parts.machine.clock)
+    log = ReplicaCoordinatorLog(TOPIC, parts.replicas, server.pool, parts.in_flight)
     assert log.append(0, 0, batch(b"a")) == 1
     assert heard == []
     server.run_until(lambda: heard == [(0, 1)])

@@ -75,9 +75,7 @@ class Coordination(Generic[S]):
         machine = host.machine
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             name=topic.name,
-            log=ReplicaCoordinatorLog(
-                topic.name, host.replicas, machine.pool, host.in_flight, machine.clock, transactions
-            ),
+            log=ReplicaCoordinatorLog(topic.name, host.replicas, machine.pool, host.in_flight, transactions),
             serde=serde,
             shard_factory=make_shard,
             clock=machine.clock,

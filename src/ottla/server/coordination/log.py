@@ -7,23 +7,24 @@ high watermark reach the runtime through `ReplicaManager.listen`, which whoever 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from ottla.common.clock import BlockingPool, Clock
+from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime import LogOffsets, Marker, ReadDone, Transaction, VerificationDone
-from ottla.record.builder import end_transaction_marker
+from ottla.record.batch import NO_SEQUENCE
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.server.in_flight import InFlight
 from ottla.server.transaction_partitions import PartitionErrors, TransactionPartitions
-from ottla.storage.results import ReadResult
+from ottla.storage.results import AppendResult, ReadResult
+from ottla.storage.verification import VerificationGuard
 
 
 class ReplicaCoordinatorLog:
     """One internal topic."""
 
-    __slots__ = ("_clock", "_in_flight", "_pool", "_replicas", "_topic", "_transactions")
+    __slots__ = ("_in_flight", "_pool", "_replicas", "_topic", "_transactions")
 
     def __init__(
         self,
@@ -31,51 +32,72 @@ class ReplicaCoordinatorLog:
         replicas: ReplicaManager,
         pool: BlockingPool,
         in_flight: InFlight,
-        clock: Clock,
         transactions: TransactionPartitions | None = None,
     ) -> None:
         """Without `transactions` nobody can be asked: no transaction has a partition of this topic."""
         self._topic = topic
-        self._clock = clock
         self._transactions = transactions
         self._replicas = replicas
         self._pool = pool
         self._in_flight = in_flight
 
-    def append(self, partition: int, leader_epoch: int, batch: bytearray, guard: Any = None) -> int:
+    def append(
+        self, partition: int, leader_epoch: int, batch: bytearray, guard: VerificationGuard | None = None
+    ) -> int:
         """See `CoordinatorLog`."""
         replica = self._replicas.find(self._topic, partition)
         replica.check_leader(leader_epoch)
+        return self._appended(
+            replica, lambda: replica.append_records(batch, 0, len(batch), True, client=False, guard=guard)
+        )
+
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+        """See `CoordinatorLog`."""
+        replica = self._replicas.find(self._topic, partition)
+        replica.check_leader(leader_epoch)
+        return self._appended(
+            replica,
+            lambda: replica.append_end_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                committed=marker.committed,
+                transaction_version=marker.transaction_version,
+            ),
+        )
+
+    def _appended(self, replica: Partition, append: Callable[[], AppendResult]) -> int:
         try:
-            result = replica.append_records(batch, 0, len(batch), True, client=False)
+            return append().last_offset + 1
         except KafkaError:
             raise
         except OSError as error:
             replica.mark_offline()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return result.last_offset + 1
-
-    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
-        """See `CoordinatorLog`."""
-        batch = end_transaction_marker(
-            commit=marker.committed,
-            timestamp_ms=self._clock.time_ms(),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
-        return self.append(partition, leader_epoch, batch)
 
     def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
         """See `CoordinatorLog`."""
         if self._transactions is None:
             done(None, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
+        try:
+            guard = self._replicas.find(self._topic, partition).begin_verification(
+                transaction.producer_id,
+                transaction.producer_epoch,
+                NO_SEQUENCE,
+                supports_epoch_bump=transaction.add,
+            )
+        except KafkaError as error:
+            done(None, error)
+            return
+        if guard is None:
+            done(None, None)  # the transaction is open here already
+            return
         place = (self._topic, partition)
 
         def answered(errors: PartitionErrors) -> None:
             code = errors.get(place, ErrorCode.NONE)
-            done(None, None if code is ErrorCode.NONE else KafkaError(code))
+            done(guard, None if code is ErrorCode.NONE else KafkaError(code))
 
         self._transactions.add_or_verify(
             transaction.transactional_id,
