@@ -382,6 +382,13 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts.get(partition)
         return None if context is None else context.state
 
+    def leader_epoch(self, partition: int) -> int:
+        """In which this broker leads a partition. Raises KafkaError NOT_COORDINATOR where it does not."""
+        context = self._contexts.get(partition)
+        if context is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return context.leader_epoch
+
     def state_counts(self) -> dict[CoordinatorState, int]:
         """Partitions by state, for metrics."""
         counts = dict.fromkeys(CoordinatorState, 0)

@@ -1,0 +1,17 @@
+"""The settings that the transaction coordinator reads, typed; names and defaults are those of Apache Kafka 4.x.
+
+A shard gets a callable that returns the current settings, so that dynamic ones take effect with the next request.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TransactionCoordinatorConfig(NamedTuple):
+    """`transaction.*` and `transactional.id.*` settings, in milliseconds."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000

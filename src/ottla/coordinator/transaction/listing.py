@@ -1,0 +1,124 @@
+"""ListTransactions and DescribeTransactions: what tools are told (KIP-664, KIP-994, KIP-1152).
+
+Patterns are matched by RE2, as in Apache Kafka: in time linear in the id, whatever the pattern. A coordinator may know
+a million ids, so they are filtered a step at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.transaction.metadata import TransactionMetadata
+from ottla.coordinator.transaction.state import STATES_BY_LABEL
+from ottla.protocol.messages.describe_transactions import TopicData
+from ottla.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from ottla.protocol.messages.list_transactions import ListedTransaction, ListTransactionsRequest
+
+EXAMINED_PER_STEP = 500
+"""Ids filtered in one step: up to eight milliseconds for the worst pattern, a fraction of one without."""
+
+MAX_PATTERN_BYTES = 32_767
+"""A longer pattern is refused; no id is longer either."""
+
+MAX_PROGRAM_BYTES = 1 << 20
+"""What the compiled pattern and its caches may take; an eighth of RE2's default."""
+
+SHOWN_CHARACTERS = 200
+"""How much of a pattern an error message repeats."""
+
+Matcher = Callable[[bytes], object]
+
+
+class TransactionFilter:
+    """What ListTransactions asks for. Empty filters let everything through."""
+
+    __slots__ = ("_duration_ms", "_matches", "_now_ms", "_producer_ids", "_states", "unknown_states")
+
+    def __init__(self, request: ListTransactionsRequest, now_ms: int) -> None:
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+        labels = request.state_filters
+        self.unknown_states = [label for label in dict.fromkeys(labels) if label not in STATES_BY_LABEL]
+        """Names of states that there are not, in the order of the request."""
+        self._states = frozenset(STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL)
+        if not labels:
+            self._states = frozenset(STATES_BY_LABEL.values())
+        self._producer_ids = frozenset(request.producer_id_filters)
+        self._duration_ms = request.duration_filter
+        self._now_ms = now_ms
+        pattern = request.transactional_id_pattern
+        self._matches = compile_pattern(pattern) if pattern else None
+
+    def select(self, transactions: Iterable[tuple[str, TransactionMetadata | None]]) -> list[ListedTransaction]:
+        """Those that are asked for; None: there is no such id any more."""
+        listed = []
+        for transactional_id, metadata in transactions:
+            if metadata is None or metadata.state not in self._states:
+                continue
+            if self._producer_ids and metadata.producer_id not in self._producer_ids:
+                continue
+            # Of an id that had no transaction yet the start is -1, so it was long ago: as in Apache Kafka.
+            if 0 <= self._duration_ms >= self._now_ms - metadata.start_ms:
+                continue
+            if self._matches is not None and not self._matches(transactional_id.encode()):
+                continue
+            listed.append(
+                ListedTransaction(
+                    transactional_id=transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.label,
+                )
+            )
+        return listed
+
+
+def compile_pattern(pattern: str) -> Matcher:
+    """A function that is true for ids (UTF-8) that match as a whole. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    encoded = pattern.encode()
+    if len(encoded) > MAX_PATTERN_BYTES:
+        raise _invalid(pattern, f"it has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}")
+    import re2  # here, since only tools ask by a pattern and each import delays the start
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_BYTES
+    try:
+        matcher: Matcher = re2.compile(encoded, options).fullmatch
+    except re2.error as error:
+        reason = error.args[0] if error.args else "unknown"
+        raise _invalid(
+            pattern, reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        ) from error
+    return matcher
+
+
+def _invalid(pattern: str, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"Transaction ID pattern `{pattern[:SHOWN_CHARACTERS]}` is not a valid regular expression: "
+        f"{reason[:SHOWN_CHARACTERS]}.",
+    )
+
+
+def steps(transactional_ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    """The ids in pieces of EXAMINED_PER_STEP."""
+    for start in range(0, len(transactional_ids), EXAMINED_PER_STEP):
+        yield transactional_ids[start : start + EXAMINED_PER_STEP]
+
+
+def describe(transactional_id: str, metadata: TransactionMetadata | None) -> DescribedTransaction:
+    """TRANSACTIONAL_ID_NOT_FOUND for one that is not known."""
+    if metadata is None:
+        return DescribedTransaction(transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    topics: dict[str, TopicData] = {}
+    for topic, index in sorted(metadata.partitions):
+        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(index)
+    return DescribedTransaction(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.label,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=list(topics.values()),
+    )

@@ -1,0 +1,233 @@
+"""Records of `__transaction_state`: typed on one side, key and value bytes on the other.
+
+A key is kind 0 as a 16-bit integer and the transactional id. A value is its version as a 16-bit integer and its body,
+in version 0 below `transaction.version` 1 and with tagged fields from there on; no value: the id is forgotten. Both
+versions are read at any level. A transaction that version 0 can't tell of (one of transactions v2, after the level was
+lowered) is written in version 1 at any level: without the tags a restart would not end it as it was begun.
+
+There may be a million ids to load, and each transaction writes three records. So values are packed by hand; what
+`protocol.messages.transaction_records` declares is the reference for the tests, and reads what is unusual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.coordinator.runtime import CoordinatorRecord
+from ottla.coordinator.transaction.markers import TopicPartition
+from ottla.coordinator.transaction.metadata import (
+    NO_PARTITIONS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_1,
+    TransactionMetadata,
+)
+from ottla.coordinator.transaction.state import TransactionState
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message
+from ottla.protocol.messages.transaction_records import TransactionLogValue
+from ottla.record.varint import write_unsigned_varint
+
+KIND = 0
+MAX_ID_BYTES = 32_767
+"""Strings of version 0 have a length of 16 bits."""
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_KEY = Struct(">hh")
+_HEAD = Struct(">hqhib")
+"""Version, producer id, producer epoch, timeout, state."""
+_TIMES = Struct(">qq")
+_TAG_ID = Struct(">BBq")
+_TAG_VERSION = Struct(">BBh")
+_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
+
+_IDLE_V1 = Struct(">hqhibBqqBBBq")
+"""What most ids are in a log that was compacted: no partitions, and the previous producer id as the only tag."""
+_STATES = tuple(TransactionState)
+
+
+class TransactionRecord(NamedTuple):
+    """One transactional id from now on; no metadata: it is forgotten."""
+
+    transactional_id: str
+    metadata: TransactionMetadata | None
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The key of an id of at most MAX_ID_BYTES."""
+    encoded = transactional_id.encode()
+    return _KEY.pack(KIND, len(encoded)) + encoded
+
+
+def encode_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
+    """The value at this level of `transaction.version`."""
+    if (
+        transaction_version >= TRANSACTION_VERSION_1
+        or metadata.client_version
+        or metadata.next_producer_id != NO_PRODUCER_ID
+    ):
+        return _encode_v1(metadata)
+    return _encode_v0(metadata)
+
+
+def _encode_v0(metadata: TransactionMetadata) -> bytes:
+    out = bytearray(_HEAD.pack(0, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state))
+    if metadata.state is TransactionState.EMPTY:
+        out += _INT32.pack(-1)
+    else:
+        topics = _by_topic(metadata.partitions)
+        out += _INT32.pack(len(topics))
+        for topic, indexes in topics.items():
+            name = topic.encode()
+            out += _INT16.pack(len(name)) + name + _INT32.pack(len(indexes))
+            out += b"".join(map(_INT32.pack, indexes))
+    out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
+    return bytes(out)
+
+
+def _encode_v1(metadata: TransactionMetadata) -> bytes:
+    state = metadata.state
+    out = bytearray(_HEAD.pack(1, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, state))
+    if not metadata.partitions:
+        out.append(0 if state is TransactionState.EMPTY else 1)
+    else:
+        topics = _by_topic(metadata.partitions)
+        write_unsigned_varint(out, len(topics) + 1)
+        for topic, indexes in topics.items():
+            name = topic.encode()
+            write_unsigned_varint(out, len(name) + 1)
+            out += name
+            write_unsigned_varint(out, len(indexes) + 1)
+            out += b"".join(map(_INT32.pack, indexes))
+            out.append(0)
+    out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
+    tags = 0
+    count_position = len(out)
+    out.append(0)
+    if metadata.previous_producer_id != NO_PRODUCER_ID:
+        out += _TAG_ID.pack(_PREVIOUS_PRODUCER_ID, 8, metadata.previous_producer_id)
+        tags += 1
+    if metadata.next_producer_id != NO_PRODUCER_ID:
+        out += _TAG_ID.pack(_NEXT_PRODUCER_ID, 8, metadata.next_producer_id)
+        tags += 1
+    if metadata.client_version:
+        out += _TAG_VERSION.pack(_CLIENT_VERSION, 2, metadata.client_version)
+        tags += 1
+    out[count_position] = tags
+    return bytes(out)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Sorted, since the order reaches the disk."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        indexes = topics.get(topic)
+        if indexes is None:
+            topics[topic] = [index]
+        else:
+            indexes.append(index)
+    return topics
+
+
+def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """None for a kind or version that is not known. Raises ProtocolError for damaged bytes."""
+    if len(key) < _INT16.size:
+        raise ProtocolError(f"a record of a transactional id has a key of {len(key)} bytes")
+    if _INT16.unpack_from(key)[0] != KIND:
+        return None
+    transactional_id = _decode_key(key)
+    if value is None:
+        return TransactionRecord(transactional_id, None)
+    if len(value) < _INT16.size:
+        raise ProtocolError(f"a record of a transactional id has a value of {len(value)} bytes")
+    version = _INT16.unpack_from(value)[0]
+    if version not in (0, 1):
+        return None
+    return TransactionRecord(transactional_id, _decode_value(version, value))
+
+
+def _decode_key(key: bytes) -> str:
+    if len(key) < _KEY.size or _KEY.unpack_from(key)[1] != len(key) - _KEY.size:
+        raise ProtocolError("the key of a transactional id has another length than it says")
+    try:
+        return str(key[_KEY.size :], "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("a transactional id is no UTF-8") from error
+
+
+def _decode_value(version: int, value: bytes) -> TransactionMetadata:
+    if version == 1 and len(value) == _IDLE_V1.size and value[_HEAD.size] <= 1:
+        fields = _IDLE_V1.unpack(value)
+        (_, producer_id, epoch, timeout_ms, state, _, update_ms, start_ms, tags, tag, size, previous_id) = fields
+        if (tags, tag, size) == (1, _PREVIOUS_PRODUCER_ID, 8):
+            return TransactionMetadata(
+                producer_id,
+                previous_id,
+                NO_PRODUCER_ID,
+                epoch,
+                NO_PRODUCER_EPOCH,
+                timeout_ms,
+                _state(state),
+                NO_PARTITIONS,
+                start_ms,
+                update_ms,
+                0,
+            )
+    end = len(value)
+    message, position = read_message(TransactionLogValue, version, value, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
+    if position != end:
+        raise ProtocolError(f"the value of a transactional id has {end - position} bytes too many")
+    return _metadata_of(message)
+
+
+def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
+    state = _state(message.transaction_status)
+    partitions = NO_PARTITIONS
+    if state is not TransactionState.EMPTY and message.transaction_partitions:
+        partitions = frozenset(
+            (each.topic, index) for each in message.transaction_partitions for index in each.partition_ids
+        )
+    return TransactionMetadata(
+        message.producer_id,
+        message.previous_producer_id,
+        message.next_producer_id,
+        message.producer_epoch,
+        NO_PRODUCER_EPOCH,
+        message.transaction_timeout_ms,
+        state,
+        partitions,
+        message.transaction_start_timestamp_ms,
+        message.transaction_last_update_timestamp_ms,
+        message.client_transaction_version,
+    )
+
+
+def _state(number: int) -> TransactionState:
+    if not 0 <= number < len(_STATES):
+        raise ProtocolError(f"there is no state {number} of a transactional id")
+    return _STATES[number]
+
+
+class TransactionRecordSerde:
+    """The records as the runtime's `CoordinatorSerde`; keeps nothing between them."""
+
+    __slots__ = ("_transaction_version",)
+
+    def __init__(self, transaction_version: Callable[[], int]) -> None:
+        """`transaction_version()` is the cluster's level of `transaction.version` now."""
+        self._transaction_version = transaction_version
+
+    def encode(self, record: TransactionRecord) -> CoordinatorRecord:
+        metadata = record.metadata
+        value = None if metadata is None else encode_value(metadata, self._transaction_version())
+        return CoordinatorRecord(encode_key(record.transactional_id), value)
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
+        """None for what is not known here. Raises KafkaError CORRUPT_MESSAGE."""
+        try:
+            return decode_record(key, value)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

@@ -1,0 +1,199 @@
+"""One shard of the transaction coordinator: the transactional ids of one partition of `__transaction_state`.
+
+A decision (`initialization`, `partitions`, `ending`) is a function of the metadata there is; the shard returns its
+outcome as a record, and `replay` alone changes the state. `endings` takes decided transactions to their end, `sweeps`
+aborts what was abandoned and forgets ids that nobody uses.
+
+What an operation answers is part of its result, refusals too: so nobody is fenced by an epoch whose append then fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode
+from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
+from ottla.coordinator.transaction import partitions as membership
+from ottla.coordinator.transaction.context import ShardContext
+from ottla.coordinator.transaction.ending import end_v1, end_v2
+from ottla.coordinator.transaction.endings import Endings
+from ottla.coordinator.transaction.initialization import ProducerIdentity, initialize
+from ottla.coordinator.transaction.markers import TopicPartition
+from ottla.coordinator.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_2,
+    TransactionMetadata,
+    next_identity,
+)
+from ottla.coordinator.transaction.outcome import Needs
+from ottla.coordinator.transaction.records import TransactionRecord
+from ottla.coordinator.transaction.state import TransactionState
+from ottla.coordinator.transaction.sweeps import Sweeps
+from ottla.timeline import SnapshotRegistry, TimelineDict
+
+
+class Answer(NamedTuple):
+    """What the producer is told; an id and epoch where it goes on with them."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+Answered = CoordinatorResult[TransactionRecord, Answer | Needs]
+"""NEEDS_PRODUCER_ID: ask again with one."""
+
+
+class TransactionShard:
+    """What the runtime loads, replays into and calls."""
+
+    __slots__ = ("_context", "_open", "endings", "sweeps", "transactions")
+
+    def __init__(
+        self, context: ShardContext, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer
+    ) -> None:
+        self._context = context
+        self.transactions: TimelineDict[str, TransactionMetadata] = TimelineDict(registry)
+        """By transactional id."""
+        self._open: TimelineDict[str, None] = TimelineDict(registry)
+        """Ids whose transaction is ongoing or decided: what sweeps and loads look at, out of perhaps a million."""
+        self.endings = Endings(context, partition, timer, self.transactions)
+        self.sweeps = Sweeps(context, partition, timer, self.transactions, self._open, self.endings)
+
+    # --- CoordinatorShard --------------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
+        """Apply one record, while loading or right before it is appended. Coordinators write none in transactions."""
+        transactional_id, metadata = record
+        if metadata is None:
+            self.transactions.pop(transactional_id, None)
+            self._open.pop(transactional_id, None)
+            return
+        self.transactions[transactional_id] = metadata
+        is_open = TransactionState.ONGOING <= metadata.state <= TransactionState.PREPARE_ABORT
+        if is_open is not (transactional_id in self._open):
+            if is_open:
+                self._open[transactional_id] = None
+            else:
+                del self._open[transactional_id]
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """There are no transactions in the log of transactions."""
+
+    def loaded(self) -> None:
+        """Everything was replayed: go on with what was decided, and begin to sweep."""
+        self.endings.loaded(self._open)
+        self.sweeps.loaded()
+
+    def unloaded(self) -> None:
+        """Leadership went."""
+        self.endings.unloaded()
+        self.sweeps.unloaded()
+
+    def release(self) -> Iterator[None]:
+        """Let go of the ids in short steps: there may be a million."""
+        yield from self.endings.release()
+        while self.transactions:
+            dict.popitem(self.transactions)
+            yield
+        while self._open:
+            dict.popitem(self._open)
+            yield
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that are ongoing or decided and not ended."""
+        return len(self._open)
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def initialize(
+        self,
+        transactional_id: str,
+        expected: ProducerIdentity | None,
+        timeout_ms: int,
+        spare_producer_id: int | None,
+    ) -> Answered:
+        """InitProducerId; CONCURRENT_TRANSACTIONS also when what was open is being aborted for it."""
+        context = self._context
+        decision = initialize(
+            self.transactions.get(transactional_id),
+            expected,
+            timeout_ms,
+            context.clock.time_ms(),
+            context.transaction_version(),
+            spare_producer_id,
+        )
+        if not isinstance(decision, TransactionMetadata):
+            return _without_record(decision)
+        if decision.state is TransactionState.EMPTY:
+            answer = Answer(ErrorCode.NONE, decision.producer_id, decision.producer_epoch)
+            return CoordinatorResult((TransactionRecord(transactional_id, decision),), answer)
+        return self._decided(transactional_id, decision, Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> CoordinatorResult[TransactionRecord, ErrorCode]:
+        """AddPartitionsToTxn and AddOffsetsToTxn."""
+        decision = membership.add(
+            self.transactions.get(transactional_id),
+            producer_id,
+            producer_epoch,
+            partitions,
+            client_version,
+            self._context.clock.time_ms(),
+        )
+        if isinstance(decision, ErrorCode):
+            return CoordinatorResult((), decision)
+        return CoordinatorResult((TransactionRecord(transactional_id, decision),), ErrorCode.NONE)
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> CoordinatorResult[TransactionRecord, dict[TopicPartition, ErrorCode]]:
+        """AddPartitionsToTxn that only asks. A write, since it must see partitions that are being added."""
+        current = self.transactions.get(transactional_id)
+        return CoordinatorResult((), membership.verify(current, producer_id, producer_epoch, partitions))
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        client_version: int,
+        spare_producer_id: int | None,
+        *,
+        committed: bool,
+    ) -> Answered:
+        """EndTxn. Under transactions v2 the answer says how the producer goes on."""
+        current = self.transactions.get(transactional_id)
+        now_ms = self._context.clock.time_ms()
+        producer_id, producer_epoch = producer
+        if client_version < TRANSACTION_VERSION_2:
+            decision = end_v1(current, producer_id, producer_epoch, now_ms, committed=committed)
+            if isinstance(decision, TransactionMetadata):
+                return self._decided(transactional_id, decision, Answer(ErrorCode.NONE))
+            return _without_record(decision)
+        decision = end_v2(current, producer_id, producer_epoch, now_ms, spare_producer_id, committed=committed)
+        if isinstance(decision, TransactionMetadata):
+            return self._decided(transactional_id, decision, Answer(ErrorCode.NONE, *next_identity(decision)))
+        if decision is ErrorCode.NONE and current is not None:
+            return CoordinatorResult((), Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch))
+        return _without_record(decision)
+
+    def _decided(self, transactional_id: str, decision: TransactionMetadata, answer: Answer) -> Answered:
+        return CoordinatorResult(
+            (TransactionRecord(transactional_id, decision),),
+            answer,
+            partial(self.endings.decided, transactional_id, decision),
+        )
+
+
+def _without_record(decision: ErrorCode | Needs) -> Answered:
+    return CoordinatorResult((), decision if isinstance(decision, Needs) else Answer(decision))

@@ -1,0 +1,173 @@
+"""Periodic walks over the ids of one shard: transactions that nobody ends are aborted, ids that nobody uses go.
+
+A walk is done in steps, each a write operation of its own that looks at a bounded number of ids and gives way to
+others; there is one timer for each walk, however many ids there are. So a transaction is aborted up to
+`transaction.abort.timed.out.transaction.cleanup.interval.ms` after its timeout, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+from ottla.common.errors import InvariantError, KafkaError
+from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult, CoordinatorTimer
+from ottla.coordinator.transaction.context import ShardContext
+from ottla.coordinator.transaction.ending import abort_open
+from ottla.coordinator.transaction.endings import Endings
+from ottla.coordinator.transaction.metadata import TransactionMetadata
+from ottla.coordinator.transaction.records import TransactionRecord
+from ottla.timeline import TimelineDict
+
+ABORT_TIMER = "abort-timed-out-transactions"
+EXPIRE_TIMER = "expire-transactional-ids"
+ABORT_WITH_PRODUCER_ID = "abort-timed-out-transaction"
+"""The operation's name."""
+
+EXAMINED_PER_STEP = 2_000
+"""Ids looked at in one step."""
+ABORTED_PER_STEP = 200
+"""Transactions aborted in one step."""
+
+Result = CoordinatorResult[TransactionRecord, None]
+
+
+class Sweeps:
+    """The walks of one shard."""
+
+    __slots__ = (
+        "_context",
+        "_endings",
+        "_live",
+        "_open",
+        "_partition",
+        "_timer",
+        "_transactions",
+        "_unswept",
+        "_untimed",
+    )
+
+    def __init__(
+        self,
+        context: ShardContext,
+        partition: int,
+        timer: CoordinatorTimer,
+        transactions: TimelineDict[str, TransactionMetadata],
+        open_ids: TimelineDict[str, None],
+        endings: Endings,
+    ) -> None:
+        self._context = context
+        self._partition = partition
+        self._timer = timer
+        self._transactions = transactions
+        self._open = open_ids
+        self._endings = endings
+        self._live = True
+        self._untimed: Iterator[str] | None = None
+        """Open transactions that the running walk has still to look at; None between walks."""
+        self._unswept: Iterator[str] | None = None
+        """The same for the walk over all ids."""
+
+    def loaded(self) -> None:
+        """Walk from now on."""
+        self._schedule_aborts()
+        self._schedule_expiry()
+
+    def unloaded(self) -> None:
+        """The timers are gone; a producer id that comes now is not used."""
+        self._live = False
+
+    # --- transactions that nobody ends -------------------------------------------------------------------------------
+
+    def _schedule_aborts(self) -> None:
+        interval_ms = self._context.config().transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._timer.schedule(ABORT_TIMER, interval_ms, self._abort_timed_out)
+
+    def _abort_timed_out(self) -> Result:
+        """One step of a walk over the open transactions."""
+        if self._untimed is None:
+            self._untimed = iter(list(self._open))
+        now_ms = self._context.clock.time_ms()
+        aborted: list[TransactionRecord] = []
+        for examined, transactional_id in enumerate(self._untimed, 1):
+            decision = self._abort_of(transactional_id, now_ms)
+            if decision is not None:
+                aborted.append(TransactionRecord(transactional_id, decision))
+            if examined >= EXAMINED_PER_STEP or len(aborted) >= ABORTED_PER_STEP:
+                self._timer.schedule(ABORT_TIMER, 0, self._abort_timed_out)
+                break
+        else:
+            self._untimed = None
+            self._schedule_aborts()
+        return self._aborted(aborted)
+
+    def _abort_of(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
+        """The abort of a transaction whose time is up; of one that takes a producer id when that has come."""
+        metadata = self._transactions.get(transactional_id)
+        if metadata is None or not metadata.is_timed_out(now_ms):
+            return None
+        decision = abort_open(metadata, now_ms, self._context.transaction_version(), None)
+        if isinstance(decision, TransactionMetadata):
+            return decision
+        self._context.producer_ids.next_id(partial(self._producer_id_came, transactional_id, metadata))
+        return None
+
+    def _producer_id_came(
+        self,
+        transactional_id: str,
+        metadata: TransactionMetadata,
+        producer_id: int | None,
+        _error: BaseException | None,
+    ) -> None:
+        """Without one the next walk asks again."""
+        if producer_id is None or not self._live:
+            return
+
+        def operation(_shard: object) -> Result:
+            if self._transactions.get(transactional_id) is not metadata:
+                return EMPTY_RESULT
+            context = self._context
+            decision = abort_open(metadata, context.clock.time_ms(), context.transaction_version(), producer_id)
+            if not isinstance(decision, TransactionMetadata):
+                raise InvariantError("an abort that has a producer id asks for one")
+            return self._aborted([TransactionRecord(transactional_id, decision)])
+
+        writes = self._context.writes()
+        writes.schedule_write(ABORT_WITH_PRODUCER_ID, self._partition, operation, lambda _response, _error: None)
+
+    def _aborted(self, records: list[TransactionRecord]) -> Result:
+        if not records:
+            return EMPTY_RESULT
+        return CoordinatorResult(records, appended=partial(self._decided, records), atomic=False)
+
+    def _decided(self, records: list[TransactionRecord], error: KafkaError | None) -> None:
+        for transactional_id, metadata in records:
+            if metadata is not None:
+                self._endings.decided(transactional_id, metadata, error)
+
+    # --- ids that nobody uses ----------------------------------------------------------------------------------------
+
+    def _schedule_expiry(self) -> None:
+        interval_ms = self._context.config().transaction_remove_expired_transaction_cleanup_interval_ms
+        self._timer.schedule(EXPIRE_TIMER, interval_ms, self._expire)
+
+    def _expire(self) -> Result:
+        """One step of a walk over all ids."""
+        if self._unswept is None:
+            self._unswept = iter(list(self._transactions))
+        now_ms = self._context.clock.time_ms()
+        expiration_ms = self._context.config().transactional_id_expiration_ms
+        transactions = self._transactions
+        tombstones: list[TransactionRecord] = []
+        ids = list(islice(self._unswept, EXAMINED_PER_STEP))
+        for transactional_id in ids:
+            metadata = transactions.get(transactional_id)
+            if metadata is not None and metadata.is_expired(now_ms, expiration_ms):
+                tombstones.append(TransactionRecord(transactional_id, None))
+        if len(ids) == EXAMINED_PER_STEP:
+            self._timer.schedule(EXPIRE_TIMER, 0, self._expire)
+        else:
+            self._unswept = None
+            self._schedule_expiry()
+        return CoordinatorResult(tombstones, atomic=False)
