@@ -38,6 +38,7 @@ MOUNTED = {
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
+    "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
 }
 
 

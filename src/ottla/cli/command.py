@@ -175,32 +175,26 @@ def open_cluster(bootstrap_server: str, timeout_s: float = 30.0) -> Cluster:
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Topic names for the shell; nothing when no broker answers at once."""
-    bootstrap_server = ctx.params.get("bootstrap_server") or os.environ.get(
-        "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
-    )
-    try:
-        with open_cluster(bootstrap_server, COMPLETION_TIMEOUT_S) as cluster:
-            names = cluster.topics()
-    except OttlaError:
-        return []
-    return _completions(names, incomplete)
+    return complete_from(ctx, incomplete, Cluster.topics)
 
 
 def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Group ids for the shell; nothing when no broker answers at once."""
+    return complete_from(ctx, incomplete, lambda cluster: [listing.group_id for listing in cluster.groups()])
+
+
+def complete_from(
+    ctx: click.Context, incomplete: str, names_of: Callable[[Cluster], Iterable[str]]
+) -> list[CompletionItem]:
+    """What a cluster knows of some kind. A shell prints it as it is: names with control characters are left out."""
     bootstrap_server = ctx.params.get("bootstrap_server") or os.environ.get(
         "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
     )
     try:
         with open_cluster(bootstrap_server, COMPLETION_TIMEOUT_S) as cluster:
-            names = [listing.group_id for listing in cluster.groups()]
+            names = names_of(cluster)
     except OttlaError:
         return []
-    return _completions(names, incomplete)
-
-
-def _completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """A shell prints them as they are: names with control characters are left out."""
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 
 

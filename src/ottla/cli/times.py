@@ -28,10 +28,20 @@ def parse_timestamp(text: str, option: str = "--timestamp") -> int:
     return int(moment.timestamp() * 1000)
 
 
-def parse_duration(text: str) -> int:
+def parse_duration(text: str, option: str = "--by-duration") -> int:
     """Milliseconds of `90s`, `1d12h` or an ISO 8601 duration such as `PT30M`."""
     match = _DURATION.fullmatch(text) if len(text) <= MAX_DURATION_CHARS else None
     parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
-        raise click.BadParameter(f"{text!r} is not a duration such as 90s, 1d12h or PT30M", param_hint="--by-duration")
+        raise click.BadParameter(f"{text!r} is not a duration such as 90s, 1d12h or PT30M", param_hint=option)
     return sum(number * _UNIT_MS[unit] for unit, number in parts.items())
+
+
+def duration_text(duration_ms: int) -> str:
+    """A span as `parse_duration` reads it, in its two largest units: `1d2h`, `15m3s`, `0s`."""
+    left, parts = max(0, duration_ms) // 1000, []
+    for letter, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count:
+            parts.append(f"{count}{letter}")
+    return "".join(parts[:2]) or "0s"

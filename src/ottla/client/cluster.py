@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, cluster_admin, groups, reading
+from ottla.client import admin, cluster_admin, groups, reading, transactions
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -28,6 +28,7 @@ from ottla.client.connection import (
     format_address,
     parse_bootstrap_servers,
 )
+from ottla.client.coordinators import CoordinatorType, find_coordinator
 from ottla.client.failure import TopicNotFound, TopicReplaced, response_error
 from ottla.client.model import (
     ISOLATION_LEVELS,
@@ -44,9 +45,13 @@ from ottla.client.model import (
     OffsetInfo,
     OngoingReassignment,
     Position,
+    ProducerState,
     QuorumInfo,
     ResourceType,
     TopicInfo,
+    TransactionDescription,
+    TransactionFilters,
+    TransactionListing,
 )
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
@@ -65,6 +70,15 @@ NO_COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
 """The same for a change of a group."""
+
+NOT_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
+"""The same for a change of a partition."""
+
+FENCE_ERRORS = NO_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""The same for the end of a transactional id's transaction, which its coordinator asks to wait for."""
+
+DESCRIBED_PARTITIONS = 500
+"""Of one DescribeProducers request."""
 
 
 class Cluster:
@@ -472,10 +486,91 @@ class Cluster:
             NO_COORDINATOR_ERRORS,
         )
 
+    # Transactions
+
+    def transactions(self, filters: TransactionFilters | None = None) -> list[TransactionListing]:
+        """Every transactional id of the cluster that the filters let pass, in the order of the ids."""
+
+        def attempt() -> list[TransactionListing]:
+            self._refresh([])
+            found: dict[str, TransactionListing] = {}
+            for node_id in self._brokers:
+                for listing in transactions.list_transactions(
+                    self._connection(node_id), node_id, filters or TransactionFilters()
+                ):
+                    found[listing.transactional_id] = listing
+            return [found[transactional_id] for transactional_id in sorted(found)]
+
+        return self._retry(attempt)
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """A transactional id and its latest transaction. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
+
+        def attempt() -> TransactionDescription:
+            coordinator = self._coordinator(transactional_id, CoordinatorType.TRANSACTION)
+            connection = self._connection(coordinator.node_id)
+            return transactions.describe_transaction(connection, transactional_id, coordinator.node_id)
+
+        return self._retry(attempt)
+
+    def producers(
+        self, positions: Sequence[Position], broker_id: int | None = None
+    ) -> dict[Position, tuple[ProducerState, ...]]:
+        """The producers that each partition knows, as its leader or the replica on `broker_id` does.
+
+        Raises TopicNotFound, KafkaError NOT_LEADER_OR_FOLLOWER for a broker that has no replica.
+        """
+        found: dict[Position, tuple[ProducerState, ...]] = {}
+
+        def attempt() -> dict[Position, tuple[ProducerState, ...]]:
+            missing = [key for key in positions if key not in found]
+            asked = self._by_leader(missing) if broker_id is None else {broker_id: missing}
+            for node_id, keys in asked.items():
+                for part in transactions.in_batches(keys, DESCRIBED_PARTITIONS):
+                    states, error = transactions.describe_producers(self._broker_connection(node_id), part)
+                    found.update(states)
+                    if error is not None:
+                        raise error
+            return {key: found[key] for key in positions}
+
+        return self._retry(attempt, RETRIABLE_ERRORS if broker_id is None else RETRIABLE_ERRORS - NOT_LEADER_ERRORS)
+
+    def abort_transaction(
+        self, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Write an abort marker for a producer's transaction into one partition, past its coordinator.
+
+        Raises TopicNotFound, KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+
+        def attempt() -> None:
+            connection = self._retry(lambda: self._connection(self._leader(*position)))
+            transactions.write_abort_marker(
+                connection,
+                position,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+
+        self._retry(attempt, NOT_LEADER_ERRORS)
+
+    def terminate_transaction(self, transactional_id: str, timeout_ms: int) -> None:
+        """Abort what a transactional id has open and fence its producers; returns when the transaction has ended.
+
+        An id that doesn't exist comes into being. `timeout_ms` is the id's transaction timeout from then on.
+        """
+
+        def attempt() -> None:
+            coordinator = self._retry(lambda: self._coordinator(transactional_id, CoordinatorType.TRANSACTION))
+            transactions.fence(self._connection(coordinator.node_id), transactional_id, timeout_ms)
+
+        self._retry(attempt, FENCE_ERRORS)
+
     # Routing
 
-    def _coordinator(self, group_id: str) -> BrokerInfo:
-        coordinator = groups.find_coordinator(self._any_connection(), group_id)
+    def _coordinator(self, key: str, key_type: CoordinatorType = CoordinatorType.GROUP) -> BrokerInfo:
+        coordinator = find_coordinator(self._any_connection(), key_type, key)
         if coordinator.node_id not in self._brokers:
             self._refresh([])
         self._brokers.setdefault(coordinator.node_id, coordinator)
@@ -543,10 +638,21 @@ class Cluster:
         if resource_type is not ResourceType.BROKER or not name:
             return self._any_connection()
         self._refresh([])
-        if not name.isascii() or not name.isdigit() or int(name) not in self._brokers:
-            known = ", ".join(str(node_id) for node_id in sorted(self._brokers))
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {name!r}; live brokers: {known}")
-        return self._connection(int(name))
+        if not name.isascii() or not name.isdigit():
+            raise self._no_such_broker(name)
+        return self._broker_connection(int(name))
+
+    def _broker_connection(self, node_id: int) -> Connection:
+        """To one broker that the caller named. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
+        if node_id not in self._brokers:
+            self._refresh([])
+        if node_id not in self._brokers:
+            raise self._no_such_broker(str(node_id))
+        return self._connection(node_id)
+
+    def _no_such_broker(self, name: str) -> KafkaError:
+        known = ", ".join(str(node_id) for node_id in sorted(self._brokers))
+        return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {name!r}; live brokers: {known}")
 
     def _by_leader(self, keys: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
         keys = list(keys)

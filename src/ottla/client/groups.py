@@ -1,6 +1,6 @@
 """The requests about groups: one exchange each, on a connection that is given.
 
-All but `find_coordinator` and `list_groups` belong to the coordinator of the group. They retry nothing and raise
+All but `list_groups` belong to the coordinator of the group. They retry nothing and raise
 KafkaError. Offsets travel with topic names: the versions that use topic ids only (OffsetCommit and OffsetFetch from 10
 on) are not needed here.
 """
@@ -30,7 +30,6 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -51,8 +50,6 @@ from ottla.protocol.messages.offset_fetch import (
 )
 from ottla.protocol.registry import ApiKey
 
-GROUP_KEY_TYPE = 0
-"""FindCoordinator: the key is a group id."""
 NAMED_TOPICS_VERSION = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -65,21 +62,6 @@ MEMBER_TYPES = {0: "classic", 1: "consumer"}
 def group_not_found(group_id: str) -> KafkaError:
     """The error of a group that nobody knows."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
-
-
-def find_coordinator(connection: Connection, group_id: str) -> BrokerInfo:
-    """Which broker coordinates the group, whether the group exists or not."""
-    if connection.version_for(ApiKey.FIND_COORDINATOR) >= 4:
-        request = FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[group_id])
-    else:
-        request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY_TYPE)
-    response: FindCoordinatorResponse = connection.request(ApiKey.FIND_COORDINATOR, request)
-    subject = f"coordinator of group {group_id!r}"
-    found: Any = response
-    if response.coordinators:
-        found = response.coordinators[0]
-    raise_for(found.error_code, subject, found.error_message)
-    return BrokerInfo(found.node_id, found.host, found.port, None)
 
 
 def list_groups(connection: Connection, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:

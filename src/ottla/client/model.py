@@ -242,3 +242,58 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFilters:
+    """What ListTransactions shall name: what agrees with every filter that is given; an empty one lets all pass.
+
+    `min_duration_ms` leaves transactions that have been open for longer, `id_pattern` is a regular expression.
+    """
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    min_duration_ms: int | None = None
+    id_pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id as its coordinator lists it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id and its latest transaction; milliseconds since the epoch, None before the first one began.
+
+    `partitions` are those of the transaction that is open or just being ended.
+    """
+
+    transactional_id: str
+    state: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition knows it; `transaction_start_offset` is None unless it has a transaction open there.
+
+    `coordinator_epoch` is that of its latest marker, None before the first one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None
