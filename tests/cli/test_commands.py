@@ -18,6 +18,7 @@ from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
+from ottla.cli.txn import txn
 
 ROOTS = {
     "topic": topic,
@@ -27,6 +28,7 @@ ROOTS = {
     "produce": produce,
     "consume": consume,
     "completion": completion,
+    "txn": txn,
 }
 
 
@@ -78,6 +80,12 @@ def test_the_issues_list_of_commands_is_complete():
         "config describe",
         "config alter",
         "completion",
+        "txn list",
+        "txn describe",
+        "txn producers",
+        "txn hanging",
+        "txn abort",
+        "txn terminate",
     }
 
 
@@ -93,7 +101,14 @@ def test_the_issues_list_of_commands_is_complete():
         ["config", "describe", "topic", "t"],
         ["config", "alter", "broker", "1", "--set", "a=b"],
         ["produce", "t"],
+        ["produce", "t", "--transactional-id", "i"],
         ["consume", "t"],
+        ["txn", "list"],
+        ["txn", "describe", "i"],
+        ["txn", "producers", "t"],
+        ["txn", "hanging"],
+        ["txn", "abort", "t:0", "--start-offset", "1", "--yes"],
+        ["txn", "terminate", "i", "--yes"],
     ],
     ids=" ".join,
 )

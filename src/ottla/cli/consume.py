@@ -43,6 +43,7 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
         "ottla consume --include 'clicks-.*' --from-beginning --format '{topic}\\t{value}'",
         r"ottla consume clicks --from-beginning --format '{partition}:{offset}\t{time}\t{key}\t{value}\t{headers}'",
         "ottla consume clicks --group billing --from-beginning",
+        "ottla consume clicks --from-beginning --isolation read_committed",
         "ottla consume clicks --group billing -X group.protocol=consumer",
         "ottla consume clicks --json --stop-at-end --from-beginning | jq .value",
     ),
@@ -84,8 +85,9 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
+    default="read_uncommitted",
     show_default=True,
+    help="With read_committed nothing of a transaction that was aborted or is open, and nothing behind an open one.",
 )
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, for --group.")
 @bootstrap_option

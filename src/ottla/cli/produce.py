@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -26,6 +26,7 @@ from ottla.cli.command import (
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.client.producer import RecordProducer
+from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
 from ottla.common.errors import ErrorCode, KafkaError
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -49,6 +50,8 @@ class Progress(Protocol):
         "ottla produce clicks --file access.log --compression zstd",
         "ottla produce users --key-separator : --null NULL       # user1:NULL deletes user1 in a compacted topic",
         "ottla produce clicks --header source=web --partition 0 < lines.txt",
+        "ottla produce clicks --transactional-id loader --file access.log             # all of it or nothing",
+        "ottla produce clicks --transactional-id loader --batch 1000 --file access.log",
     ),
 )
 @click.argument("topic", shell_complete=complete_topic)
@@ -68,6 +71,8 @@ class Progress(Protocol):
 @click.option(
     "--timeout", type=click.FloatRange(min=0.001), default=30.0, show_default=True, help="Seconds to deliver a record."
 )
+@click.option("--transactional-id", metavar="ID", help="Send the input as one transaction of this id: all or nothing.")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="A transaction for each N records instead.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as linger.ms=50.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @bootstrap_option
@@ -81,6 +86,8 @@ def produce(
     partition: int | None,
     acks: str,
     timeout: float,
+    transactional_id: str | None,
+    batch: int | None,
     properties: Mapping[str, str],
     quiet: bool,
     bootstrap_server: str,
@@ -89,10 +96,54 @@ def produce(
 
     A summary goes to standard error. With acks=all (the default) the producer is idempotent: nothing is lost or doubled
     by a retry.
+
+    With --transactional-id readers of committed records see the whole input at its end, or none of it: an error or
+    Ctrl-C aborts. With --batch what was committed before stays, and is told. A transaction may be open for 60 s
+    (-X transaction.timeout.ms=). Whoever used the id before is fenced.
     """
+    _check_transaction(transactional_id, batch, acks)
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
         raise click.BadParameter("the separator is empty", param_hint="--key-separator")
+    _require_partition(bootstrap_server, topic, partition)
+    settings: dict[str, Any] = {
+        "client_id": CLIENT_ID,
+        "compression": compression,
+        "delivery_timeout_s": timeout,
+        "properties": properties,
+        "tell": tell,
+    }
+    producer: RecordProducer
+    ending: AbstractContextManager[None]
+    if transactional_id is None:
+        producer = RecordProducer(bootstrap_server, acks=acks, **settings)
+        ending, commit = _delivered(producer), None
+    else:
+        producer = TransactionalProducer(bootstrap_server, transactional_id, **settings)
+        ending, commit = _committed(producer), producer.commit
+    details = {"headers": [(name, text.encode()) for name, text in header.items()], "partition": partition}
+    null_bytes = None if null is None else null.encode()
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(path.open("rb"))
+        lines = LineReader(stream, producer.poll)
+        progress = stack.enter_context(_progress(path, quiet))
+        stack.enter_context(ending)
+        for number, line in enumerate(lines, 1):
+            key, value = _split(line, separator, null_bytes, number)
+            _send(producer, number, topic, value, key, **details)
+            if commit is not None and batch is not None and number % batch == 0:
+                commit()
+            if number % PROGRESS_INTERVAL_RECORDS == 0:
+                progress(lines.read_bytes)
+                producer.raise_first_failure()
+        progress(lines.read_bytes)
+    if not quiet:
+        _print_summary(topic, producer, lines.read_bytes, time.monotonic() - started)
+
+
+def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
+    """See that a broker answers, and that the partition exists if one is named."""
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
         if partition is not None:
@@ -102,40 +153,57 @@ def produce(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}",
                 )
-    producer = RecordProducer(
-        bootstrap_server,
-        client_id=CLIENT_ID,
-        acks=acks,
-        compression=compression,
-        delivery_timeout_s=timeout,
-        properties=properties,
-        tell=tell,
-    )
-    headers = [(name, text.encode()) for name, text in header.items()]
-    null_bytes = None if null is None else null.encode()
-    started = time.monotonic()
-    with ExitStack() as stack:
-        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(path.open("rb"))
-        lines = LineReader(stream, producer.poll)
-        progress = stack.enter_context(_progress(path, quiet))
-        try:
-            for number, line in enumerate(lines, 1):
-                key, value = _split(line, separator, null_bytes, number)
-                _send(producer, number, topic, value, key, headers=headers, partition=partition)
-                if number % PROGRESS_INTERVAL_RECORDS == 0:
-                    progress(lines.read_bytes)
-                    producer.raise_first_failure()
-            progress(lines.read_bytes)
-            producer.flush()
-        except KeyboardInterrupt:
-            producer.flush(INTERRUPTED_FLUSH_S)
-            raise
-        except KafkaError:
-            producer.flush()
-            raise
+
+
+def _check_transaction(transactional_id: str | None, batch: int | None, acks: str) -> None:
+    """Raises UsageError for options that don't go together."""
+    if transactional_id is None:
+        if batch is not None:
+            raise click.UsageError("--batch goes with --transactional-id")
+    elif not transactional_id:
+        raise click.UsageError("the transactional id can't be empty")
+    elif acks != "all":
+        raise click.UsageError("a transaction needs --acks all")
+
+
+@contextmanager
+def _delivered(producer: RecordProducer) -> Iterator[None]:
+    """Wait for what was sent in the block. Raises KafkaError when a record was not delivered."""
+    try:
+        yield
+        producer.flush()
+    except KeyboardInterrupt:
+        producer.flush(INTERRUPTED_FLUSH_S)
+        raise
+    except KafkaError:
+        producer.flush()
+        raise
     producer.raise_first_failure()
-    if not quiet:
-        _print_summary(topic, producer.sent_count, lines.read_bytes, time.monotonic() - started)
+
+
+@contextmanager
+def _committed(producer: TransactionalProducer) -> Iterator[None]:
+    """Commit what was sent in the block and is not committed yet; when it fails abort that, and tell what stands."""
+    try:
+        yield
+        producer.commit()
+    except KafkaError as error:
+        producer.end(INTERRUPTED_FLUSH_S)
+        raise KafkaError(error.code, f"{error.message}; {_standing(producer)}") from error
+    except BaseException:
+        producer.end(INTERRUPTED_FLUSH_S)
+        tell(_standing(producer))
+        raise
+
+
+def _standing(producer: TransactionalProducer) -> str:
+    """What became of the records, after the end."""
+    rest = ""
+    if producer.open_count:
+        doubt = "it is not known whether " if producer.committing else ""
+        rest = f", {doubt}the last {producer.open_count:,} are{'' if doubt else ' not'}"
+    count = producer.committed_count
+    return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} committed{rest}"
 
 
 def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
@@ -154,6 +222,8 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int
 def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -> None:
     try:
         producer.send(*record, **details)
+    except ProducerFenced:
+        raise
     except KafkaError as error:
         way_out = "; see -X message.max.bytes=" if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
         raise KafkaError(error.code, f"line {number} can't be sent: {error.message.lower()}{way_out}") from error
@@ -175,8 +245,11 @@ def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
         yield lambda read_bytes: bar.update(task, completed=read_bytes)
 
 
-def _print_summary(topic: str, count: int, read_bytes: int, elapsed_s: float) -> None:
+def _print_summary(topic: str, producer: RecordProducer, read_bytes: int, elapsed_s: float) -> None:
+    count = producer.sent_count
     text = f"Produced {counted(count, 'record')} ({size_text(read_bytes)}) to {topic} in {elapsed_s:.1f} s"
+    if isinstance(producer, TransactionalProducer):
+        text += f" and {counted(producer.transaction_count, 'transaction')}"
     if count >= MIN_RATED_RECORDS and elapsed_s > 0:
         text += f", {count / elapsed_s:,.0f} records/s"
     click.echo(f"{text}.", err=True)

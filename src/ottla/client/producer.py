@@ -3,11 +3,13 @@
 Invariants: idempotent and acks=all unless told otherwise, so a retry neither loses nor doubles a record; keys go to the
 partitions that Apache Kafka's own producer picks (murmur2). confluent-kafka is imported when a producer is made.
 
-Left out: transactions, serializers, the user-facing API of a later issue. Not thread-safe.
+Left out: transactions (`ottla.client.transactional_producer` has them), serializers, the user-facing API of a later
+issue. Not thread-safe.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,8 @@ from ottla.common.errors import ErrorCode, KafkaError
 FLUSH_POLL_S = 0.1
 FULL_QUEUE_POLL_S = 0.1
 QUEUE_BYTES_KIB = 64 * 1024
+SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+"""What the library has to say comes as errors; left alone it writes fatal ones to standard error as well."""
 
 
 class RecordProducer:
@@ -56,15 +60,15 @@ class RecordProducer:
             "partitioner": "murmur2_random",
             "queue.buffering.max.kbytes": QUEUE_BYTES_KIB,
             "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS,
-            "log_level": 0,
+            "logger": SILENT,
             **(properties or {}),
         }
+        self._library = confluent_kafka
         self._outage = LibraryOutage(tell)
         try:
             self._producer = confluent_kafka.Producer({**settings, "error_cb": self._outage.on_error})
         except confluent_kafka.KafkaException as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, kafka_error(error.args[0]).message) from error
-        self._library = confluent_kafka
         self.sent_count = 0
         self.failed_count = 0
         self.first_failure: KafkaError | None = None
@@ -92,14 +96,20 @@ class RecordProducer:
                 self.poll(FULL_QUEUE_POLL_S)
                 continue
             except self._library.KafkaException as error:
-                raise kafka_error(error.args[0]) from error
+                raise self._error(error.args[0]) from error
             break
         self.sent_count += 1
         self.poll()
 
     def poll(self, limit_s: float = 0.0) -> None:
-        """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then."""
-        self._producer.poll(limit_s)
+        """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then.
+
+        Raises KafkaError when the producer can't go on.
+        """
+        try:
+            self._producer.poll(limit_s)
+        except self._library.KafkaException as error:
+            raise self._error(error.args[0]) from error
         self._outage.look(self._producer)
 
     def flush(self, limit_s: float = math.inf) -> int:
@@ -120,6 +130,9 @@ class RecordProducer:
                 f"{self.failed_count} of {self.sent_count} record{'' if self.sent_count == 1 else 's'} "
                 f"{'was' if self.failed_count == 1 else 'were'} not delivered: {self.first_failure.message}",
             )
+
+    def _error(self, reason: Any) -> KafkaError:
+        return kafka_error(reason)
 
     def _failed(self, error: Any, message: Any) -> None:
         if error is None:
