@@ -7,7 +7,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
 from ottla.coordinator.runtime.loader import LARGE_LOAD_RECORDS
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.runtime import REMEMBERED_KEYS, partition_for
 from ottla.coordinator.runtime.slices import SLICE_S
 
 from .harness import Outcome, Put, Setup
@@ -29,6 +29,14 @@ def test_partition_by_the_hash_of_java(key: str, hash_code: int) -> None:
     expected = 0 if hash_code == -(2**31) else abs(hash_code)
     assert partition_for(key, 50) == expected % 50
     assert partition_for(key, 2**31) == expected
+
+
+def test_the_partition_of_a_key_follows_the_number_of_partitions(setup: Setup) -> None:
+    keys = [f"group-{number}" for number in range(REMEMBERED_KEYS + 10)] + ["g" * 300]
+    for count in (3, 50):
+        setup.runtime.start(count)
+        for _ in range(2):
+            assert [setup.runtime.partition_for(key) for key in keys] == [partition_for(key, count) for key in keys]
 
 
 def test_before_the_start_there_is_no_coordinator(setup: Setup) -> None:

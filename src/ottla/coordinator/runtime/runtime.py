@@ -42,6 +42,10 @@ NOT_STARTED = 0
 WRITE_TXN_MARKER = "write-txn-marker"
 """The operation that ends a transaction, by Apache Kafka's name."""
 
+REMEMBERED_KEYS = 10_000
+"""Keys whose partition is remembered, since members send heartbeats for ever; beyond that all are forgotten."""
+REMEMBERED_KEY_LENGTH = 255
+
 LOAD_WAIT_S = 1.0
 """How long somebody may be kept waiting for the end of a load; most take milliseconds."""
 
@@ -49,7 +53,7 @@ LOAD_WAIT_S = 1.0
 class CoordinatorRuntime(Generic[S]):
     """The coordinator of one internal topic."""
 
-    __slots__ = ("_contexts", "_loader", "_parts", "partition_count", "statistics")
+    __slots__ = ("_contexts", "_loader", "_partition_of_key", "_parts", "partition_count", "statistics")
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class CoordinatorRuntime(Generic[S]):
         )
         self._loader = Loader(self._parts)
         self._contexts: dict[int, CoordinatorContext[S]] = {}
+        self._partition_of_key: dict[str, int] = {}
         self.partition_count = NOT_STARTED
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -93,6 +98,7 @@ class CoordinatorRuntime(Generic[S]):
     def start(self, partition_count: int) -> None:
         """The internal topic exists and has this many partitions; may be called again."""
         self.partition_count = partition_count
+        self._partition_of_key.clear()
 
     def stop(self) -> None:
         """Append what is pending and leave all partitions; whoever still waits gets NOT_COORDINATOR."""
@@ -103,6 +109,7 @@ class CoordinatorRuntime(Generic[S]):
             self.resign(partition)
         self._loader.stop()
         self.partition_count = NOT_STARTED
+        self._partition_of_key.clear()
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """This broker leads `partition` in `leader_epoch`: load it. Ignored unless the epoch is newer than known.
@@ -158,9 +165,17 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE before `start`.
         """
+        partition = self._partition_of_key.get(key)
+        if partition is not None:
+            return partition
         if self.partition_count == NOT_STARTED:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return partition_for(key, self.partition_count)
+        partition = partition_for(key, self.partition_count)
+        if len(key) <= REMEMBERED_KEY_LENGTH:
+            if len(self._partition_of_key) >= REMEMBERED_KEYS:
+                self._partition_of_key.clear()
+            self._partition_of_key[key] = partition
+        return partition
 
     def answer(
         self,
