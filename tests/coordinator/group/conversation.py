@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -39,6 +39,12 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from ottla.record.batch import iter_batches
 from ottla.timeline import SnapshotRegistry
 
@@ -55,6 +61,7 @@ LATEST: Mapping[str, int] = {
     "heartbeat": 4,
     "leave": 5,
     "commit": 9,
+    "txn": 5,
     "fetch": 9,
     "describe": 6,
 }
@@ -180,7 +187,7 @@ class Conversation:
         found = []
         for raw in self.log.batches[0]:
             for batch in iter_batches(raw):
-                for record in batch.records():
+                for record in () if batch.is_control else batch.records():
                     decoded = decode_record(record.key or b"", record.value)
                     assert decoded is not None
                     found.append(decoded)
@@ -328,6 +335,56 @@ class Conversation:
         )
         return self._send(self.coordinator.offset_commit, self.context("commit", version), request)
 
+    def txn_commit(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        producer_id: int = 7,
+        *,
+        group: str = "g",
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str | None = None,
+        version: int | None = None,
+    ) -> Answer[TxnOffsetCommitResponse]:
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for (name, partition), offset in offsets.items():
+            known = self.image.topic(name)
+            topic = topics.setdefault(
+                name, TxnOffsetCommitRequestTopic(name=name, topic_id=known.topic_id if known else bytes(16))
+            )
+            topic.partitions.append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"t{producer_id}",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=3,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=list(topics.values()),
+        )
+        return self._send(self.coordinator.txn_offset_commit, self.context("txn", version), request)
+
+    def txn_code(self, offset: int = 1, **options: Any) -> ErrorCode:
+        """The error code of a transactional commit of partition 0 of `t`."""
+        response = self.txn_commit({("t", 0): offset}, **options).response
+        return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def end_transaction(self, producer_id: int = 7, *, committed: bool = True) -> ErrorCode:
+        """The answer to the marker of a producer."""
+        answers: list[KafkaError | None] = []
+        self.runtime.complete_transaction(
+            0, producer_id, 4, 1, committed=committed, transaction_version=2, done=answers.append
+        )
+        self.time.settle()
+        (error,) = answers
+        return ErrorCode.NONE if error is None else error.code
+
     def commit_code(self, offset: int = 1, **options: Any) -> ErrorCode:
         """The error code of a commit of partition 0 of `t`."""
         response = self.commit({("t", 0): offset}, **options).response
@@ -361,6 +418,16 @@ class Conversation:
             (topic.name, each.partition_index): each.committed_offset
             for topic in answer.topics
             for each in topic.partitions
+        }
+
+    def unstable(self, *partitions: tuple[str, int], group: str = "g") -> set[tuple[str, int]]:
+        """Which of these a reader that wants stable offsets has to wait for; no partitions: of all."""
+        (answer,) = self.fetch(*partitions, group=group, require_stable=True).response.groups
+        return {
+            (topic.name, each.partition_index)
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
         }
 
     def delete_offsets(self, *partitions: tuple[str, int], group: str = "g") -> Any:

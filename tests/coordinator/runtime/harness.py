@@ -120,7 +120,6 @@ class MemoryLog:
         self.offsets_failures: deque[KafkaError] = deque()
         self.high_watermark_updated: Callable[[int, int], None] = lambda partition, offset: None
         self.reads = 0
-        self.marker_stands = False
         self.verified: list[tuple[int, Transaction]] = []
         self.verification_failures: deque[KafkaError] = deque()
         self.verifications: deque[Callable[[], None]] | None = None
@@ -138,8 +137,6 @@ class MemoryLog:
         return self.end[partition]
 
     def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
-        if self.marker_stands:
-            return self.end[partition]
         batch = end_transaction_marker(
             commit=marker.committed,
             timestamp_ms=self.time.time_ms(),

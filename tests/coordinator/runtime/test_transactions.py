@@ -64,12 +64,11 @@ class TestWrite:
         led.end_transaction(1)
         assert led.committed() == {"a": 1}
 
-    def test_one_that_stands_already_is_a_success_and_nothing_more(self, led: Setup) -> None:
+    def test_one_more_changes_nothing(self, led: Setup) -> None:
         led.write_in_transaction(A1)
-        led.log.marker_stands = True
-        assert led.end_transaction().response is None
-        assert led.log.end[0] == 1
-        assert led.shard().pending == {7: (A1,)}, "the state is that of the log"
+        for committed in (True, False, True):
+            assert led.end_transaction(committed=committed).response is None
+        assert led.committed() == {"a": 1}
 
     def test_operations_are_counted(self, led: Setup) -> None:
         led.write_in_transaction(A1)

@@ -516,11 +516,7 @@ class CoordinatorContext(Generic[S]):
             self._defect(f"running {name}", error)
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            if end_offset == self.last_written_offset:
-                # It stands in the log, and was replayed, already.
-                self.registry.revert_to(end_offset)
-                self._wait_for_pending(operation)
-            elif end_offset == self.last_written_offset + 1:
+            if end_offset == self.last_written_offset + 1:
                 self._written(end_offset, [operation])
             else:
                 self._finish(operation, self._out_of_step(self.last_written_offset + 1, end_offset))

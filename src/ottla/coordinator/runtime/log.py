@@ -59,8 +59,7 @@ class CoordinatorLog(Protocol):
     def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
         """Append the control batch that ends a transaction, in the same way; returns the log end offset.
 
-        One that stands in the log already is not written again: then the log ends where it did. Raises what `append`
-        does, and TRANSACTION_COORDINATOR_FENCED.
+        Raises what `append` does, and TRANSACTION_COORDINATOR_FENCED.
         """
         ...
 

@@ -75,21 +75,15 @@ class Offsets:
         """Keep the offset of the record at `offset`, until its transaction ends or for good, or forget it."""
         if value is None:
             self._forget(key)
-        elif producer_id == NO_PRODUCER_ID:
-            if self._pending:
-                self._pending.note_commit(key, offset)
-            self._keep(key, value)
-        else:
-            self._pending.put(key, producer_id, PendingOffset(offset, value))
-            self._make_group(key.group)
-
-    def replay_end_transaction_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Commit what a producer has pending, but for what was committed over it since, or drop it."""
-        for place, packed in self._pending.end(producer_id, committed=committed):
-            self._keep(place, packed)
-
-    def _keep(self, key: OffsetPlace, value: bytes) -> None:
+            return
         group, topic, partition = key
+        if self._context.groups.find(group) is None:
+            self._context.groups.put(ClassicGroup(group, self._context.clock))
+        if producer_id != NO_PRODUCER_ID:
+            self._pending.put(key, producer_id, PendingOffset(offset, value))
+            return
+        if self._pending.groups:
+            self._pending.note_commit(key, offset)
         topics = self._groups.get(group)
         if topics is None:
             topics = self._groups[group] = TimelineDict(self._context.registry)
@@ -99,11 +93,13 @@ class Offsets:
         if partition not in partitions:
             self._count.value += 1
         partitions[partition] = value
-        self._make_group(group)
 
-    def _make_group(self, group_id: str) -> None:
-        if self._context.groups.find(group_id) is None:
-            self._context.groups.put(ClassicGroup(group_id, self._context.clock))
+    def replay_end_transaction_marker(self, producer_id: int, *, committed: bool) -> None:
+        """Commit what a producer has pending, but for what was committed over it since, or drop it."""
+        overtaking = self._pending.end(producer_id)
+        if committed:
+            for place, pending in overtaking:
+                self.replay_offset_commit(pending.record_offset, place, pending.packed, NO_PRODUCER_ID)
 
     def _forget(self, key: OffsetPlace) -> None:
         self._pending.forget(key)

@@ -43,31 +43,23 @@ _Topics = TimelineDict[str, _Partitions]
 class PendingOffsets:
     """The pending offsets of one shard."""
 
-    __slots__ = ("_groups", "_producers", "_registry")
+    __slots__ = ("_producers", "_registry", "groups")
 
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._registry = registry
-        self._groups: TimelineDict[str, _Topics] = TimelineDict(registry)
+        self.groups: TimelineDict[str, _Topics] = TimelineDict(registry)
+        """Those that have any; changed here only."""
         self._producers: TimelineDict[int, TimelineDict[OffsetPlace, None]] = TimelineDict(registry)
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._groups)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    @property
-    def groups(self) -> Collection[str]:
-        """Groups that have any."""
-        return self._groups.keys()
-
     def topics(self, group_id: str) -> Collection[str]:
         """Topics of a group that have any."""
-        return self._groups.get(group_id, ())
+        return self.groups.get(group_id, ())
 
     def partitions(self, group_id: str, topic: str) -> Collection[int]:
         """Partitions of a topic of a group that have any."""
-        topics = self._groups.get(group_id)
+        topics = self.groups.get(group_id)
         return () if topics is None else topics.get(topic, ())
 
     def packed(self, place: OffsetPlace) -> list[bytes]:
@@ -79,9 +71,9 @@ class PendingOffsets:
 
     def put(self, place: OffsetPlace, producer_id: int, pending: PendingOffset) -> None:
         """Keep an offset until its transaction ends."""
-        topics = self._groups.get(place.group)
+        topics = self.groups.get(place.group)
         if topics is None:
-            topics = self._groups[place.group] = TimelineDict(self._registry)
+            topics = self.groups[place.group] = TimelineDict(self._registry)
         partitions = topics.get(place.topic)
         if partitions is None:
             partitions = topics[place.topic] = TimelineDict(self._registry)
@@ -113,18 +105,17 @@ class PendingOffsets:
                 del self._producers[producer_id]
         self._remove(place)
 
-    def end(self, producer_id: int, *, committed: bool) -> list[tuple[OffsetPlace, bytes]]:
-        """Forget what a producer has pending; what of it is to be committed now comes back, packed."""
-        due = []
+    def end(self, producer_id: int) -> list[tuple[OffsetPlace, PendingOffset]]:
+        """Forget what a producer has pending; what of it nothing newer has overtaken comes back."""
+        newest = []
         for place in self._producers.pop(producer_id, ()):
-            found = self._groups[place.group][place.topic][place.partition]
+            found = self.groups[place.group][place.topic][place.partition]
             pending = found.by_producer.pop(producer_id)
-            if committed and pending.record_offset > found.committed_by_record.value:
-                found.committed_by_record.value = pending.record_offset
-                due.append((place, pending.packed))
+            if pending.record_offset > found.committed_by_record.value:
+                newest.append((place, pending))
             if not found.by_producer:
                 self._remove(place)
-        return due
+        return newest
 
     def release(self) -> Iterator[None]:
         """Let go of everything, when nobody will read or revert it any more."""
@@ -133,8 +124,8 @@ class PendingOffsets:
             while places:
                 dict.popitem(places)
                 yield
-        while self._groups:
-            topics = dict.popitem(self._groups)[1]
+        while self.groups:
+            topics = dict.popitem(self.groups)[1]
             while topics:
                 dict.popitem(topics)
                 yield
@@ -142,15 +133,15 @@ class PendingOffsets:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _find(self, place: OffsetPlace) -> _Place | None:
-        topics = self._groups.get(place.group)
+        topics = self.groups.get(place.group)
         partitions = None if topics is None else topics.get(place.topic)
         return None if partitions is None else partitions.get(place.partition)
 
     def _remove(self, place: OffsetPlace) -> None:
-        topics = self._groups[place.group]
+        topics = self.groups[place.group]
         partitions = topics[place.topic]
         del partitions[place.partition]
         if not partitions:
             del topics[place.topic]
             if not topics:
-                del self._groups[place.group]
+                del self.groups[place.group]
