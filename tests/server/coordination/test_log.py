@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.runtime import LogOffsets
+from ottla.coordinator.runtime import LogOffsets, Marker, Transaction
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.server.coordination.log import ReplicaCoordinatorLog
+from ottla.server.transaction_partitions import PartitionsDone
 
 from ..harness import Connection, Server
 
@@ -113,3 +115,117 @@ def test_the_high_watermark_waits_for_a_flush_that_is_owed(make_server: Callable
     assert log.append(0, 0, batch(b"a")) == 1
     assert heard == []
     server.run_until(lambda: heard == [(0, 1)])
+
+
+class Transactions:
+    """Whoever is asked for transactions: answers as told, when `answer` is called."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, int, list[tuple[str, int]], bool]] = []
+        self.waiting: list[PartitionsDone] = []
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        verify_only: bool,
+        done: PartitionsDone,
+    ) -> None:
+        self.asked.append((transactional_id, producer_id, producer_epoch, list(partitions), verify_only))
+        self.waiting.append(done)
+
+    def answer(self, **errors: ErrorCode) -> None:
+        self.waiting.pop(0)({(TOPIC, int(name[1:])): code for name, code in errors.items()})
+
+
+class TestTransactions:
+    """KIP-890: a partition is verified, or added, before the first batch of a transaction is let in."""
+
+    @pytest.fixture
+    def transactions(self) -> Transactions:
+        return Transactions()
+
+    @pytest.fixture
+    def log(self, client: Connection, transactions: Transactions) -> ReplicaCoordinatorLog:
+        client.create_topic(TOPIC, 2)
+        parts = client.server.broker.parts
+        asked: Any = transactions
+        return ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight, asked)
+
+    def verify(
+        self, log: ReplicaCoordinatorLog, *, partition: int = 0, epoch: int = 0, add: bool = True
+    ) -> list[tuple[Any, KafkaError | None]]:
+        outcomes: list[tuple[Any, KafkaError | None]] = []
+        transaction = Transaction("id", 7, epoch, add)
+        log.verify_transaction(partition, transaction, lambda guard, error: outcomes.append((guard, error)))
+        return outcomes
+
+    def batch(self, epoch: int = 0) -> bytearray:
+        return build_batch([RecordData(1, b"k", b"v")], producer_id=7, producer_epoch=epoch, is_transactional=True)
+
+    def test_from_the_question_to_the_marker(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
+        with pytest.raises(KafkaError) as refused:
+            log.append(0, 0, self.batch())
+        assert refused.value.code == ErrorCode.INVALID_TXN_STATE
+        outcomes = self.verify(log)
+        assert transactions.asked == [("id", 7, 0, [(TOPIC, 0)], False)]
+        assert outcomes == []
+        transactions.answer()
+        ((guard, error),) = outcomes
+        assert error is None
+        assert log.append(0, 0, self.batch(), guard) == 1
+        assert self.verify(log) == [(None, None)], "it is open: nobody is asked"
+        assert log.append(0, 0, self.batch()) == 2
+        assert log.append_end_marker(0, 0, Marker(7, 1, 5, committed=True, transaction_version=2)) == 3
+        assert log.offsets(0) == LogOffsets(0, 3, 3)
+        assert self.verify(log, epoch=1) == []
+        assert len(transactions.asked) == 2
+
+    def test_older_clients_have_added_it(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
+        outcomes = self.verify(log, partition=1, add=False)
+        assert transactions.asked == [("id", 7, 0, [(TOPIC, 1)], True)]
+        transactions.answer(p0=ErrorCode.NONE, p1=ErrorCode.INVALID_TXN_STATE)
+        ((_, error),) = outcomes
+        assert error is not None
+        assert error.code == ErrorCode.INVALID_TXN_STATE
+
+    def test_without_verification_only_adding_asks(
+        self, log: ReplicaCoordinatorLog, transactions: Transactions, client: Connection
+    ) -> None:
+        client.server.broker.parts.replicas.find(TOPIC, 0).log.producers.verification_enabled = False
+        assert self.verify(log, add=False) == [(None, None)]
+        assert log.append(0, 0, self.batch()) == 1
+        assert self.verify(log, add=True, epoch=1) == []
+        assert len(transactions.asked) == 1
+
+    def test_old_epochs(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
+        assert log.append_end_marker(0, 0, Marker(7, 3, 5, committed=False, transaction_version=2)) == 1
+        ((_, error),) = self.verify(log, epoch=2)
+        assert error is not None
+        assert error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        with pytest.raises(KafkaError) as refused:
+            log.append_end_marker(0, 0, Marker(7, 2, 5, committed=False, transaction_version=2))
+        assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        with pytest.raises(KafkaError) as fenced:
+            log.append_end_marker(0, 0, Marker(7, 4, 4, committed=False, transaction_version=2))
+        assert fenced.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert log.offsets(0).log_end_offset == 1
+
+    def test_another_leader_epoch(self, log: ReplicaCoordinatorLog) -> None:
+        with pytest.raises(KafkaError) as refused:
+            log.append_end_marker(0, 1, Marker(7, 0, 5, committed=True, transaction_version=0))
+        assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        ((_, error),) = self.verify(log, partition=7)
+        assert error is not None
+        assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_where_nobody_can_be_asked(self, client: Connection) -> None:
+        client.create_topic(TOPIC, 1)
+        parts = client.server.broker.parts
+        log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)
+        ((_, error),) = self.verify(log)
+        assert error is not None
+        assert error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -7,8 +7,6 @@ high watermark reach the runtime through `ReplicaManager.listen`, which whoever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime import LogOffsets, Marker, ReadDone, Transaction, VerificationDone
@@ -17,7 +15,7 @@ from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.server.in_flight import InFlight
 from ottla.server.transaction_partitions import PartitionErrors, TransactionPartitions
-from ottla.storage.results import AppendResult, ReadResult
+from ottla.storage.results import ReadResult
 from ottla.storage.verification import VerificationGuard
 
 
@@ -47,41 +45,39 @@ class ReplicaCoordinatorLog:
         """See `CoordinatorLog`."""
         replica = self._replicas.find(self._topic, partition)
         replica.check_leader(leader_epoch)
-        return self._appended(
-            replica, lambda: replica.append_records(batch, 0, len(batch), True, client=False, guard=guard)
-        )
+        try:
+            result = replica.append_records(batch, 0, len(batch), True, client=False, guard=guard)
+        except OSError as error:
+            raise _offline(replica, error) from error
+        return result.last_offset + 1
 
     def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
         """See `CoordinatorLog`."""
         replica = self._replicas.find(self._topic, partition)
         replica.check_leader(leader_epoch)
-        return self._appended(
-            replica,
-            lambda: replica.append_end_marker(
+        try:
+            result = replica.append_end_marker(
                 marker.producer_id,
                 marker.producer_epoch,
                 marker.coordinator_epoch,
                 committed=marker.committed,
                 transaction_version=marker.transaction_version,
-            ),
-        )
-
-    def _appended(self, replica: Partition, append: Callable[[], AppendResult]) -> int:
-        try:
-            return append().last_offset + 1
-        except KafkaError:
-            raise
+            )
         except OSError as error:
-            replica.mark_offline()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise _offline(replica, error) from error
+        return result.last_offset + 1
 
     def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
-        """See `CoordinatorLog`."""
+        """See `CoordinatorLog`. Where `transaction.partition.verification.enable` is off there is nothing to verify."""
         if self._transactions is None:
             done(None, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         try:
-            guard = self._replicas.find(self._topic, partition).begin_verification(
+            replica = self._leading(partition)
+            if not transaction.add and not replica.log.producers.verification_enabled:
+                done(None, None)
+                return
+            guard = replica.begin_verification(
                 transaction.producer_id,
                 transaction.producer_epoch,
                 NO_SEQUENCE,
@@ -148,6 +144,11 @@ class ReplicaCoordinatorLog:
             done(records, error)
         finally:
             self._in_flight.end()
+
+
+def _offline(replica: Partition, error: OSError) -> KafkaError:
+    replica.mark_offline()
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def _copy(result: ReadResult) -> bytearray:
