@@ -10,7 +10,8 @@ from ottla.storage.names import METADATA_TOPIC
 
 CLUSTER_METADATA_TOPIC = METADATA_TOPIC
 GROUP_METADATA_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 """Topics that Metadata marks as internal."""
 
 TopicKey = str | Uuid
