@@ -316,7 +316,6 @@ class Node:
             replicas=self.replicas,
             purgatory=purgatory,
             sessions=FetchSessionCache(1000, world.rng, purgatory),
-            producer_ids=unused,
             limits=limits,
             work=OffLoopWork(pool, PoolShare(pool), InFlight()),
             clock=loop,

@@ -33,6 +33,7 @@ from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
+from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 
 from .harness import Connection, Server
 
@@ -41,6 +42,7 @@ ROOMS: dict[str, tuple[Api[Any], ...]] = {
     "data": DATA_APIS,
     "groups": GROUP_APIS,
     "quorum": (*QUORUM_APIS, *QUORUM_ADMIN_APIS),
+    "transactions": TRANSACTION_APIS,
 }
 
 FACTS = """
@@ -62,6 +64,10 @@ CreateTopics | forwarded | - | CREATE CLUSTER, CREATE TOPIC, DESCRIBE_CONFIGS TO
 DeleteTopics | forwarded | - | DELETE CLUSTER, DELETE TOPIC, DESCRIBE TOPIC
 DeleteRecords | broker | - | DELETE TOPIC
 InitProducerId | broker | - | WRITE TRANSACTIONAL_ID, IDEMPOTENT_WRITE CLUSTER, WRITE TOPIC
+AddPartitionsToTxn | broker | - | WRITE TRANSACTIONAL_ID, WRITE TOPIC, CLUSTER_ACTION CLUSTER
+AddOffsetsToTxn | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP
+EndTxn | broker | WRITE TRANSACTIONAL_ID transactional_id | -
+WriteTxnMarkers | broker* | - | ALTER CLUSTER, CLUSTER_ACTION CLUSTER
 OffsetForLeaderEpoch | broker | - | CLUSTER_ACTION CLUSTER, DESCRIBE TOPIC
 DescribeAcls | both | DESCRIBE CLUSTER | -
 CreateAcls | both | ALTER CLUSTER | -
@@ -91,6 +97,8 @@ UpdateFeatures | forwarded | ALTER CLUSTER | -
 Envelope | controller* | CLUSTER_ACTION CLUSTER | -
 DescribeCluster | both | - | ALTER CLUSTER
 DescribeProducers | broker | - | READ TOPIC
+DescribeTransactions | broker | - | DESCRIBE TRANSACTIONAL_ID, DESCRIBE TOPIC
+ListTransactions | broker | - | DESCRIBE TRANSACTIONAL_ID
 BrokerRegistration | controller | CLUSTER_ACTION CLUSTER | -
 BrokerHeartbeat | controller | CLUSTER_ACTION CLUSTER | -
 UnregisterBroker | forwarded | ALTER CLUSTER | -

@@ -30,6 +30,7 @@ from ottla.common.config_def import (
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
+from ottla.common.config_keys_transactions import TRANSACTION_CONFIGS
 from ottla.common.ids import MIN_NODE_ID
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
 
@@ -735,6 +736,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_MEMBERSHIP,
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
+        *TRANSACTION_CONFIGS,
         *STORED_KEYS,
     ]
 )

@@ -66,15 +66,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "group.streams.rack.aware.assignment.tags group.streams.task.offset.interval.ms "
         "group.streams.topology.description.plugin.class",
     ),
-    (
-        "there are no transactions yet",
-        "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms "
-        "transaction.remove.expired.transaction.cleanup.interval.ms "
-        "transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions "
-        "transaction.state.log.replication.factor transaction.state.log.segment.bytes "
-        "transaction.two.phase.commit.enable transactional.id.expiration.ms",
-    ),
+    ("two-phase commit is unstable in Apache Kafka, and not served", "transaction.two.phase.commit.enable"),
     (
         "there is no log cleaner yet",
         "log.cleaner.enable",
@@ -106,7 +98,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "what one turn of the event loop brings shares a write, and waits no longer",
         "group.coordinator.append.linger.ms",
     ),
-    ("reads while groups are loaded are bounded by the time they may take", "offsets.load.buffer.size"),
+    (
+        "reads while a coordinator is loaded are bounded by the time they may take",
+        "offsets.load.buffer.size transaction.state.log.load.buffer.size",
+    ),
     (
         "no-op records only serve to measure the lag of other voters, and there are none",
         "metadata.max.idle.interval.ms",

@@ -150,7 +150,7 @@ class ReplicaManager:
                 throttled=lambda partition: self._throttled(partition, FOLLOWER_THROTTLED, node_id),
                 settings=settings.fetcher,
             ),
-            self._address_of,
+            self.address_of,
         )
         self.inspected_topics: dict[TopicKey, None] = {}
         """Topics, by name and by id, whose settings may make an append decompress or compress."""
@@ -210,7 +210,8 @@ class ReplicaManager:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+    def address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Where a broker listens for others, as the metadata has it."""
         broker = self._image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)

@@ -8,6 +8,7 @@ from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
+from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 
 
 def broker_apis(contexts: Contexts) -> list[Served]:
@@ -16,6 +17,7 @@ def broker_apis(contexts: Contexts) -> list[Served]:
     served = [
         *served_on(listener, DATA_APIS, contexts.data),
         *served_on(listener, GROUP_APIS, contexts.groups),
+        *served_on(listener, TRANSACTION_APIS, contexts.transactions),
         *served_on(listener, ADMIN_APIS, contexts.admin),
     ]
     if contexts.quorum is not None:

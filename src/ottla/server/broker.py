@@ -39,6 +39,7 @@ from ottla.server.contexts import Contexts
 from ottla.server.control import Control
 from ottla.server.controller_gauges import register_controller_gauges
 from ottla.server.coordination.group_gauges import register_group_gauges
+from ottla.server.coordination.transaction_gauges import register_transaction_gauges
 from ottla.server.data_directory import format_or_refuse, refuse_partitions
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
@@ -206,6 +207,7 @@ class Broker:
         self._dispatcher = RequestDispatcher(self.contexts.dispatcher, broker_apis(self.contexts))
         register_gauges(self._registry, self.parts)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
+        register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
         self._start_steps(config)
 
     async def _register_controller(self) -> None:
@@ -441,6 +443,8 @@ class Broker:
         if parts is not None:
             for coordination in parts.coordinations.values():
                 coordination.stop()
+            parts.transaction_markers.close()
+            parts.transaction_partitions.close()
             parts.replicas.stop()
             parts.topic_arrivals.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.

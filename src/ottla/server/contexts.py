@@ -12,6 +12,7 @@ from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
 from ottla.server.parts import BrokerParts
@@ -23,7 +24,7 @@ from ottla.server.topic_creation import TopicCreation
 class Contexts:
     """One for each room, made once."""
 
-    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics")
+    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions")
 
     def __init__(self, config: BrokerConfig, parts: BrokerParts) -> None:
         control, machine = parts.control, parts.machine
@@ -45,7 +46,6 @@ class Contexts:
             replicas=parts.replicas,
             purgatory=parts.purgatory,
             sessions=parts.sessions,
-            producer_ids=parts.producer_ids,
             limits=limits,
             work=OffLoopWork(machine.pool, PoolShare(machine.pool), parts.in_flight),
             clock=machine.clock,
@@ -59,6 +59,9 @@ class Contexts:
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
+        )
+        self.transactions = TransactionContext(
+            parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count
         )
         self.admin = AdminContext(
             config,

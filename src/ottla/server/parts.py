@@ -16,12 +16,16 @@ from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.control import Control
 from ottla.server.coordination.coordination import Coordination, CoordinatorType, Host
 from ottla.server.coordination.groups import GroupCoordination
+from ottla.server.coordination.transactions import TransactionCoordination
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
+from ottla.server.marker_writer import MarkerWriter
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.replication_settings import replication_settings
 from ottla.server.statistics import BrokerStatistics
 from ottla.server.topic_arrivals import TopicArrivals
+from ottla.server.transaction_markers import TransactionMarkers
+from ottla.server.transaction_partitions import TransactionPartitions, VerificationStatistics
 from ottla.storage.log_manager import LogManager
 
 
@@ -36,6 +40,7 @@ class BrokerParts:
         "in_flight",
         "logs",
         "machine",
+        "marker_writer",
         "producer_ids",
         "publisher",
         "purgatory",
@@ -43,6 +48,9 @@ class BrokerParts:
         "sessions",
         "statistics",
         "topic_arrivals",
+        "transaction_markers",
+        "transaction_partitions",
+        "transactions",
     )
 
     def __init__(
@@ -78,14 +86,54 @@ class BrokerParts:
             statistics=ReplicationStatistics(registry),
         )
         host = Host(membership.node_id, machine, self.replicas, self.in_flight, failures)
-        self.groups = GroupCoordination(config, host, publisher)
-        self.coordinations: dict[int, Coordination[Any]] = {CoordinatorType.GROUP: self.groups}
+        self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
+        self._coordinate_transactions(config, host, membership, registry)
+        self.groups = GroupCoordination(config, host, publisher, self.transaction_partitions)
+        self.coordinations: dict[int, Coordination[Any]] = {
+            CoordinatorType.GROUP: self.groups,
+            CoordinatorType.TRANSACTION: self.transactions,
+        }
         """What this broker coordinates, by what FindCoordinator calls it."""
         self.topic_arrivals = TopicArrivals(self.replicas, machine.scheduler)
         self.sessions = FetchSessionCache(
             config.get_int("max.incremental.fetch.session.cache.slots"), machine.rng, self.purgatory
         )
-        self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
+
+    def _coordinate_transactions(
+        self, config: BrokerConfig, host: Host, membership: Membership, registry: MetricsRegistry
+    ) -> None:
+        """The coordinator of transactions, how it is asked for partitions, and how it ends transactions there."""
+        publisher, scheduler = self.publisher, host.machine.scheduler
+        self.marker_writer = MarkerWriter(self.replicas, self.purgatory, lambda: self.groups.runtime, self.failures)
+        self.transaction_markers = TransactionMarkers(
+            membership.node_id,
+            self.marker_writer,
+            membership.peers,
+            image=lambda: publisher.image,
+            address_of=self.replicas.address_of,
+            scheduler=scheduler,
+            failures=self.failures,
+        )
+        self.transactions = TransactionCoordination(
+            config,
+            host,
+            publisher,
+            self.producer_ids,
+            self.transaction_markers,
+            group_partition=self._group_partition,
+        )
+        self.transaction_partitions = TransactionPartitions(
+            membership.node_id,
+            self.transactions.coordinator,
+            membership.peers,
+            coordinator_of=lambda transactional_id: self.transactions.leader(transactional_id, publisher.image),
+            address_of=self.replicas.address_of,
+            clock=host.machine.clock,
+            statistics=VerificationStatistics(registry),
+        )
+
+    def _group_partition(self, group_id: str) -> int:
+        return self.groups.runtime.partition_for(group_id)
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""

@@ -11,12 +11,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorOperation
 from ottla.coordinator.transaction import responses
+from ottla.coordinator.transaction.endings import COMPLETE
 from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
 from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.records import MAX_ID_BYTES
 from ottla.coordinator.transaction.shard import Answer
+from ottla.coordinator.transaction.sweeps import ABORT_WITH_PRODUCER_ID
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -141,3 +143,14 @@ DESCRIBE: CoordinatorOperation[int, str, DescribedTransaction] = CoordinatorOper
 
 LIST = "list-transactions"
 """The name of the operation; each of its steps is one."""
+
+_ON_ONE_SHARD: tuple[CoordinatorOperation[Any, Any, Any], ...] = (
+    INIT_PRODUCER_ID,
+    END_TXN,
+    ADD_PARTITIONS,
+    ADD_OFFSETS,
+    VERIFY_PARTITIONS,
+    DESCRIBE,
+)
+NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, COMPLETE, ABORT_WITH_PRODUCER_ID)
+"""What the runtime counts operations on transactional ids by, timers aside."""

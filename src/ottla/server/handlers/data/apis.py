@@ -7,7 +7,6 @@ from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.delete_records import DELETE_RECORDS
 from ottla.server.handlers.data.describe_producers import DESCRIBE_PRODUCERS
 from ottla.server.handlers.data.fetch import FETCH
-from ottla.server.handlers.data.init_producer_id import INIT_PRODUCER_ID
 from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.data.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from ottla.server.handlers.data.produce import PRODUCE
@@ -16,7 +15,6 @@ DATA_APIS: tuple[Api[DataContext], ...] = (
     DELETE_RECORDS,
     DESCRIBE_PRODUCERS,
     FETCH,
-    INIT_PRODUCER_ID,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,

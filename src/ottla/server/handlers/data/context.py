@@ -10,7 +10,6 @@ from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
-from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.request_limits import RequestLimits
 from ottla.server.statistics import BrokerStatistics
 
@@ -28,7 +27,6 @@ class DataContext:
         "metadata",
         "partition_limit",
         "pool",
-        "producer_ids",
         "purgatory",
         "replicas",
         "sessions",
@@ -42,7 +40,6 @@ class DataContext:
         replicas: ReplicaManager,
         purgatory: Purgatory,
         sessions: FetchSessionCache,
-        producer_ids: ProducerIdSource,
         limits: RequestLimits,
         work: OffLoopWork,
         clock: Clock,
@@ -53,7 +50,6 @@ class DataContext:
         self.replicas = replicas
         self.purgatory = purgatory
         self.sessions = sessions
-        self.producer_ids = producer_ids
         self.check_partition_count = limits.check_partition_count
         self.partition_limit = limits.partition_limit
         self.pool, self.compute_pool, self.in_flight = work

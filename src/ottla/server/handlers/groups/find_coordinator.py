@@ -5,9 +5,7 @@ that topic doesn't exist it is created first, and the channel parks until then, 
 being loaded here: some clients give up on COORDINATOR_LOAD_IN_PROGRESS. A load that takes longer is said as
 COORDINATOR_NOT_AVAILABLE, which all of them ask again.
 
-There are no coordinators of transactions and share groups yet. A transactional producer hears so at once and for good
-by the one error that every client takes as final: librdkafka goes on asking after any other but those of authorization.
-Clients of share groups give up for want of ShareGroupHeartbeat.
+There are no coordinators of share groups yet; their clients give up for want of ShareGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -27,10 +25,6 @@ from ottla.server.request import Request
 from ottla.server.topic_creation import Problems
 
 _NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
-    CoordinatorType.TRANSACTION: (
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "Transactions are not served by this broker yet.",
-    ),
     CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
 }
 """How a type is answered that this broker has no coordinator of."""

@@ -1,8 +1,7 @@
-"""InitProducerId (22): versions 0 to 5. Ids for idempotent producers; a new one each time, epoch 0.
+"""InitProducerId (22): versions 0 to 5. Ids of producers, idempotent ones and those with a transactional id.
 
-A request with a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since no broker coordinates
-transactions yet: the same as FindCoordinator tells. From version 3 on an idempotent producer may name the id it had; it
-gets a fresh one, as from Apache Kafka.
+An idempotent producer gets a new id each time, epoch 0. From version 3 on it may name the id it had; it gets a fresh
+one, as from Apache Kafka. What a transactional id gets is its coordinator's business.
 """
 
 from __future__ import annotations
@@ -13,23 +12,21 @@ from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.transactions.context import TransactionContext
+from ottla.server.handlers.transactions.transaction_requests import answering
 from ottla.server.request import Request
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
-def handle(context: DataContext, request: Request, message: InitProducerIdRequest) -> None:
-    """Answer with the next id, once its block is committed."""
+def handle(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
+    """Answer with the next id, once its block is committed, or as the coordinator does."""
+    if message.transactional_id is not None:
+        context.coordinator.init_producer_id(request.api_version, message, answering(request))
+        return
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id comes with its epoch or not at all")
-    if message.transactional_id is not None:
-        if not message.transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this broker yet"
-        )
 
     def received(producer_id: int | None, error: BaseException | None) -> None:
         request.answer(lambda: _response(producer_id, error))

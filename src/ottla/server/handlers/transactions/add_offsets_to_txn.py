@@ -1,0 +1,19 @@
+"""AddOffsetsToTxn (25): versions 0 to 4. All rules are the transaction coordinator's."""
+
+from __future__ import annotations
+
+from ottla.common.acl import AclOperation, ResourceType
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import bare_error
+from ottla.server.authorization import Need
+from ottla.server.handlers.transactions.transaction_requests import coordinated
+
+ADD_OFFSETS_TO_TXN = coordinated(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    TransactionCoordinator.add_offsets_to_txn,
+    bare_error(AddOffsetsToTxnResponse),
+    needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    item_needs=(Need(AclOperation.READ, ResourceType.GROUP),),
+)

@@ -1,0 +1,92 @@
+"""AddPartitionsToTxn (24): versions 0 to 5. All rules but who may are the transaction coordinator's.
+
+Up to version 3 a client names the partitions of its transaction, and may name none of an internal topic; offsets have
+AddOffsetsToTxn. From 4 on the request is a broker's, for clients whose Produce or TxnOffsetCommit it serves (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.transaction.coordinator import FIRST_BATCHED_ADD_PARTITIONS
+from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
+from ottla.server.handlers.transactions.context import TransactionContext
+from ottla.server.handlers.transactions.transaction_requests import answering
+from ottla.server.request import Request
+
+
+def handle(
+    context: TransactionContext, request: Request, message: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | None:
+    """Hand what is allowed to the coordinator."""
+    if request.api_version >= FIRST_BATCHED_ADD_PARTITIONS:
+        if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        topics = [topic for transaction in message.transactions for topic in transaction.topics]
+    else:
+        transactional_id, topics = message.v3_and_below_transactional_id, message.v3_and_below_topics
+        if not request.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        refused = {topic.name for topic in topics if not _may_write(request, topic.name)}
+        if refused:
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_refusals(topics, refused))
+    context.check_partition_count(sum(len(topic.partitions) for topic in topics))
+    context.coordinator.add_partitions_to_txn(request.api_version, message, answering(request))
+    return None
+
+
+def _may_write(request: Request, topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS and request.allowed(AclOperation.WRITE, ResourceType.TOPIC, topic)
+
+
+def _refusals(topics: Sequence[AddPartitionsToTxnTopic], refused: set[str]) -> list[AddPartitionsToTxnTopicResult]:
+    """Why for those that may not; nothing is done for the others."""
+    return [
+        _result(
+            topic,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in refused else ErrorCode.OPERATION_NOT_ATTEMPTED,
+        )
+        for topic in topics
+    ]
+
+
+def _result(topic: AddPartitionsToTxnTopic, code: ErrorCode) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=topic.name,
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            for index in topic.partitions
+        ],
+    )
+
+
+def error_response(message: AddPartitionsToTxnRequest, code: ErrorCode, text: str) -> AddPartitionsToTxnResponse:
+    """The error at the top and for every partition of a client: a version writes the one it has."""
+    return AddPartitionsToTxnResponse(
+        error_code=code,
+        results_by_topic_v3_and_below=[_result(topic, code) for topic in message.v3_and_below_topics],
+    )
+
+
+ADD_PARTITIONS_TO_TXN = DeclaredApi(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    handle,
+    error_response,
+    item_needs=(
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Need(AclOperation.WRITE, ResourceType.TOPIC),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ),
+)

@@ -1,0 +1,41 @@
+"""APIs that the transaction coordinator decides: it answers each request once, now or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, ErrorResponse
+from ottla.server.authorization import Need
+from ottla.server.handlers.transactions.context import TransactionContext
+from ottla.server.request import Request
+
+Ask = Callable[[TransactionCoordinator, int, Any, Callable[[Any], None]], None]
+"""A method of the coordinator: the version of the API, the request message, what is called with the response."""
+
+
+def coordinated(
+    key: ApiKey,
+    ask: Ask,
+    error_response: ErrorResponse,
+    *,
+    needs: Need | None = None,
+    item_needs: tuple[Need, ...] = (),
+) -> DeclaredApi[TransactionContext]:
+    """The row of an API whose answer is the coordinator's alone."""
+
+    def handle(context: TransactionContext, request: Request, message: Any) -> None:
+        ask(context.coordinator, request.api_version, message, answering(request))
+
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
+
+
+def answering(request: Request) -> Callable[[Any], None]:
+    """A callback that finishes `request` with the response it is called with."""
+
+    def done(response: Any) -> None:
+        request.answer(lambda: response)
+
+    return done

@@ -1,0 +1,131 @@
+"""WriteTxnMarkers (27): versions 1 and 2. A transaction's coordinator has its end written here (KIP-98).
+
+Each partition has an answer of its own, and the request has one when the last of them came; results of one producer id
+are one result, as from Apache Kafka. Before version 2 nobody says by which rules the epoch is to be checked: by those
+of before KIP-890.
+"""
+
+from __future__ import annotations
+
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.transaction.markers import TopicPartition
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi
+from ottla.server.authorization import Need
+from ottla.server.handlers.transactions.context import TransactionContext
+from ottla.server.marker_writer import EndMarker, MarkerDone
+from ottla.server.request import Request
+
+_NEEDS = (
+    Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+)
+"""One of them: brokers have the second, administrators who end a hanging transaction the first (KIP-664)."""
+
+
+def handle(
+    context: TransactionContext, request: Request, message: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | None:
+    """Write all markers, in the order of the request; a partition that a marker names twice gets one."""
+    if not any(request.allowed(need.operation, need.resource_type, CLUSTER_NAME) for need in _NEEDS):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.check_partition_count(
+        sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
+    )
+    writing = _Writing(request, message)
+    for row, marker in enumerate(message.markers):
+        end = EndMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            marker.transaction_version,
+        )
+        for topic, index in writing.places(row):
+            context.markers.write(topic, index, end, writing.written(row, (topic, index)))
+    return writing.begun()
+
+
+class _Writing:
+    """One request, until the last of its partitions is answered."""
+
+    __slots__ = ("_begun", "_codes", "_message", "_request", "_waiting")
+
+    def __init__(self, request: Request, message: WriteTxnMarkersRequest) -> None:
+        self._request = request
+        self._message = message
+        self._codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
+        """By producer id."""
+        self._waiting = {
+            (row, topic.name, index)
+            for row, marker in enumerate(message.markers)
+            for topic in marker.topics
+            for index in topic.partition_indexes
+        }
+        self._begun = False
+
+    def places(self, row: int) -> list[TopicPartition]:
+        """The partitions of a marker, each once."""
+        topics = self._message.markers[row].topics
+        return list(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partition_indexes))
+
+    def written(self, row: int, place: TopicPartition) -> MarkerDone:
+        """What the answer of one partition is told to."""
+        producer_id = self._message.markers[row].producer_id
+
+        def done(code: ErrorCode) -> None:
+            key = (row, *place)
+            if key not in self._waiting:
+                return
+            self._waiting.remove(key)
+            self._codes.setdefault(producer_id, {})[place] = code
+            if self._begun and not self._waiting:
+                self._request.answer(self._response)
+
+        return done
+
+    def begun(self) -> WriteTxnMarkersResponse | None:
+        """Everything was asked for: the response, where it has come already."""
+        self._begun = True
+        return None if self._waiting else self._response()
+
+    def _response(self) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
+                for producer_id, codes in self._codes.items()
+            ]
+        )
+
+
+def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for (topic, index), code in codes.items():
+        topics.setdefault(topic, []).append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+    return [WritableTxnMarkerTopicResult(name=name, partitions=results) for name, results in topics.items()]
+
+
+def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> WriteTxnMarkersResponse:
+    """The same error for every partition."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=_topics(
+                    {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
+                ),
+            )
+            for marker in message.markers
+        ]
+    )
+
+
+WRITE_TXN_MARKERS = DeclaredApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)

@@ -1,0 +1,162 @@
+"""Markers that end transactions, written to partitions that this broker leads (KIP-98).
+
+Whoever coordinates the transaction may be in this process (`transaction_markers`) or send WriteTxnMarkers. A partition
+of `__consumer_offsets` gets its marker by the group coordinator, whose state it changes; every other one by its log.
+Either is answered when the in-sync replicas have the marker, as for acks=all.
+
+Invariant: `done` is called exactly once for each marker, possibly within the call, unless it raises. Left out: retries,
+which are the coordinator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.partition import Partition
+from ottla.replica.purgatory import DelayedOperation, Purgatory
+from ottla.server.failures import Failures
+from ottla.storage.results import AppendResult
+
+ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
+"""How long the in-sync replicas are waited for, as `request.timeout.ms` of Apache Kafka's brokers."""
+
+MarkerDone = Callable[[ErrorCode], None]
+
+_NOT_HERE = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+"""What a group coordinator says while it can't take a marker: to a transaction's coordinator it is a partition without
+a leader, as in Apache Kafka."""
+
+
+class EndMarker(NamedTuple):
+    """The end of a producer's transaction, for whatever partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
+    """By whose rules the partition checks the epoch (KIP-1228)."""
+
+
+class GroupTransactions(Protocol):
+    """The runtime of the group coordinator, as markers need it."""
+
+    def complete_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Append a marker to `partition` and apply it to its shard; `done(None)` once it is committed."""
+        ...
+
+
+class MarkerWriter:
+    """The way of markers into the partitions of this broker."""
+
+    __slots__ = ("_failures", "_groups", "_purgatory", "_replicas")
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        groups: Callable[[], GroupTransactions],
+        failures: Failures,
+    ) -> None:
+        """`groups` is the runtime of the group coordinator, which may be made after this."""
+        self._replicas = replicas
+        self._purgatory = purgatory
+        self._groups = groups
+        self._failures = failures
+
+    def write(self, topic: str, index: int, marker: EndMarker, done: MarkerDone) -> None:
+        """Write `marker` to one partition; `done` hears NONE once the in-sync replicas have it, or why it is not there.
+
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: an older coordinator or producer. REQUEST_TIMED_OUT and
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is appended, and may be lost yet. Others are those of a Produce.
+        """
+        try:
+            partition = self._replicas.find(topic, index)
+            if topic == GROUP_METADATA_TOPIC:
+                self._write_offsets(index, marker, done)
+                return
+            result = partition.append_end_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                committed=marker.committed,
+                transaction_version=marker.transaction_version,
+            )
+        except KafkaError as error:
+            done(error.code)
+        except OSError as error:
+            self._failures.complain(f"append to {topic}-{index}", str(error))
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            operation = DelayedMarker(partition, result, done)
+            if not operation.try_complete(False):
+                self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
+
+    def _write_offsets(self, index: int, marker: EndMarker, done: MarkerDone) -> None:
+        def completed(error: KafkaError | None) -> None:
+            if error is None:
+                done(ErrorCode.NONE)
+            else:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_HERE else error.code)
+
+        self._groups().complete_transaction(
+            index,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            committed=marker.committed,
+            transaction_version=marker.transaction_version,
+            done=completed,
+        )
+
+
+class DelayedMarker(DelayedOperation):
+    """A marker that is appended and not yet acknowledged."""
+
+    __slots__ = ("_done", "_leader_epoch", "_partition", "_result")
+
+    def __init__(self, partition: Partition, result: AppendResult, done: MarkerDone) -> None:
+        super().__init__()
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._result = result
+        self._done = done
+
+    def try_complete(self, force: bool) -> bool:
+        """Tell once the in-sync replicas have the marker, or this broker can't find out any more."""
+        partition = self._partition
+        if not partition.is_leader or self._leader_epoch < partition.leader_since:
+            self._done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif partition.acknowledged(self._result, True):
+            enough = partition.enough_after_append
+            self._done(ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        elif partition.offline:
+            self._done(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            return False
+        return True
+
+    def expire(self) -> None:
+        """The marker stays; the coordinator writes another one."""
+        if not self.try_complete(False):
+            self._done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def fail(self, error: Exception) -> None:
+        """A defect: the coordinator asks again."""
+        self._done(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,101 @@
+"""Transactions on one broker, from the first request to what consumers see: coordinator, partitions and markers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+
+from .harness import Connection, Server
+from .transactional import TransactionalProducer, completed, find_coordinator, latest
+
+
+@pytest.fixture
+def client(make_server: Callable[..., Server]) -> Connection:
+    server = make_server(transaction_state_log_num_partitions="3")
+    client = server.connect()
+    (coordinator,) = find_coordinator(client, "t")
+    assert (coordinator.error_code, coordinator.node_id) == (0, 1)
+    return client
+
+
+def producer(client: Connection, transactional_id: str = "t", *, version: int = 2) -> TransactionalProducer:
+    made = TransactionalProducer(client, transactional_id, version=version)
+    assert made.init() is ErrorCode.NONE
+    return made
+
+
+def test_the_coordinator_s_topic_is_made_as_the_settings_say(client: Connection) -> None:
+    image = client.server.broker.contexts.groups.metadata.image
+    topic = image.topic("__transaction_state")
+    assert topic is not None
+    assert len(topic.partitions) == 3
+    assert image.topic_configs("__transaction_state") == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": str(100 * 1024**2),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def test_an_ended_transaction_has_a_marker_in_each_of_its_partitions(client: Connection) -> None:
+    client.create_topic("a", 2)
+    client.create_topic("b")
+    one = producer(client, version=1)
+    assert one.begin(("a", 0), ("a", 1), ("b", 0)) == [ErrorCode.NONE] * 3
+    assert one.state().transaction_state == "Ongoing"
+    assert one.end() is ErrorCode.NONE
+    completed(one)
+    assert [latest(client, "a"), latest(client, "a", 1), latest(client, "b")] == [1, 1, 1]
+
+
+def test_a_transactional_id_is_listed_and_survives_a_restart(client: Connection) -> None:
+    first = producer(client, "one")
+    producer(client, "two")
+    client.server.restart()
+    client = client.server.connect()
+    find_coordinator(client, "one")
+    listed = client.ask(ListTransactionsRequest(), 2).transaction_states
+    assert {(each.transactional_id, each.transaction_state) for each in listed} == {("one", "Empty"), ("two", "Empty")}
+    again = producer(client, "one")
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
+
+
+def test_nothing_is_added_where_a_client_names_what_is_not_there_or_not_its(client: Connection) -> None:
+    client.create_topic("t")
+    one = producer(client, version=1)
+    unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert one.begin(("t", 0), ("nope", 0)) == [skipped, unknown]
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for internal in ("__consumer_offsets", "__transaction_state"):
+        assert one.begin((internal, 0), ("t", 0)) == [refused, skipped]
+    assert one.state().transaction_state == "Empty"
+
+
+def test_a_broker_s_request_answers_each_transaction_for_itself(client: Connection) -> None:
+    client.create_topic("t")
+    one, two = producer(client, "one"), producer(client, "two")
+    transactions = [
+        AddPartitionsToTxnTransaction(
+            transactional_id=each.transactional_id,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch + wrong,
+            topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+        )
+        for each, topic, wrong in ((one, "t", 0), (two, "nope", 0), (two, "t", 1))
+    ]
+    answer = client.ask(AddPartitionsToTxnRequest(transactions=transactions), 5)
+    codes = [
+        result.topic_results[0].results_by_partition[0].partition_error_code for result in answer.results_by_transaction
+    ]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.PRODUCER_FENCED]
+    assert [each.state().transaction_state for each in (one, two)] == ["Ongoing", "Empty"]
