@@ -8,6 +8,7 @@
 #   make docs                      writes the documents that are generated: docs/configuration.md
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
+#   make model [DEPTH=12]          every order of so many steps of the model of transactions
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
@@ -29,6 +30,7 @@ ARGS   ?=
 SEED   ?= 1
 WORKLOAD ?= groups
 N      ?= 200
+DEPTH  ?= 12
 MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
@@ -48,7 +50,7 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many chaos compat bench bench-subset bench-quick bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos compat bench bench-subset bench-quick bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -113,6 +115,9 @@ sim: $(VENV)/.base
 
 sim-many: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
+
+model: $(VENV)/.base
+	$(BIN)/python -m ottla.sim --model $(DEPTH)
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) $(ARGS)

@@ -9,6 +9,8 @@ from ottla.sim.group_protocols import PROTOCOLS
 from ottla.sim.groups import Outcome
 from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOutcome
 from ottla.sim.seeds import CLUSTER, GROUPS, outcomes_of
+from ottla.sim.transaction_explorer import describe, explore
+from ottla.sim.transaction_model import Bounds, Rules
 
 HISTORY_LINES = 120
 
@@ -16,6 +18,8 @@ HISTORY_LINES = 120
 def main(arguments: list[str] | None = None) -> int:
     """0 when every seed held, 1 when one did not."""
     chosen = _parser().parse_args(arguments)
+    if chosen.model is not None:
+        return _explore(chosen.model)
     outcomes = []
     for outcome in outcomes_of(chosen):
         print(_line(outcome), flush=True)
@@ -36,8 +40,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--protocol", choices=PROTOCOLS, help="of the group, instead of what the seed chooses")
     parser.add_argument("--faults-s", type=float, help="virtual seconds of faults")
     parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
+    parser.add_argument(
+        "--model", type=int, metavar="DEPTH", help="walk all states of the model of transactions, to that many steps"
+    )
     parser.add_argument("--history", type=int, default=HISTORY_LINES, help="lines that a failing seed prints")
     return parser
+
+
+def _explore(depth: int) -> int:
+    """Print what the model of transactions shows within so many steps."""
+    found = explore(depth, Bounds(), Rules())
+    reach = "all there are" if found.complete else "more lie behind"
+    print(f"{found.states:,} states in {found.depth} steps, {reach}; {found.cpu_s:,.1f} s of CPU")
+    if found.wrong is None:
+        return 0
+    print(f"\n{found.wrong}\n")
+    for number, step in enumerate(found.trace, 1):
+        print(f"{number:4} {describe(step)}")
+    return 1
 
 
 def _line(outcome: Outcome | ClusterOutcome) -> str:
