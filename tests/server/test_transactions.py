@@ -15,7 +15,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 
 from .harness import Connection, Server
-from .transactional import TransactionalProducer, completed, find_coordinator, latest
+from .transactional import TransactionalProducer, completed, find_coordinator, latest, until
 
 
 @pytest.fixture
@@ -45,6 +45,67 @@ def test_the_coordinator_s_topic_is_made_as_the_settings_say(client: Connection)
         "segment.bytes": str(100 * 1024**2),
         "unclean.leader.election.enable": "false",
     }
+
+
+@pytest.mark.parametrize("factor", ["1", "2"])
+def test_a_replication_factor_that_is_set_is_enforced(make_server: Callable[..., Server], factor: str) -> None:
+    client = make_server(transaction_state_log_replication_factor=factor, transaction_state_log_min_isr="1").connect()
+    (coordinator,) = find_coordinator(client, "t")
+    assert coordinator.error_code == (ErrorCode.NONE if factor == "1" else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if factor == "1":
+        image = client.server.broker.contexts.groups.metadata.image
+        assert image.topic_configs("__transaction_state")["min.insync.replicas"] == "1"
+
+
+def test_a_timeout_above_the_longest_is_refused(make_server: Callable[..., Server]) -> None:
+    client = make_server(transaction_max_timeout_ms="5000").connect()
+    find_coordinator(client, "t")
+    made = TransactionalProducer(client)
+    assert [made.init(timeout_ms) for timeout_ms in (5001, 0, -1)] == [ErrorCode.INVALID_TRANSACTION_TIMEOUT] * 3
+    assert made.init(5000) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_nobody_ends_is_aborted(make_server: Callable[..., Server], version: int) -> None:
+    client = make_server(transaction_abort_timed_out_transaction_cleanup_interval_ms="20").connect()
+    client.create_topic("a")
+    find_coordinator(client, "t")
+    abandoned = TransactionalProducer(client, version=version)
+    assert abandoned.init(timeout_ms=50) is ErrorCode.NONE
+    assert abandoned.begin(("a", 0)) == [ErrorCode.NONE]
+    until(client, lambda: abandoned.state().transaction_state == "CompleteAbort")
+    assert latest(client, "a") == 1, "the marker"
+    assert abandoned.end() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+def test_an_id_that_nobody_uses_is_forgotten(make_server: Callable[..., Server]) -> None:
+    client = make_server(
+        transactional_id_expiration_ms="30", transaction_remove_expired_transaction_cleanup_interval_ms="20"
+    ).connect()
+    client.create_topic("a")
+    find_coordinator(client, "t")
+    idle, busy = producer(client, "idle", version=1), producer(client, "busy", version=1)
+    assert busy.begin(("a", 0)) == [ErrorCode.NONE]
+    until(client, lambda: idle.state().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    assert busy.state().transaction_state == "Ongoing"
+
+
+def test_dashboards_see_the_coordinator(client: Connection) -> None:
+    client.create_topic("a")
+    one, _ = producer(client, "one", version=1), producer(client, "two")
+    one.begin(("a", 0))
+
+    def gauge(name: str, **labels: str) -> float:
+        return client.server.registry.gauge(name, "", labels).current()
+
+    assert gauge("kafka_server_transaction_coordinator_metrics_num_partitions", state="active") == 3
+    assert gauge("ottla_transaction_coordinator_operations", operation="end-txn") == 0
+    assert (gauge("ottla_transactional_ids"), gauge("ottla_transactions_open")) == (2, 1)
+    for name in ("unknowndestinationqueuesize", "logappendretryqueuesize"):
+        assert gauge(f"kafka_coordinator_transaction_transactionmarkerchannelmanager_{name}") == 0
+    one.end()
+    completed(one)
+    assert gauge("ottla_transactions_open") == 0
 
 
 def test_an_ended_transaction_has_a_marker_in_each_of_its_partitions(client: Connection) -> None:

@@ -6,6 +6,8 @@ brings the epoch of the next transaction. With 1 as clients did before.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ from ottla.protocol.messages.txn_offset_commit import (
 from ottla.record.batch import iter_batches
 from ottla.record.transactions import TransactionFilter
 
-from .harness import Connection, batch_of, fetch_request, fetched, produce_request
+from .harness import ANSWER_TIMEOUT_S, Connection, batch_of, fetch_request, fetched, produce_request
 
 TRANSACTION = 1
 END_TXN = {1: 4, 2: 5}
@@ -178,11 +180,17 @@ class TransactionalProducer:
         return state
 
 
-def completed(*producers: TransactionalProducer) -> None:
-    """Wait until the markers of what the producers ended are written."""
-    for producer in producers:
-        while not producer.state().transaction_state.startswith("Complete"):
-            producer.client.server.turn()
+def until(client: Connection, condition: Callable[[], bool]) -> None:
+    """Let the broker go on until the answers to a client say so."""
+    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        client.server.loop.run_until_complete(asyncio.sleep(0.001))
+
+
+def completed(producer: TransactionalProducer) -> None:
+    """Wait until the markers of what the producer ended are written."""
+    until(producer.client, lambda: producer.state().transaction_state.startswith("Complete"))
 
 
 def latest(client: Connection, topic: str, partition: int = 0, *, committed: bool = True) -> int:
