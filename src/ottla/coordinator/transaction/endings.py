@@ -63,8 +63,8 @@ class Endings:
         """All markers written, the end not yet: the last attempt failed."""
 
     @property
-    def pending_markers(self) -> int:
-        """Transactions whose markers are out."""
+    def pending_count(self) -> int:
+        """Transactions whose markers are out, or whose end is being written."""
         return len(self._sent)
 
     @property

@@ -79,8 +79,10 @@ def _next_epoch(
     elif expected.producer_epoch == epoch:
         last_epoch = epoch
     elif expected.producer_epoch == current.last_producer_epoch:
-        # Nobody was initialized in between: a new instance leaves no last epoch.
-        return initialized(current, epoch, current.last_producer_epoch, timeout_ms, now_ms)
+        # Nobody was initialized in between: a new instance leaves no last epoch. The producer id before stays known,
+        # so that the third request is answered as the second one; Apache Kafka would fence it where the id changed.
+        again = initialized(current, epoch, current.last_producer_epoch, timeout_ms, now_ms)
+        return again._replace(previous_producer_id=current.previous_producer_id)
     else:
         return ErrorCode.PRODUCER_FENCED
     if not current.is_exhausted:

@@ -4,7 +4,8 @@ A transition makes the next metadata and changes nothing: who decided on it retu
 in place. Epochs rise to 32766; 32767 is no producer's, it only fences and marks, so that the last epoch can still be
 fenced. When they are used up the id goes on with a new producer id from epoch 0.
 
-Invariant: `previous_producer_id` is the producer id before the transition, whatever the transition.
+Invariant: `previous_producer_id` is the producer id before the transition, whatever the transition; only an
+InitProducerId that is asked again leaves it.
 """
 
 from __future__ import annotations

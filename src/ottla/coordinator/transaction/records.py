@@ -44,8 +44,11 @@ _TAG_ID = Struct(">BBq")
 _TAG_VERSION = Struct(">BBh")
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
-_IDLE_V1 = Struct(">hqhibBqqBBBq")
-"""What most ids are in a log that was compacted: no partitions, and the previous producer id as the only tag."""
+_IDLE = Struct(">hqhibBqqBBBq")
+_IDLE_SIZE = _IDLE.size
+_IDLE_V2_SIZE = _IDLE_SIZE + _TAG_VERSION.size
+"""What most ids are in a log that was compacted: no partitions, and the previous producer id as the only tag, behind
+which those of transactions v2 have the client's version."""
 _STATES = tuple(TransactionState)
 
 
@@ -159,28 +162,45 @@ def _decode_key(key: bytes) -> str:
 
 
 def _decode_value(version: int, value: bytes) -> TransactionMetadata:
-    if version == 1 and len(value) == _IDLE_V1.size and value[_HEAD.size] <= 1:
-        fields = _IDLE_V1.unpack(value)
-        (_, producer_id, epoch, timeout_ms, state, _, update_ms, start_ms, tags, tag, size, previous_id) = fields
-        if (tags, tag, size) == (1, _PREVIOUS_PRODUCER_ID, 8):
-            return TransactionMetadata(
-                producer_id,
-                previous_id,
-                NO_PRODUCER_ID,
-                epoch,
-                NO_PRODUCER_EPOCH,
-                timeout_ms,
-                _state(state),
-                NO_PARTITIONS,
-                start_ms,
-                update_ms,
-                0,
-            )
+    if version == 1 and (len(value) == _IDLE_SIZE or len(value) == _IDLE_V2_SIZE):
+        idle = _decode_idle(value)
+        if idle is not None:
+            return idle
     end = len(value)
     message, position = read_message(TransactionLogValue, version, value, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
     if position != end:
         raise ProtocolError(f"the value of a transactional id has {end - position} bytes too many")
     return _metadata_of(message)
+
+
+def _decode_idle(value: bytes) -> TransactionMetadata | None:
+    """The fast path; None for what only has the length of it."""
+    _, producer_id, epoch, timeout_ms, state, count, updated_ms, start_ms, tags, tag, size, previous_producer_id = (
+        _IDLE.unpack_from(value)
+    )
+    if count > 1 or tag != _PREVIOUS_PRODUCER_ID or size != 8:
+        return None
+    client_version = 0
+    if len(value) == _IDLE_SIZE:
+        if tags != 1:
+            return None
+    else:
+        tag, size, client_version = _TAG_VERSION.unpack_from(value, _IDLE_SIZE)
+        if tags != 2 or tag != _CLIENT_VERSION or size != 2:
+            return None
+    return TransactionMetadata(
+        producer_id,
+        producer_id if previous_producer_id == producer_id else previous_producer_id,
+        NO_PRODUCER_ID,
+        epoch,
+        NO_PRODUCER_EPOCH,
+        timeout_ms,
+        _state(state),
+        NO_PARTITIONS,
+        start_ms,
+        updated_ms,
+        client_version,
+    )
 
 
 def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:

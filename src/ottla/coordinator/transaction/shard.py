@@ -50,7 +50,7 @@ Answered = CoordinatorResult[TransactionRecord, Answer | Needs]
 class TransactionShard:
     """What the runtime loads, replays into and calls."""
 
-    __slots__ = ("_context", "_open", "endings", "sweeps", "transactions")
+    __slots__ = ("_context", "endings", "open_ids", "sweeps", "transactions")
 
     def __init__(
         self, context: ShardContext, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer
@@ -58,10 +58,10 @@ class TransactionShard:
         self._context = context
         self.transactions: TimelineDict[str, TransactionMetadata] = TimelineDict(registry)
         """By transactional id."""
-        self._open: TimelineDict[str, None] = TimelineDict(registry)
+        self.open_ids: TimelineDict[str, None] = TimelineDict(registry)
         """Ids whose transaction is ongoing or decided: what sweeps and loads look at, out of perhaps a million."""
         self.endings = Endings(context, partition, timer, self.transactions)
-        self.sweeps = Sweeps(context, partition, timer, self.transactions, self._open, self.endings)
+        self.sweeps = Sweeps(context, partition, timer, self.transactions, self.open_ids, self.endings)
 
     # --- CoordinatorShard --------------------------------------------------------------------------------------------
 
@@ -70,22 +70,22 @@ class TransactionShard:
         transactional_id, metadata = record
         if metadata is None:
             self.transactions.pop(transactional_id, None)
-            self._open.pop(transactional_id, None)
+            self.open_ids.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = metadata
         is_open = TransactionState.ONGOING <= metadata.state <= TransactionState.PREPARE_ABORT
-        if is_open is not (transactional_id in self._open):
+        if is_open is not (transactional_id in self.open_ids):
             if is_open:
-                self._open[transactional_id] = None
+                self.open_ids[transactional_id] = None
             else:
-                del self._open[transactional_id]
+                del self.open_ids[transactional_id]
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """There are no transactions in the log of transactions."""
 
     def loaded(self) -> None:
         """Everything was replayed: go on with what was decided, and begin to sweep."""
-        self.endings.loaded(self._open)
+        self.endings.loaded(self.open_ids)
         self.sweeps.loaded()
 
     def unloaded(self) -> None:
@@ -99,14 +99,14 @@ class TransactionShard:
         while self.transactions:
             dict.popitem(self.transactions)
             yield
-        while self._open:
-            dict.popitem(self._open)
+        while self.open_ids:
+            dict.popitem(self.open_ids)
             yield
 
     @property
     def open_count(self) -> int:
         """Transactions that are ongoing or decided and not ended."""
-        return len(self._open)
+        return len(self.open_ids)
 
     # --- operations --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,270 @@
+"""Appends that fail or come late, markers that are refused, moves: every decided transaction ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime.runtime import DEFAULT_WRITE_TIMEOUT_MS
+from ottla.coordinator.transaction.endings import RESUME_BACKOFF_MS, SLICE
+
+from .conversation import ID, Conversation, codes
+
+NONE = ErrorCode.NONE
+WRITE_TIMEOUT_S = DEFAULT_WRITE_TIMEOUT_MS / 1000
+BACKOFF_S = RESUME_BACKOFF_MS / 1000
+
+
+def fail_next_append(talk: Conversation, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
+    talk.log.append_failures.append(KafkaError(code))
+
+
+def commit_all(talk: Conversation) -> None:
+    talk.log.commits = True
+    talk.log.commit(0, talk.log.end[0])
+    talk.time.settle()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_REQUIRED_ACKS),
+    ],
+)
+def test_a_failed_append_changes_nothing_and_is_told(talk: Conversation, failure: ErrorCode, told: ErrorCode) -> None:
+    producer = talk.producer()
+    before = talk.metadata()
+    for request in (
+        lambda: talk.init(producer=producer).error,
+        lambda: talk.added(producer)[0],
+        lambda: talk.add_offsets(producer).error,
+        lambda: talk.end(producer, committed=False).error,
+    ):
+        fail_next_append(talk, failure)
+        assert request() is told
+        assert talk.metadata() is before
+    talk.time.advance(60)
+    assert not talk.markers.sent
+    assert talk.added(producer, version=5) == [NONE]
+
+
+def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
+    fail_next_append(talk)
+    assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert ID not in talk.shard.transactions
+
+
+def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversation) -> None:
+    """PRODUCER_FENCED by an epoch that is on no disk would end a producer that nobody has replaced."""
+    producer = talk.producer()
+    fail_next_append(talk)
+    new_instance = talk.init(settle=False)
+    old_instance = talk.add(producer, settle=False, version=5)
+    talk.time.settle()
+    assert new_instance.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert codes(old_instance) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert talk.added(producer, version=5) == [NONE]
+
+
+def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.log.commits = False
+    end = talk.end(producer)
+    again = talk.end(producer)
+    assert end.pending
+    assert again.pending
+    assert not talk.markers.sent
+    commit_all(talk)
+    assert end.producer == (producer[0], 1)
+    assert again.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert len(talk.markers.sent) == 1
+    assert talk.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
+def test_a_decision_that_is_committed_after_its_time_is_carried_out(
+    talk: Conversation, committed: bool, late_s: float
+) -> None:
+    """The client was told to try again, but the record stays and is committed: the transaction must end."""
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.log.commits = False
+    answer = talk.end(producer, committed=committed)
+    talk.time.advance(WRITE_TIMEOUT_S + late_s)
+    assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not talk.markers.sent
+    commit_all(talk)
+    talk.time.advance(BACKOFF_S + 0.1)
+    assert len(talk.markers.sent) == 1
+    assert talk.state() == ("CompleteCommit" if committed else "CompleteAbort")
+    assert talk.end(producer, committed=committed).producer == (producer[0], 1)
+
+
+def test_a_decision_of_the_coordinator_that_is_late_is_carried_out(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.log.commits = False
+    talk.time.advance(75 + WRITE_TIMEOUT_S)
+    assert talk.state() == "PrepareAbort"
+    assert not talk.markers.sent
+    commit_all(talk)
+    talk.time.advance(BACKOFF_S + 0.1)
+    assert talk.state() == "CompleteAbort"
+
+
+def test_a_decision_that_was_reverted_is_not_carried_out(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    fail_next_append(talk)
+    assert talk.end(producer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.time.advance(30)
+    assert not talk.markers.sent
+    assert talk.state() == "Ongoing"
+    assert talk.end(producer, committed=False).error is NONE
+    assert [marker.committed for marker in talk.markers.sent] == [False]
+
+
+@pytest.mark.parametrize("failures", [1, 5])
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_an_end_that_could_not_be_written_is_written_again(talk: Conversation, failures: int, code: ErrorCode) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = False
+    talk.end(producer)
+    for _ in range(failures):
+        fail_next_append(talk, code)
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.state() == "PrepareCommit"
+    assert talk.shard.endings.unwritten_count == 1
+    talk.time.advance(BACKOFF_S * (failures + 1))
+    assert talk.state() == "CompleteCommit"
+    assert talk.shard.endings.unwritten_count == 0
+    assert talk.shard.endings.pending_count == 0
+    assert len(talk.markers.sent) == 1
+
+
+def test_an_end_whose_time_was_up_is_in_the_log_and_not_written_again(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = False
+    talk.end(producer)
+    talk.log.commits = False
+    talk.markers.written()
+    talk.time.advance(WRITE_TIMEOUT_S + 20)
+    commit_all(talk)
+    assert talk.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert talk.shard.endings.pending_count == 0
+    assert talk.added((producer[0], 1), version=5) == [NONE]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_markers_that_are_refused_for_good_leave_the_decision_to_the_next_coordinator(
+    talk: Conversation, code: ErrorCode
+) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = False
+    talk.end(producer)
+    talk.markers.written(code)
+    talk.time.advance(100)
+    assert talk.state() == "PrepareCommit"
+    assert talk.end(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert len(talk.markers.sent) == 1
+    talk.runtime.resign(0)
+    talk.lead()
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = False
+    talk.end(producer, committed=committed)
+    [(_, _, late)] = talk.markers.out
+    talk.runtime.resign(0)
+    assert talk.markers.cancelled == [0]
+    assert not talk.markers.out
+    late(NONE)  # the channel forgot it; if it did not, nothing comes of it
+    talk.time.settle()
+    talk.lead()
+    assert talk.states()[-1].startswith("Prepare")
+    [(_, marker, _)] = talk.markers.out
+    assert (marker.committed, marker.coordinator_epoch) == (committed, 2)
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.state() == ("CompleteCommit" if committed else "CompleteAbort")
+
+
+def test_a_decision_that_was_loaded_waits_until_it_is_committed(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.log.commits = False
+    talk.end(producer)
+    talk.runtime.resign(0)
+    talk.lead()
+    assert talk.state() == "PrepareCommit"
+    talk.time.advance(30)
+    assert not talk.markers.sent, "another coordinator might truncate it"
+    commit_all(talk)
+    talk.time.advance(BACKOFF_S + 0.1)
+    assert talk.state() == "CompleteCommit"
+
+
+def test_a_decision_that_is_truncated_was_never_made(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.log.commits = False
+    committed_end = talk.log.end[0]
+    talk.end(producer)
+    talk.runtime.resign(0)
+    talk.log.truncate(0, committed_end)
+    talk.log.commits = True
+    talk.lead()
+    assert talk.state() == "Ongoing"
+    assert talk.end(producer, committed=False).producer == (producer[0], 1)
+    assert [marker.committed for marker in talk.markers.sent] == [False]
+
+
+def test_many_decisions_are_resumed_in_slices(talk: Conversation) -> None:
+    talk.markers.prompt = False
+    count = SLICE * 2 + 7
+    for index in range(count):
+        name = f"id-{index}"
+        producer = talk.producer(name)
+        talk.add(producer, transactional_id=name, version=5)
+        talk.end(producer, transactional_id=name)
+    talk.markers.sent.clear()
+    talk.markers.prompt = True
+    talk.restart()
+    assert len(talk.markers.sent) == count
+    assert {metadata.state.label for metadata in talk.shard.transactions.values()} == {"CompleteCommit"}
+    assert talk.shard.open_count == 0
+
+
+def test_while_a_coordinator_loads_everybody_waits(talk: Conversation) -> None:
+    producer = talk.producer()
+    talk.runtime.resign(0)
+    assert talk.end(producer).error is ErrorCode.NOT_COORDINATOR
+    assert talk.added(producer) == [ErrorCode.NOT_COORDINATOR]
+    talk.leader_epoch += 1
+    talk.log.leader_epoch[0] = talk.leader_epoch
+    talk.runtime.become_leader(0, talk.leader_epoch)
+    assert talk.init(settle=False).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert talk.end(producer, settle=False).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_before_the_topic_exists_there_is_no_coordinator(talk: Conversation) -> None:
+    talk.runtime.stop()
+    assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE

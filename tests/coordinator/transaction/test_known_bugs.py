@@ -1,0 +1,264 @@
+"""Bugs that other brokers shipped in their transaction coordinators, one test each, named after the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.transaction.state import TransactionState
+
+from .conversation import FIRST_PRODUCER_ID, ID, LAST_EPOCH, Answer, Conversation
+from .test_end_txn import at
+
+MakeTalk = Callable[..., Conversation]
+E = TransactionState
+NONE = ErrorCode.NONE
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_kafka_17754_an_end_that_was_delayed_does_not_end_the_next_transaction(
+    talk: Conversation, committed: bool
+) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    talk.end((producer_id, 0), committed=committed)
+    talk.add((producer_id, 1), ("u", 3), version=5)
+    assert talk.end((producer_id, 0), committed=committed).error is ErrorCode.PRODUCER_FENCED
+    assert talk.state() == "Ongoing"
+    assert talk.metadata().partitions == {("u", 3)}
+    assert len(talk.markers.sent) == 1
+
+
+def test_kafka_18575_a_partition_check_that_races_the_end_is_not_let_through(talk: Conversation) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=3)
+    talk.markers.prompt = False
+    talk.end((producer_id, 0), version=4)
+    assert talk.added((producer_id, 0), version=5, verify_only=True) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.added((producer_id, 0), version=5, verify_only=True) == [ErrorCode.TRANSACTION_ABORTABLE]
+
+
+def test_kafka_20785_a_commit_that_races_the_abort_of_a_timeout_is_fenced(talk: Conversation) -> None:
+    """INVALID_TXN_STATE would be the end of the application, PRODUCER_FENCED is one of its producer."""
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.time.advance(75)
+    assert talk.state() == "CompleteAbort"
+    assert talk.end(producer).error is ErrorCode.PRODUCER_FENCED
+    assert talk.end(producer, committed=False).producer == (producer[0], 1)
+
+
+def test_kafka_20785_also_where_the_producer_id_was_replaced(talk: Conversation) -> None:
+    at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
+    talk.markers.prompt = True
+    talk.time.advance(75)
+    assert talk.metadata().producer_id == FIRST_PRODUCER_ID
+    assert talk.end((77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
+
+
+def test_kafka_18464_an_abort_of_nothing_right_after_a_commit_does_not_fence_its_producer(talk: Conversation) -> None:
+    """While the markers of the commit are out the epoch has risen already; the client is to try again."""
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    talk.markers.prompt = False
+    assert talk.end((producer_id, 0)).producer == (producer_id, 1)
+    assert talk.end((producer_id, 1), committed=False).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.end((producer_id, 1), committed=False).producer == (producer_id, 2)
+
+
+def test_kafka_18401_aborts_twice_in_a_row_and_aborts_of_nothing_after_a_commit(talk: Conversation) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    assert talk.end((producer_id, 0)).producer == (producer_id, 1)
+    for epoch in (1, 2, 3):
+        assert talk.end((producer_id, epoch), committed=False).producer == (producer_id, epoch + 1)
+        assert talk.end((producer_id, epoch), committed=False).producer == (producer_id, epoch + 1)
+    assert talk.end((producer_id, 4)).error is ErrorCode.INVALID_TXN_STATE, "there is nothing to commit"
+
+
+@pytest.mark.parametrize("begun_with", [3, 5])
+@pytest.mark.parametrize("ended_with", [4, 5])
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("levels", [(1, 2), (2, 1), (0, 2), (2, 0)])
+def test_kafka_18227_the_version_is_switched_while_a_transaction_runs(
+    make_talk: MakeTalk, begun_with: int, ended_with: int, committed: bool, levels: tuple[int, int]
+) -> None:
+    """The client goes over between transactions or within one; either way all its partitions get a marker by the rules
+    of the end, also after a restart, and the next transaction begins."""
+    talk = make_talk(transaction_version=levels[0])
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), ("t", 0), version=begun_with)
+    talk.transaction_version = levels[1]
+    assert talk.added((producer_id, 0), ("t", 1), version=begun_with) == [NONE]
+    talk.markers.prompt = False
+    assert talk.end((producer_id, 0), committed=committed, version=ended_with).error is NONE
+    talk.restart()
+    talk.markers.written()
+    talk.time.settle()
+    epoch = 1 if ended_with == 5 else 0
+    marker = talk.markers.sent[-1]
+    assert (marker.partitions, marker.producer_epoch, marker.committed) == ({("t", 0), ("t", 1)}, epoch, committed)
+    assert marker.transaction_version == (2 if ended_with == 5 else 0)
+    assert talk.added((producer_id, epoch), version=begun_with) == [NONE]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "goes on"])
+def test_kafka_18660_epochs_go_over_the_edge_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
+    """Also 19367 (a bump too many) and 20090 (no new id): from 32760 on, one after the other, the producer always has a
+    next epoch, none is ever 32767, and none is given twice."""
+    talk = make_talk(transaction_version=level)
+    add, end = (5, 5) if level == 2 else (3, 4)
+    at(talk, E.EMPTY, epoch=LAST_EPOCH - 6)
+    talk.markers.prompt = True
+    producer = (77, LAST_EPOCH - 6)
+    given = [producer]
+    for _ in range(12):
+        if path != "abort of nothing":
+            assert talk.added(producer, version=add) == [NONE]
+        answer: Answer[Any]
+        if path == "commit":
+            answer = talk.end(producer, version=end)
+        elif path in ("abort", "abort of nothing"):
+            answer = talk.end(producer, committed=False, version=end)
+        elif path == "timeout":
+            talk.time.advance(75)
+            answer = talk.init()
+        else:
+            asked = (-1, -1) if path == "new instance" else producer
+            assert talk.init(producer=asked).error is ErrorCode.CONCURRENT_TRANSACTIONS
+            answer = talk.init(producer=asked)
+        if level == 1:
+            # EndTxn gives no epoch, and an abort by the coordinator fences: the next instance goes on.
+            answer = talk.init()
+        assert answer.error is NONE
+        producer = answer.producer
+        given.append(producer)
+    assert len(set(given)) == len(given)
+    assert all(epoch <= LAST_EPOCH for _, epoch in given)
+    assert {producer_id for producer_id, _ in given} == {77, FIRST_PRODUCER_ID}
+
+
+def test_kafka_19367_an_abort_for_a_new_instance_raises_the_epoch_once(talk: Conversation) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    talk.init()
+    assert [marker.producer_epoch for marker in talk.markers.sent] == [1]
+    assert talk.metadata().producer_epoch == 1
+
+
+def test_kafka_20090_a_late_abort_at_the_edge_is_told_of_the_new_producer_id(talk: Conversation) -> None:
+    at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
+    talk.markers.prompt = False
+    talk.time.advance(75)
+    assert talk.end((77, LAST_EPOCH), committed=False).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeTalk, level: int) -> None:
+    """Also that of a fence, which would raise the epoch again with each attempt until none is left."""
+    talk = make_talk(transaction_version=level)
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0))
+    for _ in range(5):
+        talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+        assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert talk.metadata().producer_epoch == 0
+    assert talk.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert talk.metadata().producer_epoch == 1
+    assert talk.producer() == (producer_id, 2)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_kafka_9600_an_end_with_an_epoch_above_the_producers_is_refused(talk: Conversation, version: int) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    for epoch in (1, 2, 100):
+        assert talk.end((producer_id, epoch), version=version).error is ErrorCode.PRODUCER_FENCED
+    assert talk.state() == "Ongoing"
+    assert talk.metadata().producer_epoch == 0
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_kafka_12671_what_is_added_after_the_end_is_refused_or_ended_by_the_timeout(
+    talk: Conversation, version: int
+) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=version)
+    talk.end((producer_id, 0), version=version + (1 if version == 3 else 0))
+    late = talk.added((producer_id, 0), ("u", 1), version=version)
+    if version == 5:
+        assert late == [ErrorCode.PRODUCER_FENCED]
+        assert talk.state() == "CompleteCommit"
+    else:
+        assert late == [NONE]
+        talk.time.advance(75)
+        assert talk.state() == "CompleteAbort"
+        assert talk.markers.sent[-1].partitions == {("u", 1)}
+
+
+@pytest.mark.parametrize("after", ["decision", "markers", "end"])
+def test_redpanda_a_coordinator_that_is_killed_as_a_transaction_expires_still_ends_it(
+    talk: Conversation, after: str
+) -> None:
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = after == "end"
+    talk.time.advance(75)
+    if after == "markers":
+        talk.log.append_failures.append(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        talk.markers.written()
+        talk.time.settle()
+    talk.restart()
+    talk.markers.written()
+    talk.time.advance(1)
+    assert talk.state() == "CompleteAbort"
+    assert talk.metadata().producer_epoch == 1
+    assert {marker.producer_epoch for marker in talk.markers.sent} == {1}
+
+
+def test_redpanda_a_coordinator_that_is_killed_before_a_transaction_expires_aborts_it_later(talk: Conversation) -> None:
+    talk.add(talk.producer(), version=5)
+    talk.time.advance(59)
+    talk.restart()
+    assert talk.state() == "Ongoing"
+    talk.time.advance(12)
+    assert talk.state() == "CompleteAbort"
+
+
+def test_redpanda_no_epoch_is_given_before_the_markers_of_the_one_before_are_written(talk: Conversation) -> None:
+    """Clients filter aborted records by the producer's id alone: the abort has to stand in front of what follows it."""
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    talk.markers.prompt = False
+    assert talk.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    for _ in range(3):
+        talk.time.advance(30)
+        assert talk.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert talk.added((producer_id, 1), version=5) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.producer() == (producer_id, 2)
+
+
+def test_redpanda_also_over_a_move(talk: Conversation) -> None:
+    producer_id, _ = talk.producer()
+    talk.add((producer_id, 0), version=5)
+    talk.markers.prompt = False
+    talk.init()
+    talk.restart()
+    assert talk.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert ID in talk.shard.transactions
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.producer() == (producer_id, 2)
