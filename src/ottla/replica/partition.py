@@ -24,6 +24,7 @@ from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.record.batch import BASE_OFFSET, BATCH_HEADER, HEADER_SIZE, LAST_OFFSET_DELTA
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
+from ottla.storage.aborted_transactions import ListedTransactions
 from ottla.storage.log import Log
 from ottla.storage.off_loop import Known
 from ottla.storage.results import AppendResult, ReadResult
@@ -539,6 +540,13 @@ class Partition:
         if result.records is not None:
             result.records.committed = True
         return result
+
+    def aborted_transactions(self, offset: int, found: ReadResult, known: Known | None = None) -> ListedTransactions:
+        """What a consumer under read_committed must be told beside what a `read` from `offset` on has `found`.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, and OffLoop as `read` does.
+        """
+        return self.log.aborted.within(offset, found, self.last_stable_offset, known)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""

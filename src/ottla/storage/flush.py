@@ -28,7 +28,7 @@ from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.health import TRANSIENT_ERRORS, LogHealth
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
-from ottla.storage.producer_files import write_producers
+from ottla.storage.producer_files import snapshot_is_due, write_producers
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.segment import Segment
 
@@ -202,7 +202,9 @@ class LogFlush:
         self._unsynced_paths: tuple[str, ...] = ()
         self.appended_count = 0
         """Records since the last flush began."""
-        self.changed = offsets.recovery_point < offsets.log_end_offset
+        self.changed = offsets.recovery_point < offsets.log_end_offset or snapshot_is_due(
+            producers, offsets.log_end_offset
+        )
         """A clean stop has to flush the log."""
         self.directory_is_new = False
         """Set by who made it: the first flush then makes its name durable too."""
@@ -238,17 +240,22 @@ class LogFlush:
         offsets, epochs, folder = self._offsets, self._epochs, self._folder
         epochs_changed = epochs.must_be_written(offsets.log_end_offset)
         behind = offsets.recovery_point < offsets.log_end_offset
+        refused = None
         if closing:
             if not self.changed:
                 return None
+            self._folder_changed |= self._segments.active.awaits_file
             self._segments.active.become_inactive()
             self.write_snapshot()
         elif not (behind or self._unsynced_paths or epochs_changed):
             return None
+        elif not self._producers.snapshot_offsets and len(self._segments) > 1:
+            refused = self._write_lost_snapshot()
+        # No start rebuilds indexes of complete segments before it; one that ends there may have become so since.
+        segments = self._segments.holding(offsets.recovery_point - 1)
         task = FlushTask(
             folder.disk,
-            # No start rebuilds indexes of complete segments before it; one that ends there may have become so since.
-            self._segments.holding(offsets.recovery_point - 1),
+            segments,
             offsets.log_end_offset,
             self._finished,
             data=behind,
@@ -261,6 +268,7 @@ class LogFlush:
             # A clean stop ends with a marker in that directory, whose names it makes durable all at once.
             holder=posixpath.dirname(folder.path) if self.directory_is_new and not closing else None,
         )
+        task.refused = task.refused or refused
         if closing:
             self.changed = False
         epochs.dirty = False
@@ -271,6 +279,17 @@ class LogFlush:
         self.last_flush_ms = self._clock.time_ms()
         self._task = task
         return task
+
+    def _write_lost_snapshot(self) -> OSError | None:
+        """Write the producers where no snapshot is left: a start reads the log from the last roll before the recovery
+        point only, unless it finds one. What a full disk said to that. Raises OSError."""
+        try:
+            self.write_snapshot()
+        except OSError as error:
+            if error.errno not in TRANSIENT_ERRORS:
+                raise
+            return error
+        return None
 
     def _finished(self, task: FlushTask, error: BaseException | None) -> None:
         self._task = None

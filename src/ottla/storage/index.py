@@ -1,4 +1,4 @@
-"""The sparse offset index and time index of a segment, in Kafka's files.
+"""The sparse offset index and time index of a segment, in Kafka's files; what they share with the third.
 
 An offset index entry (int32 offset relative to the base offset, int32 position) names a batch by its last offset and
 the byte where it starts. A time index entry (int64 timestamp, int32 relative offset) says that no batch up to that
@@ -12,7 +12,8 @@ Invariants:
 - No whole index is held in memory: a search reads entries one by one and then one block, which is kept, because a
   sequential reader hits it again.
 
-Left out: mmap, Kafka's preallocation (an index is as long as it has entries), and what a search is for.
+Left out: mmap, Kafka's preallocation (an index is as long as it has entries), and what a search is for; aborted
+transactions (`transaction_index`).
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ class IndexCorruption(Exception):
 
 
 class SparseIndex:
-    """What both indexes share: fixed-size entries in a file, the newest of them in memory."""
+    """What all indexes share: fixed-size entries in a file, the newest of them in memory."""
 
     __slots__ = ("_block", "_block_first", "_descriptor", "_pending", "_stored", "_torn", "base_offset", "dirty")
 
     _FORMAT = Struct(">ii")
     _SUFFIX = INDEX_SUFFIX
+    _HELD_BYTES = _PENDING_BYTES
 
     def __init__(self, folder: Folder, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -81,7 +83,7 @@ class SparseIndex:
 
     def _append(self, packed: bytes) -> None:
         self._pending += packed
-        if len(self._pending) >= _PENDING_BYTES:
+        if len(self._pending) >= self._HELD_BYTES:
             try:
                 self.write_pending()
             except OSError:
@@ -114,21 +116,18 @@ class SparseIndex:
             raise IndexCorruption(f"{self.path} ends before entry {first + count}")
         return data
 
-    def unpack(self, number: int) -> tuple[int, int]:
-        """The two values of an entry as they are stored."""
+    def unpack(self, number: int) -> tuple[int, ...]:
+        """The values of an entry as they are stored."""
         width = self._FORMAT.size
         if number >= self._stored:
-            first, second = self._FORMAT.unpack_from(self._pending, (number - self._stored) * width)
-            return first, second
+            return self._FORMAT.unpack_from(self._pending, (number - self._stored) * width)
         at = number - self._block_first
         if 0 <= at < len(self._block) // width:
-            first, second = self._FORMAT.unpack_from(self._block, at * width)
-        else:
-            first, second = self._FORMAT.unpack(self._read(number, 1))
-        return first, second
+            return self._FORMAT.unpack_from(self._block, at * width)
+        return self._FORMAT.unpack(self._read(number, 1))
 
     def _search(self, field: int, target: int) -> int:
-        """The number of the last entry whose `field` (0 or 1) is at most `target`; -1 when there is none."""
+        """The number of the last entry whose `field` is at most `target`; -1 when there is none."""
         low, high = -1, self.entry_count
         if self._block:
             # A sequential reader's next target mostly lies in the block of the one before.
@@ -156,7 +155,8 @@ class SparseIndex:
     def entries(self) -> Iterator[tuple[int, int]]:
         """All entries as stored, for checks and tools."""
         for number in range(self.entry_count):
-            yield self.unpack(number)
+            first, second = self.unpack(number)
+            yield first, second
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
@@ -204,6 +204,11 @@ class OffsetIndex(SparseIndex):
             return -1, 0
         relative, found = self.unpack(number)
         return self.base_offset + relative, found
+
+    def offset_behind(self, position: int) -> int | None:
+        """The last offset of the first batch with an entry that starts at `position` or later; None without one."""
+        number = self._search(1, min(position - 1, MAX_INT)) + 1
+        return self.base_offset + self.unpack(number)[0] if number < self.entry_count else None
 
     def last_entry(self) -> tuple[int, int]:
         """(last offset, position) of the batch of the last entry; (-1, 0) without entries."""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ottla.common.clock import Clock, Rng
 from ottla.common.errors import OperatorError
 from ottla.storage import names
+from ottla.storage.aborted_transactions import rebuild_aborted
 from ottla.storage.checkpoints import CheckpointCorruption, TopicPartition, read_epochs, read_partition_metadata
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
@@ -56,6 +57,8 @@ class _Loading:
     epochs: LeaderEpochCache = field(default_factory=lambda: LeaderEpochCache([]))
     epochs_damaged: bool = False
     snapshots: list[int] = field(default_factory=list)
+    aborted_lost: dict[Segment, None] = field(default_factory=dict)
+    """Segments whose aborted transactions have to be found anew."""
 
 
 def load_log(
@@ -82,6 +85,7 @@ def load_log(
     if end_offset is None:
         _recover(loading)
         end_offset, _ = loading.segments[-1].find_end()
+    rebuild_aborted(folder, loading.segments, loading.aborted_lost, loading.snapshots)
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
         logger.warning(
@@ -157,7 +161,10 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
     interval = loading.options.config.index_interval_bytes
     for base in bases:
         path = folder.join(names.offset_name(base, names.LOG_SUFFIX))
-        loading.segments.append(Segment(folder, base, disk.size(path), now, interval))
+        segment = Segment(folder, base, disk.size(path), now, interval)
+        loading.segments.append(segment)
+        if names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) in present and not segment.take_up_aborted():
+            loading.aborted_lost[segment] = None
     if not loading.segments:
         loading.segments.append(_new_segment(loading, loading.options.log_start_offset))
 
@@ -205,6 +212,14 @@ def _recover(loading: _Loading) -> None:
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
         if first and loading.segments[first].base_offset == recovery_point:
             # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
-            recover_segment(loading.segments[first - 1], loading.epochs)
-    gaps_allowed = loading.options.config.compacted
-    recover_segments(loading.folder, loading.segments, first, loading.epochs, gaps_allowed=gaps_allowed)
+            before = loading.segments[first - 1]
+            if recover_segment(before, loading.epochs).has_transactions:
+                loading.aborted_lost[before] = None
+    lost = recover_segments(
+        loading.folder,
+        loading.segments,
+        first,
+        loading.epochs,
+        gaps_allowed=loading.options.config.compacted,
+    )
+    loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

@@ -5,12 +5,13 @@ siblings' insides:
 
 - `log_segments`: the set of segments and the offsets, which the others share;
 - `log_writer`, `log_reader`: append and read; the partition calls them without a layer in between;
+- `aborted_transactions`: what a reader under read_committed is told;
 - `flush`: what is not durable yet; `health`: whether appends are taken;
 - `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: what its batches say.
 
 Everything runs on the event loop; only `FlushTask.run` and region reads run in pool threads.
 
-Left out: the high watermark's rules and who may read up to where (`replica`), cleaning, the aborted-transaction index.
+Left out: the high watermark's rules and who may read up to where (`replica`), cleaning.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.record.control import end_transaction_marker
+from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.checkpoints import TopicPartition, format_partition_metadata, write_unsynced
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
@@ -65,6 +67,7 @@ class Log:
         "_clock",
         "_flush",
         "_health",
+        "aborted",
         "epochs",
         "folder",
         "offsets",
@@ -104,6 +107,7 @@ class Log:
         self._flush = flush = LogFlush(segments, offsets, epochs, producers, folder, clock, health)
         self.writer = LogWriter(segments, offsets, epochs, producers, folder, flush, health, config, clock, rng)
         self.reader = LogReader(segments, offsets, folder.descriptors, health)
+        self.aborted = AbortedTransactions(segments, offsets, producers, folder, health)
         if not stored.names_are_durable:
             flush.names_changed(*(() if self.topic_id is None else (folder.join(PARTITION_METADATA),)))
         events.log_configured(stored.partition, config)

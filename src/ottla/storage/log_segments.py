@@ -72,7 +72,7 @@ class LogOffsets:
 class LogSegments:
     """The segments of one log, at least one."""
 
-    __slots__ = ("active", "base_offsets", "in_order", "recent")
+    __slots__ = ("active", "base_offsets", "in_order", "recent", "with_aborted")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self.in_order = tuple(segments)
@@ -80,6 +80,8 @@ class LogSegments:
         self.active = self.in_order[-1]
         self.recent: dict[int, int] = {}
         """Where the newest batches of the active segment begin, by base offset: what consumers at the tail ask for."""
+        self.with_aborted = any(segment.transaction_index is not None for segment in self.in_order)
+        """Whether any of them has aborted transactions, or had."""
 
     def __len__(self) -> int:
         return len(self.in_order)

@@ -52,6 +52,7 @@ from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_state import ProducerState, RememberedBatch
 from ottla.storage.results import AppendResult
 from ottla.storage.segment import Segment
+from ottla.storage.transactions import CompletedTransaction
 from ottla.storage.verification import VerificationGuard
 
 _RECENT_BATCHES = 8
@@ -281,7 +282,9 @@ class LogWriter:
         producers = self._producers
         if producer_id != NO_PRODUCER_ID:
             if attributes & CONTROL_MASK:
-                producers.end_transaction(header, base_offset, data)
+                aborted = producers.end_transaction(header, base_offset, data)
+                if aborted is not None:
+                    self._note_aborted(segment, aborted)
             else:
                 producers.update(header, base_offset)
         producers.map_end_offset = last_offset + 1
@@ -290,6 +293,11 @@ class LogWriter:
         flush.appended_count += records_count
         needs_flush = flush.appended_count >= self.config.flush_messages
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
+
+    def _note_aborted(self, segment: Segment, aborted: CompletedTransaction) -> None:
+        self._segments.with_aborted = True
+        if segment.note_aborted(aborted):
+            self._flush.names_changed()
 
     def _waited_for_roll(self, segment: Segment, timestamp: int) -> bool:
         first = segment.first_timestamp

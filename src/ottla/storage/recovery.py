@@ -7,7 +7,8 @@ Invariants:
 - Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
 - A message of format v0 or v1 is no damage: it is refused by name and never cut.
 
-Left out: from where on a log is walked (`loader`), reading message formats v0 and v1.
+Left out: from where on a log is walked (`loader`), finding aborted transactions (`aborted_transactions`), reading
+message formats v0 and v1.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from ottla.common.disk import File
 from ottla.common.errors import OperatorError
 from ottla.record.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_POSITION,
     BASE_OFFSET,
     BATCH_HEADER,
     BATCH_LENGTH,
+    CONTROL_MASK,
     CRC,
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
@@ -33,7 +36,9 @@ from ottla.record.batch import (
     MAGIC_V2,
     MAX_TIMESTAMP,
     MIN_BATCH_LENGTH,
+    NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
+    PRODUCER_ID,
     BatchHeader,
 )
 from ottla.record.checksum import crc32c
@@ -56,18 +61,24 @@ class Walk:
     end: int = 0
     next_offset: int = 0
     defect: str = ""
+    has_transactions: bool = False
+    """Some may be aborted, in the segment or in its index."""
 
 
 def recover_segments(
     folder: Folder, segments: list[Segment], first: int, epochs: LeaderEpochCache, *, gaps_allowed: bool
-) -> None:
+) -> list[Segment]:
     """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
 
-    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. Raises OSError, OperatorError.
+    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. Returns those whose aborted
+    transactions have to be found anew. Raises OSError, OperatorError.
     """
+    with_transactions = []
     for number in range(first, len(segments)):
         segment = segments[number]
         walk = recover_segment(segment, epochs)
+        if walk.has_transactions:
+            with_transactions.append(segment)
         if not walk.defect and not gaps_allowed:
             walk.defect = _gap_after(segments, number, walk.next_offset)
         if not walk.defect:
@@ -86,6 +97,7 @@ def recover_segments(
         file.fsync()
         segment.size_bytes = walk.end
         break
+    return with_transactions
 
 
 def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
@@ -115,12 +127,14 @@ def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
     """Check every batch of a segment, build its indexes anew, and take up epochs. Raises OSError, OperatorError."""
     segment.begin_rebuild()
     file = segment.log_descriptor.file()
-    walk = Walk(next_offset=segment.base_offset)
+    walk = Walk(next_offset=segment.base_offset, has_transactions=segment.transaction_index is not None)
     for position, header in _ValidBatches(file, segment, walk):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         segment.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
         if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
             epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
+        if header[ATTRIBUTES] & CONTROL_MASK and header[PRODUCER_ID] != NO_PRODUCER_ID:
+            walk.has_transactions = True
     segment.finish_rebuild()
     return walk
 

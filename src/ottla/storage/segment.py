@@ -1,4 +1,4 @@
-"""One segment of a log: a data file and its two sparse indexes, and the regions of it that responses carry.
+"""One segment of a log: a data file and its indexes, and the regions of it that responses carry.
 
 Invariants:
 - `size_bytes` is the length of the data file as far as anybody may read; a failed append cuts the file back to it.
@@ -27,6 +27,8 @@ from ottla.storage.descriptors import Descriptor, Folder
 from ottla.storage.index import IndexCorruption, OffsetIndex, TimeIndex
 from ottla.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
 from ottla.storage.off_loop import OffLoop
+from ottla.storage.transaction_index import TransactionIndex
+from ottla.storage.transactions import CompletedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +155,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "size_bytes",
+        "transaction_index",
         "truncation_count",
     )
 
@@ -164,6 +167,8 @@ class Segment:
         self._log = Descriptor(folder, offset_name(base_offset, LOG_SUFFIX))
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self.transaction_index: TransactionIndex | None = None
+        """None where no transaction was aborted, as in most segments."""
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
         self._cut_offset = -1
@@ -218,11 +223,16 @@ class Segment:
         dirty = [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
         for descriptor in dirty:
             descriptor.file()  # whether it is still there
+        aborted = self.transaction_index
+        if aborted is not None and aborted.dirty:
+            with contextlib.suppress(FileNotFoundError):
+                aborted.descriptor.file()
+                dirty.append(aborted.descriptor)
         return dirty
 
     def indexes_synced(self) -> None:
         """A sync of `indexes_to_sync` begins; should it fail, the log is used no more."""
-        for index in (self._index, self._time_index):
+        for index in (self._index, self._time_index, self.transaction_index):
             if index is not None:
                 index.dirty = False
 
@@ -304,6 +314,42 @@ class Segment:
             self.index_entry_count += 1
         self._bytes_since_entry += size
 
+    def note_aborted(self, aborted: CompletedTransaction) -> bool:
+        """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""
+        index = self.transaction_index
+        if index is None:
+            index = self.transaction_index = TransactionIndex(self._folder, self.base_offset)
+        is_new = not index.has_file
+        index.append(aborted)
+        return is_new
+
+    @property
+    def awaits_file(self) -> bool:
+        """A full disk kept the file of aborted transactions from being made."""
+        return self.transaction_index is not None and not self.transaction_index.has_file
+
+    def take_up_aborted(self) -> bool:
+        """There is a file of aborted transactions; whether it is whole. Raises OSError."""
+        index = TransactionIndex(self._folder, self.base_offset)
+        size = self._folder.disk.size(index.path)
+        if not size:
+            return True
+        self.transaction_index = index
+        return index.take_up(size)
+
+    def clear_aborted(self) -> None:
+        """Empty the file of aborted transactions, if there is one; the caller notes each again. Raises OSError."""
+        if self.transaction_index is not None:
+            self.transaction_index.close()
+            self.transaction_index = TransactionIndex(self._folder, self.base_offset)
+            self.transaction_index.create()
+
+    def sync_aborted(self) -> None:
+        """Make the file of aborted transactions durable, if there is one; blocks. Raises OSError."""
+        if self.transaction_index is not None:
+            self.transaction_index.write_pending()
+            self.transaction_index.descriptor.file().fsync()
+
     def release_reserve(self) -> None:
         """Give reserved blocks back; the next append reserves again."""
         if self._reserve_at > _RESERVE_FROM:
@@ -319,6 +365,8 @@ class Segment:
             self._index.write_pending()
         if self._time_index is not None:
             self._time_index.write_pending()
+        if self.transaction_index is not None:
+            self.transaction_index.write_pending()
 
     def become_inactive(self) -> None:
         """The last entry of the time index names the largest timestamp, as Kafka does on roll and close."""
@@ -363,6 +411,10 @@ class Segment:
         self._cut_offset = base_offset
         self._cut = cut, size, last_offset, max_timestamp
         return cut - position
+
+    def offset_behind(self, position: int) -> int | None:
+        """An offset that no batch before `position` has, close to it; None where the index knows none."""
+        return self._repairing(lambda: self.offset_index.offset_behind(position))
 
     def _repairing(self, use: Callable[[], T]) -> T:
         """What `use` of the indexes gives; once more on new ones where they turn out to be damaged, or removed.
@@ -559,6 +611,8 @@ class Segment:
         """Let go of the files; the data file stays open for regions that are held."""
         self._log.close()
         self._close_indexes()
+        if self.transaction_index is not None:
+            self.transaction_index.close()
 
     def _close_indexes(self) -> None:
         if self._index is not None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from ottla.common.clock import Clock
 from ottla.common.errors import KafkaError
+from ottla.storage.aborted_transactions import rebuild_aborted
 from ottla.storage.checkpoints import format_epochs
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.flush import LogFlush
 from ottla.storage.health import LogHealth
+from ottla.storage.index import IndexCorruption
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.producer_files import reload_producers, remove_producers
@@ -79,6 +81,7 @@ class Truncation:
                 )
                 self._folder.disk.fsync_dir(self._folder.path)
             segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
+            self._truncate_aborted(segment, offset)
             self._segments.recent.clear()
             self._offsets.cut(offset)
             self._end_moved_back(offset)
@@ -86,12 +89,22 @@ class Truncation:
                 self._producers,
                 self._folder,
                 self._segments.in_order,
-                range(self._offsets.log_start_offset, offset),
+                self._offsets,
                 self._clock.time_ms(),
                 producer_expiration_ms,
             )
         except OSError as error:
             raise self._half_truncated(error) from error
+
+    def _truncate_aborted(self, segment: Segment, offset: int) -> None:
+        index = segment.transaction_index
+        if index is None:
+            return
+        try:
+            index.truncate_to_offset(offset)
+        except (IndexCorruption, FileNotFoundError):
+            snapshots = [number for number in self._producers.snapshot_offsets if number <= offset]
+            rebuild_aborted(self._folder, self._segments.in_order, (segment,), snapshots)
 
     def start_anew_at(self, offset: int, index_interval_bytes: int) -> None:
         """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
@@ -112,6 +125,7 @@ class Truncation:
             self._offsets.start_anew(offset)
             self._end_moved_back(offset)
             remove_producers(self._producers, self._folder)
+            self._folder.disk.fsync_dir(self._folder.path)
             self._producers.clear(offset)
             self._health.events.unlink_later(paths, 0)
         except OSError as error:

@@ -13,7 +13,9 @@ from ottla.replica.fetch_session import SessionPartition
 from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import Watch
 from ottla.server.handlers.data.fetching import Fetch, ReadRound, Rows
+from ottla.storage.aborted_transactions import ListedTransactions
 from ottla.storage.off_loop import Known, OffLoop
+from ottla.storage.results import ReadResult
 
 FIRST_VERSION_WITH_FOLLOWERS = 11
 
@@ -29,7 +31,7 @@ class ConsumerFetch(Fetch):
         rows = done.rows
         incremental = self._session.incremental
         isolation_level = self._message.isolation_level
-        aborted: tuple[tuple[int, int], ...] | None = () if isolation_level == READ_COMMITTED else None
+        none_aborted: ListedTransactions | None = () if isolation_level == READ_COMMITTED else None
         left = min(self._message.max_bytes, self._context.fetch_max_bytes)
         find = self._context.replicas.find
         old = self._request.api_version < FIRST_VERSION_WITH_FOLLOWERS
@@ -46,7 +48,10 @@ class ConsumerFetch(Fetch):
                 diverging = None
                 region = None
                 preferred = -1
-                if offsets.log_end_offset == high_watermark:
+                aborted = none_aborted
+                if offsets.log_end_offset == high_watermark and (
+                    none_aborted is None or partition.last_stable_offset == high_watermark
+                ):
                     asked.seen_bytes = partition.appended_bytes
                 if asked.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
@@ -60,6 +65,8 @@ class ConsumerFetch(Fetch):
                     region = found.records
                     if region is not None:
                         left -= region.length
+                        if none_aborted is not None and partition.log.segments.with_aborted:
+                            aborted = self._aborted(partition, asked.fetch_offset, found, known)
                 if (
                     region is None
                     and diverging is None
@@ -85,6 +92,16 @@ class ConsumerFetch(Fetch):
                 done.urgent = True
                 rows.append((asked, self.failed(asked, error)))
         return done
+
+    @staticmethod
+    def _aborted(partition: Partition, offset: int, found: ReadResult, known: Known | None) -> ListedTransactions:
+        """Which aborted transactions wrote of what was `found`; the region goes back where that can't be told."""
+        try:
+            return partition.aborted_transactions(offset, found, known)
+        except BaseException:
+            if found.records is not None:
+                found.records.release()
+            raise
 
     def _preferred(self, partition: Partition, asked: SessionPartition) -> int:
         """The replica that this consumer had better read from; -1 for the one here."""

@@ -120,7 +120,7 @@ class FollowerFetch(Fetch):
                         asked.index,
                         0,
                         high_watermark,
-                        high_watermark,
+                        partition.log.last_stable_offset(high_watermark),
                         log_start_offset,
                         region,
                         diverging_epoch=diverging,
