@@ -60,6 +60,7 @@ from ottla.server.handlers.data.delete_records import DELETE_RECORDS
 from ottla.server.handlers.data.fetch import FETCH
 from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.data.produce import PRODUCE
+from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.in_flight import InFlight
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
@@ -321,6 +322,7 @@ class Node:
             clock=loop,
             statistics=statistics,
             failures=self.failures,
+            transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=loop),
         )
         self.context.use_config(config)
         rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)

@@ -145,11 +145,9 @@ def test_exactly_one_batch(client: Connection, data: bytes) -> None:
     assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
-def test_clients_write_no_control_and_no_transactional_batches(client: Connection) -> None:
+def test_clients_write_no_control_batches(client: Connection) -> None:
     client.create_topic("t")
     assert client.produce("t", b"a", is_control=True).error_code == ErrorCode.INVALID_RECORD
-    transactional = client.produce("t", b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
-    assert transactional.error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_zstd_needs_version_7(client: Connection) -> None:

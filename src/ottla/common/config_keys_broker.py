@@ -467,6 +467,12 @@ _NETWORK = [
         "Time after its last write from which a producer's sequence numbers are forgotten.",
         at_least(1),
     ),
+    _dynamic(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether the leader of a partition asks the coordinator before a transaction begins there (KIP-890).",
+    ),
 ]
 
 _GROUPS = [

@@ -191,7 +191,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "there are no streams groups yet",
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),
-        ("there are no transactions yet", "transaction.partition.verification.enable"),
         (
             "limits of clients are kept and nobody is held to them yet",
             "max.connection.creation.rate max.connections.per.ip.overrides",

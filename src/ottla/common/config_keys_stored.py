@@ -63,7 +63,6 @@ _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("remote.log.manager.follower.thread.pool.size", _INT, 2, at_least(1)),
     ("remote.log.reader.threads", _INT, 10, at_least(1)),
     ("share.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(512 * 1024)),
-    ("transaction.partition.verification.enable", _BOOLEAN, True, None),
 )
 _HIDDEN: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.consumer.assignor.offload.enable", _BOOLEAN, True, None),

@@ -10,6 +10,7 @@ from ottla.server.decisions import Decisions
 from ottla.server.dispatch import DispatcherContext
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.handlers.transactions.context import TransactionContext
@@ -51,6 +52,9 @@ class Contexts:
             clock=machine.clock,
             statistics=parts.statistics,
             failures=parts.failures,
+            transactions=TransactionGate(
+                parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=machine.scheduler
+            ),
         )
         self.groups = GroupContext(
             config,

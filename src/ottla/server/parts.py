@@ -139,5 +139,6 @@ class BrokerParts:
         """Go on with these settings."""
         self.replicas.use_topic_properties(config.topic_properties)
         self.logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
+        self.logs.use_transaction_verification(enabled=config.get_bool("transaction.partition.verification.enable"))
         for coordination in self.coordinations.values():
             coordination.use_config(config)

@@ -8,6 +8,7 @@ from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
+from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
 from ottla.server.request_limits import RequestLimits
@@ -31,6 +32,7 @@ class DataContext:
         "replicas",
         "sessions",
         "statistics",
+        "transactions",
     )
 
     def __init__(
@@ -45,6 +47,7 @@ class DataContext:
         clock: Clock,
         statistics: BrokerStatistics,
         failures: Failures,
+        transactions: TransactionGate,
     ) -> None:
         self.metadata = metadata
         self.replicas = replicas
@@ -56,8 +59,10 @@ class DataContext:
         self.clock = clock
         self.statistics = statistics
         self.failures = failures
+        self.transactions = transactions
         self.fetch_max_bytes = 0
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.transactions.use_config(config)

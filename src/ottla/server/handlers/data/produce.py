@@ -5,14 +5,13 @@ the batch where it lies in the receive buffer, and the response is packed by han
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
 only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
 batches are decompressed in the pool: those for a topic that is compacted, recompresses or bounds the size of a record,
-and those without a largest timestamp.
-
-Left out: transactions. A transactional batch is refused with INVALID_TXN_STATE, since no transaction can be open.
+and those without a largest timestamp. The first batch of a transaction in a partition waits for the transaction's
+coordinator before all that (`produce_transactions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
@@ -35,6 +34,14 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import HotApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.produce_transactions import (
+    Findings,
+    NotInTransaction,
+    TransactionalBatch,
+    TransactionCheck,
+    of_one_producer,
+    transactional_batches,
+)
 from ottla.server.request import Request
 from ottla.storage.append_rules import (
     MAX_NAMED_RECORDS,
@@ -57,6 +64,7 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_CURRENT_LEADER = 10
 
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
+_TRANSACTIONAL_OR_COMPRESSED = TRANSACTIONAL_MASK | COMPRESSION_MASK
 
 BYTES_PER_JOB = 1024 * 1024
 """A request gives its thread of the pool to others after about as many decompressed bytes."""
@@ -97,20 +105,83 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     context.check_partition_count(produce.partition_count)
     inspected = context.replicas.inspected_topics
     if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _is_doubtful(context, buffer, produce):
-        preparation = Preparation(context, request, produce, buffer)
-        if preparation.jobs:
-            preparation.begin()
-            return None
-    return append_all(context, request, produce, buffer, {})
+        return _look_first(context, request, produce, buffer)
+    return append_all(context, request, produce, buffer, None)
 
 
 def _is_doubtful(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
-    """Whether there is a batch that may have to be decompressed for the sake of its header."""
+    """Whether there is a batch of a transaction, or one that may have to be decompressed for the sake of its header."""
     for _, partitions in produce.topics:
         for _, start, stop in partitions:
-            if stop - start >= HEADER_SIZE and has_doubtful_timestamps(buffer, start, context.clock):
-                return True
+            if stop - start >= HEADER_SIZE:
+                attributes = buffer[start + _ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_OR_COMPRESSED
+                if attributes and (
+                    attributes & TRANSACTIONAL_MASK or has_doubtful_timestamps(buffer, start, context.clock)
+                ):
+                    return True
     return False
+
+
+def _look_first(
+    context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+) -> list[Part] | None:
+    """Append what has to be looked at before: by the coordinators of transactions, then in the pool."""
+    batches = transactional_batches(buffer, produce)
+    if not batches:
+        return _prepare(context, request, produce, buffer, Findings(), lent=True)
+    transactional_id = produce.transactional_id
+    if transactional_id is None or not request.allowed(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return _refuse(context, request, produce, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    try:
+        batches = of_one_producer(batches)
+    except KafkaError as error:
+        return _refuse(context, request, produce, error)
+    if not batches or not context.transactions.asks(transactional_id, request.api_version):
+        return _prepare(context, request, produce, buffer, Findings(), lent=True)
+    return Verification(context, request, produce, buffer).begin(transactional_id, batches)
+
+
+def _prepare(
+    context: DataContext,
+    request: Request,
+    produce: ParsedProduceRequest,
+    buffer: bytearray,
+    findings: Findings,
+    *,
+    lent: bool,
+) -> list[Part] | None:
+    """Append, by way of the pool where that is needed; `lent` is the receive buffer, which is valid in this call."""
+    preparation = Preparation(context, request, produce, buffer, findings, lent=lent)
+    if preparation.jobs:
+        preparation.begin()
+        return None
+    return append_all(context, request, produce, buffer, findings)
+
+
+def _lasting(buffer: bytearray, produce: ParsedProduceRequest) -> bytearray:
+    """The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end."""
+    return buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
+
+
+def _refuse(context: DataContext, request: Request, produce: ParsedProduceRequest, error: KafkaError) -> list[Part]:
+    """The answer to a request that is refused as a whole."""
+    if produce.acks == 0:
+        raise ProtocolError(f"a produce with acks=0 failed with {error.code.name}")
+    for _ in range(produce.partition_count):
+        request.count_error(error.code)
+    results: Results = [
+        (
+            topic,
+            [
+                ProducePartitionResult(index, error.code, error_message=error.message or None)
+                for index, _, _ in partitions
+            ],
+        )
+        for topic, partitions in produce.topics
+    ]
+    return [_encode(context, request, results)]
 
 
 def append_all(
@@ -118,9 +189,9 @@ def append_all(
     request: Request,
     produce: ParsedProduceRequest,
     buffer: bytearray,
-    prepared: Mapping[tuple[int, int], bytearray | KafkaError],
+    findings: Findings | None,
 ) -> list[Part] | None:
-    """Append what the request carries; `prepared` has the batches, by row and position, that went through the pool."""
+    """Append what the request carries, by what was found out about its batches where they were looked at before."""
     acks_all = produce.acks == ACKS_ALL
     waiting: list[_Append] = []
     results: Results = []
@@ -133,16 +204,10 @@ def append_all(
             try:
                 partition = context.replicas.find(topic, index)
                 _check_allowed(request, produce, partition, buffer, start, stop)
-                ready = prepared.get((row, position)) if prepared else None
-                if ready is None:
+                if findings is None:
                     result = partition.append_records(buffer, start, stop, acks_all)
-                elif isinstance(ready, KafkaError):
-                    try:
-                        raise ready
-                    finally:
-                        del ready  # else its traceback and this frame would hold each other, and the buffers
                 else:
-                    result = partition.append_records(ready, 0, len(ready), acks_all, True)
+                    result = findings.append(partition, (row, position), buffer, start, stop, acks_all=acks_all)
             except Exception as error:
                 answer = _failed(context, request, topic, index, stop - start, error, nameable)
                 nameable -= len(answer.record_errors)
@@ -188,8 +253,6 @@ def _check_allowed(
     if stop - start < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one record batch for each partition")
     attributes = buffer[start + _ATTRIBUTES_LOW_BYTE]
-    if attributes & TRANSACTIONAL_MASK or produce.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker yet")
     if attributes & COMPRESSION_MASK == ZSTD and request.api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -241,7 +304,7 @@ def _failed(
             statistics.bytes_rejected.value += size
     leader = context.metadata.current_leader(topic, index) if code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None
     log_start_offset = -1
-    if code in _TELL_LOG_START and size >= HEADER_SIZE:
+    if code in _TELL_LOG_START and size >= HEADER_SIZE and not isinstance(error, NotInTransaction):
         log_start_offset = context.replicas.find(topic, index).log.log_start_offset
     return ProducePartitionResult(
         index,
@@ -308,40 +371,46 @@ class Preparation:
         "_budget",
         "_buffer",
         "_context",
+        "_findings",
         "_nameable",
         "_next",
         "_now_ms",
-        "_prepared",
         "_produce",
         "_request",
         "jobs",
     )
 
     def __init__(
-        self, context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+        self,
+        context: DataContext,
+        request: Request,
+        produce: ParsedProduceRequest,
+        buffer: bytearray,
+        findings: Findings,
+        *,
+        lent: bool,
     ) -> None:
         self._context = context
         self._request = request
         self._produce = produce
         self._buffer = buffer
+        self._findings = findings
         self._budget = DecompressionBudget()
         self._budget.turn_bytes = BYTES_PER_TURN
         self._nameable = MAX_NAMED_RECORDS_PER_REQUEST
         self._next = 0
         self._now_ms = context.clock.time_ms()
-        self._prepared: dict[tuple[int, int], bytearray | KafkaError] = {}
         self.jobs: list[tuple[tuple[int, int], int, int, LogConfig, str]] = []
         for row, (topic, partitions) in enumerate(produce.topics):
             for position, (index, start, stop) in enumerate(partitions):
                 config = context.replicas.log_config(topic, index)
-                if config is None or stop - start < HEADER_SIZE:
+                if config is None or stop - start < HEADER_SIZE or (row, position) in findings.refusals:
                     continue
                 if needs_decompression(buffer, start, self._now_ms, config):
                     name = f"{_name(context, topic)}-{index}"
                     self.jobs.append(((row, position), start, stop, config, name))
-        if self.jobs:
-            # The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end.
-            self._buffer = buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
+        if self.jobs and lent:
+            self._buffer = _lasting(buffer, produce)
 
     def begin(self) -> None:
         """On the loop: start; `append_all` follows once all is prepared."""
@@ -361,7 +430,9 @@ class Preparation:
         while self._next < len(self.jobs) and self._budget.left > floor:
             key, start, stop, config, name = self.jobs[self._next]
             try:
-                self._prepared[key] = prepare_batch(self._buffer, start, stop, self._now_ms, config, name, self._budget)
+                self._findings.batches[key] = prepare_batch(
+                    self._buffer, start, stop, self._now_ms, config, name, self._budget
+                )
             except KafkaError as error:
                 # Its frames hold all that the batch became.
                 error.__traceback__ = error.__context__ = error.__cause__ = None
@@ -369,7 +440,7 @@ class Preparation:
                     if len(error.records) > self._nameable:
                         error.records = ()
                     self._nameable -= len(error.records)
-                self._prepared[key] = error
+                self._findings.refusals[key] = error
             except TurnTooShort:
                 self._budget.turn_bytes = DEFAULT_MAX_BYTES
                 return
@@ -394,13 +465,66 @@ class Preparation:
             self._context.failures("Produce", error)
             channel.close("Produce failed inside the broker")
             return
-        try:
-            parts = append_all(self._context, self._request, self._produce, self._buffer, self._prepared)
-        except ProtocolError as failure:
-            channel.close(str(failure))
+        _answer_late(
+            self._request,
+            lambda: append_all(self._context, self._request, self._produce, self._buffer, self._findings),
+        )
+
+
+def _answer_late(request: Request, answer: Callable[[], list[Part] | None]) -> None:
+    """Go on with a parked request; None where it stays parked."""
+    try:
+        parts = answer()
+    except ProtocolError as failure:
+        request.channel.close(str(failure))
+        return
+    if parts is not None:
+        request.respond_parts(parts)
+
+
+class Verification:
+    """The part of a request that waits for the coordinator of its transaction.
+
+    The request stays parked meanwhile, so the order of its connection is kept. A stop waits for it: what is under way
+    to coordinators fails then (`TransactionPartitions.close`).
+    """
+
+    __slots__ = ("_buffer", "_context", "_findings", "_parked", "_produce", "_request")
+
+    def __init__(
+        self, context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._produce = produce
+        self._buffer = buffer
+        self._findings: Findings | None = None
+        self._parked = False
+
+    def begin(self, transactional_id: str, batches: list[TransactionalBatch]) -> list[Part] | None:
+        """Ask, and append at once when nothing has to be waited for; None where the request parked."""
+        context, request = self._context, self._request
+        TransactionCheck(
+            context.transactions, transactional_id, batches, api_version=request.api_version, then=self._answered
+        ).begin()
+        if self._findings is not None:
+            return _prepare(context, request, self._produce, self._buffer, self._findings, lent=True)
+        self._buffer = _lasting(self._buffer, self._produce)
+        self._parked = True
+        context.in_flight.begin()
+        return None
+
+    def _answered(self, findings: Findings) -> None:
+        self._findings = findings
+        if not self._parked:
             return
-        if parts is not None:
-            self._request.respond_parts(parts)
+        try:
+            _answer_late(
+                self._request,
+                lambda: _prepare(self._context, self._request, self._produce, self._buffer, findings, lent=False),
+            )
+        finally:
+            self._context.in_flight.end()
 
 
 class DelayedProduce(DelayedOperation):
