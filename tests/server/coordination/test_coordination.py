@@ -101,7 +101,6 @@ def test_clients_are_told_where_a_counter_is(counting: Counting) -> None:
 @pytest.mark.parametrize(
     ("key_type", "version", "code"),
     [
-        (CoordinatorType.TRANSACTION, 6, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (CoordinatorType.SHARE, 6, ErrorCode.INVALID_REQUEST),
         (CoordinatorType.SHARE, 5, ErrorCode.INVALID_REQUEST),
         (KEY_TYPE + 1, 6, ErrorCode.INVALID_REQUEST),
