@@ -8,9 +8,7 @@ No client library takes part, so what a broker needs for one request can be told
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.cells import Figure, quantile_figures
-from harness.peers import ROOT, Server
+from harness.peers import Server
 from harness.processes import Usage
+from harness.programs import compiled
 
 SOURCE = Path(__file__).with_name("replayer.c")
-FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 ENDLESS_S = 86_400.0
 """For loads that end by their number of requests."""
 
@@ -80,21 +78,6 @@ class Replayed:
         return quantile_figures(name, {0.5: at["p50"] / 1e6, 0.99: at["p99"] / 1e6, 0.999: at["p999"] / 1e6})
 
 
-def compiled() -> Path:
-    """The program, built anew when its source has changed."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise RuntimeError("the request replayer needs a C compiler named cc, such as Debian's package gcc")
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    program = ROOT / ".cache" / "bench" / f"replayer-{digest}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = program.with_suffix(".tmp")
-        subprocess.run([compiler, *FLAGS, "-o", str(unfinished), str(SOURCE)], check=True)
-        unfinished.replace(program)
-    return program
-
-
 class Replay:
     """One run of the replayer in the background; as a context manager it is ended at the latest there."""
 
@@ -125,7 +108,7 @@ class Replay:
             if frames:
                 options[name] = Path(self._folder.name) / name
                 Path(self._folder.name, name).write_bytes(b"".join(frames))
-        command = [str(compiled()), *(f"--{name}={value}" for name, value in options.items())]
+        command = [str(compiled(SOURCE)), *(f"--{name}={value}" for name, value in options.items())]
         return [*command, "--same-length"] if load.same_length else command
 
     def __enter__(self) -> Replay:

@@ -133,11 +133,14 @@ class Wire:
     def produce_error_at(self, topic: str) -> int:
         """Where the answer to `produce` has its error code."""
         row = PartitionProduceResponse(index=0, error_code=MARK_16, base_offset=0)
-        named = TopicProduceResponse(name=topic, topic_id=self._ids[topic], partition_responses=[row])
-        response = ProduceResponse(responses=[named])
+        response = ProduceResponse(responses=[self.produce_answer(topic, [row])])
         return place(
             encode_response(ApiKey.PRODUCE, self.version(ApiKey.PRODUCE), 0, response), struct.pack(">H", MARK_16)
         )
+
+    def produce_answer(self, topic: str, rows: Sequence[PartitionProduceResponse]) -> TopicProduceResponse:
+        """A topic in the answer to a Produce request, as the peer's version names it."""
+        return TopicProduceResponse(name=topic, topic_id=self._ids[topic], partition_responses=list(rows))
 
     def fill(self, topic: str, partitions: Sequence[int], records: bytes) -> None:
         """The same batch to every partition, in one request; raises RuntimeError when one is refused."""

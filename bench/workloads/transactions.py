@@ -1,0 +1,82 @@
+"""Transactions of 1,000 transactional ids at 1,000 and 5,000 a second, and the highest rate that is kept up with.
+
+By a generator of raw requests (`transactor/`), in the flow of transactions v2. Each transaction is one record of 100
+bytes to each of three partitions, in one Produce request with acks=all, and EndTxn; each id has a connection of its own
+and always a transaction open. A commit is complete when the coordinator accepts the next transaction of the id, for
+which all markers must be written.
+
+The highest rate is looked for below that of a closed loop, in which every transaction ends as soon as it has begun: the
+highest of `SHARES` of it at which no more than `BEHIND` are missing in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from harness.cells import Axis, Cell, Figure, Profile, memory_figures, profiles
+from harness.peers import Server
+from replayer.frames import Wire
+from transactor import Driven, Shape, drive
+
+SHAPE = Shape(producers=1000, topic="transactions", topic_partitions=30, partitions=3, record_bytes=100)
+RATES = (1000, 5000)
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+BEHIND = 0.02
+LONGEST_COMPLETE_US = 1e6
+"""A backlog that grows shows in the time of a commit before it does in the rate."""
+QUICK = {"transactions/1000"}
+
+
+def figures(driven: Driven, server: Server) -> list[Figure]:
+    per_million = driven.used.cpu_s / max(1, driven.transactions) * 1e6
+    return [
+        Figure("broker CPU per M transactions", per_million, "s/M transactions", yardstick=True),
+        Figure("transactions per second", driven.per_second, "1/s", better="more", yardstick=True),
+        *(
+            Figure(f"{name} {quantile}", times[quantile], "us", yardstick=name == "commit complete")
+            for name, times in (("commit answered", driven.answer_us), ("commit complete", driven.complete_us))
+            for quantile in ("p50", "p99")
+        ),
+        Figure("begins tried again", driven.retries / max(1, driven.transactions), "per transaction"),
+        Figure("broker cores used", driven.used.cpu_s / driven.used.seconds, "cores", better="neither"),
+        Figure("generator cores used", driven.client_cpu_s / driven.seconds, "cores", better="neither"),
+        *memory_figures(server),
+    ]
+
+
+def run(rate: int, server: Server, profile: Profile) -> Sequence[Figure]:
+    with Wire(server) as wire:
+        wire.create_topic(SHAPE.topic, SHAPE.topic_partitions)
+        driven = drive(server, wire, SHAPE, rate=rate, seconds=profile.seconds, warm_up_s=profile.warm_up_s)
+    return figures(driven, server)
+
+
+def run_highest(server: Server, profile: Profile) -> Sequence[Figure]:
+    """The closed loop, then open ones below it until the broker keeps up; the figures are those of the last."""
+    window = {"seconds": profile.seconds, "warm_up_s": profile.warm_up_s}
+    with Wire(server) as wire:
+        wire.create_topic(SHAPE.topic, SHAPE.topic_partitions)
+        closed = drive(server, wire, SHAPE, rate=0, **window)
+        for share in SHARES:
+            rate = share * closed.per_second
+            driven = drive(server, wire, SHAPE, rate=rate, **window)
+            if driven.per_second >= (1 - BEHIND) * rate and driven.complete_us["p99"] <= LONGEST_COMPLETE_US:
+                break
+        else:
+            raise RuntimeError(f"the server keeps up with no share of {closed.per_second:.0f} transactions a second")
+    at_once = Figure("transactions per second, closed loop", closed.per_second, "1/s", better="more")
+    return [*figures(driven, server), at_once]
+
+
+def cells() -> list[Cell]:
+    found = [
+        Cell(
+            name=(name := f"transactions/{rate}"),
+            run=partial(run, rate),
+            profiles=profiles(name, (), QUICK),
+            axis=Axis("Broker CPU per transaction", "1,000 transactional ids", rate, "transactions per second"),
+        )
+        for rate in RATES
+    ]
+    return [*found, Cell("transactions/highest", run_highest)]

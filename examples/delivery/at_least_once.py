@@ -1,0 +1,20 @@
+"""At least once: the offset is committed after the work, so what a killed process had finished is done again."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+from counted import batches, consumer, experiment, process
+
+
+def work(servers: str, numbers: str, results: str) -> None:
+    member = consumer(servers, numbers)
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
+    for batch in batches(member):
+        for message in batch:
+            producer.produce(results, process(message))
+            producer.flush()
+        member.commit(asynchronous=False)  # until here whoever comes next begins with this batch
+
+
+if __name__ == "__main__":
+    experiment(work)
