@@ -20,6 +20,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from ottla.server.transaction_partitions import (
+    PARTITIONS_PER_REQUEST,
     PartitionErrors,
     PartitionsDone,
     TopicPartition,
@@ -41,7 +42,7 @@ class Connection:
 
     def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
         assert (api_key, api_version) == (24, 5)
-        message, _ = read_message(AddPartitionsToTxnRequest, api_version, body, 0, len(body), 1000)
+        message, _ = read_message(AddPartitionsToTxnRequest, api_version, body, 0, len(body), 10_000)
         self.asked.append((message, done))
 
     def close(self) -> None:
@@ -166,6 +167,16 @@ def test_one_request_is_under_way_and_the_next_has_all_that_came_meanwhile(world
     connection.answer(z=ErrorCode.INVALID_TXN_STATE)
     assert (second, third) == ([{}], [{A0: ErrorCode.INVALID_TXN_STATE}])
     assert world.failures == 1
+
+
+def test_a_request_is_bounded_and_the_rest_goes_in_the_next(world: World) -> None:
+    many = [("a", index) for index in range(PARTITIONS_PER_REQUEST)]
+    told = [world.ask("first"), world.ask("many", *many), world.ask("last"), world.ask("very last")]
+    (connection,) = world.connections
+    for expected in (["first"], ["many"], ["last", "very last"]):
+        assert ids(connection) == expected
+        connection.answer()
+    assert told == [[{}]] * 4
 
 
 def test_each_partition_is_told_its_own_error(world: World) -> None:

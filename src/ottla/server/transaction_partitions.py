@@ -33,6 +33,9 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 REQUEST_TIMEOUT_S = 30.0
 """Of one request to a coordinator, as `request.timeout.ms` of Apache Kafka's brokers."""
 
+PARTITIONS_PER_REQUEST = 1000
+"""A request ends with the transaction that reaches it: a coordinator takes so many whatever partitions it knows."""
+
 TopicPartition = tuple[str, int]
 PartitionErrors = Mapping[TopicPartition, ErrorCode]
 """What the coordinator says about each partition; one without an error may be left out."""
@@ -231,8 +234,7 @@ class TransactionPartitions:
                 connection.close()
             connection = peer.connection = self._network.connect(*address)
             peer.address = address
-        asked = peer.under_way = peer.queued
-        peer.queued = {}
+        asked = peer.under_way = _take(peer.queued)
         request = AddPartitionsToTxnRequest(transactions=[question.transaction for question in asked.values()])
 
         def answered(response: Any, error: BaseException | None) -> None:
@@ -244,6 +246,17 @@ class TransactionPartitions:
             self._send(peer)
 
         send_message(connection, request, answered, REQUEST_TIMEOUT_S)
+
+
+def _take(queued: dict[str, _Question]) -> dict[str, _Question]:
+    """Out of what is queued, the oldest that one request holds."""
+    taken: dict[str, _Question] = {}
+    partitions = 0
+    while queued and partitions < PARTITIONS_PER_REQUEST:
+        transactional_id = next(iter(queued))
+        question = taken[transactional_id] = queued.pop(transactional_id)
+        partitions += len(question.partitions)
+    return taken
 
 
 def _answers(
