@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime.runtime import partition_for
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.protocol.messages.txn_offset_commit import (
@@ -108,6 +108,34 @@ def test_transactions_follow_each_other(coordinated: Connection) -> None:
         assert sender.end(commit=number != 3) == ErrorCode.NONE
     completed(sender)
     assert offset(client) == (ErrorCode.NONE, 4)
+
+
+def test_a_late_marker_ends_nothing_of_the_next_transaction(coordinated: Connection) -> None:
+    """Sent again since its answer was lost, it comes when the next transaction has begun with the marker's epoch."""
+    client = coordinated
+    sender = producer(client)
+    sender.commit_offset("g", "t", 5)
+    sender.end()
+    completed(sender)
+    assert sender.commit_offset("g", "t", 6) == ErrorCode.NONE
+    answers: list[KafkaError | None] = []
+    client.server.broker.parts.groups.runtime.complete_transaction(
+        partition_for("g", 50),
+        sender.producer_id,
+        sender.producer_epoch,
+        0,
+        committed=True,
+        transaction_version=2,
+        done=answers.append,
+    )
+    (refused,) = answers
+    assert refused is not None
+    assert refused.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert offset(client) == UNSTABLE
+    assert offset(client, stable=False) == (ErrorCode.NONE, 5)
+    sender.end(commit=False)
+    completed(sender)
+    assert offset(client) == (ErrorCode.NONE, 5)
 
 
 def asked(

@@ -116,6 +116,12 @@ class TestVerification:
         assert setup.end_transaction(partition=1).error == ErrorCode.NOT_COORDINATOR
         assert setup.log.verified == []
 
+    def test_no_producer_has_no_transaction(self, led: Setup) -> None:
+        """What it writes would count at once."""
+        assert led.write_in_transaction(A1, producer_id=-1).error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert led.log.verified == []
+        assert led.log.end[0] == 0
+
 
 class TestFailure:
     def test_of_the_append_reverts_the_records(self, led: Setup) -> None:

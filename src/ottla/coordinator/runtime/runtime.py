@@ -265,6 +265,9 @@ class CoordinatorRuntime(Generic[S]):
         INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS.
         """
         refusal = self._refusal(partition)
+        if refusal is None and transaction.producer_id < 0:
+            # Records that name no producer would count at once.
+            refusal = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if refusal is not None:
             done(None, refusal)
             return
