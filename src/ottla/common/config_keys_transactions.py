@@ -61,6 +61,14 @@ TRANSACTION_CONFIGS = [
         "Segment size of __transaction_state; takes effect when the topic is created.",
     ),
     _fixed(
+        "transaction.coordinator.max.bytes",
+        256 * 1024**2,
+        "Most bytes that transactional ids and open transactions keep in the memory of a broker; half of it for ids. A "
+        "setting of Ottla alone.",
+        ConfigType.LONG,
+        low=1024,
+    ),
+    _fixed(
         "add.partitions.to.txn.retry.backoff.ms",
         20,
         "The pause before a partition is added again to a transaction while the one before it is still ending.",

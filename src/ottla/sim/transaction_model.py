@@ -25,6 +25,7 @@ from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.ending import abort_open
 from ottla.coordinator.transaction.initialization import ProducerIdentity
+from ottla.coordinator.transaction.memory import Held, TransactionMemory
 from ottla.coordinator.transaction.metadata import TransactionMetadata, completed
 from ottla.coordinator.transaction.outcome import Needs
 from ottla.coordinator.transaction.records import (
@@ -258,6 +259,7 @@ _CONTEXT = ShardContext(
     clock=_Clock(),
     producer_ids=_Nothing(),
     markers=_Nothing(),
+    memory=TransactionMemory(lambda: 2**62, _Clock(), lambda: Held(0, 0)),
     writes=_Nothing,
 )
 

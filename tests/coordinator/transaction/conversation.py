@@ -11,6 +11,7 @@ from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import TopicPartition, TxnMarker
+from ottla.coordinator.transaction.memory import TransactionMemory, total
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.records import TransactionRecord, TransactionRecordSerde, decode_record
 from ottla.coordinator.transaction.shard import TransactionShard
@@ -156,6 +157,11 @@ class Conversation:
             clock=self.time,
             producer_ids=self.producer_ids,
             markers=self.markers,
+            memory=TransactionMemory(
+                lambda: self.config.max_bytes,
+                self.time,
+                lambda: total(shard.held for _, shard in self.runtime.active_shards()),
+            ),
             writes=lambda: self.runtime,
         )
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, TransactionMetadata
@@ -246,5 +253,5 @@ class Schedules(RuleBasedStateMachine):
             assert talk.init(name).error is ErrorCode.NONE
 
 
-TestSchedules = Schedules.TestCase
-TestSchedules.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+def test_any_schedule_ends_as_was_decided() -> None:
+    run_state_machine_as_test(Schedules, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

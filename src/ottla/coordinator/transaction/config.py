@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 
 class TransactionCoordinatorConfig(NamedTuple):
-    """`transaction.*` and `transactional.id.*` settings, in milliseconds."""
+    """`transaction.*` and `transactional.id.*` settings; times in milliseconds, sizes in bytes."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    max_bytes: int = 256 * 1024 * 1024
+    """`transaction.coordinator.max.bytes`: what all ids and open transactions of a broker keep in memory (`memory`)."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ottla.common.clock import Clock
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.markers import MarkerChannel
+from ottla.coordinator.transaction.memory import TransactionMemory
 
 
 class ProducerIds(Protocol):
@@ -37,5 +38,7 @@ class ShardContext(NamedTuple):
     clock: Clock
     producer_ids: ProducerIds
     markers: MarkerChannel
+    memory: TransactionMemory
+    """Shared by all shards of the broker."""
     writes: Callable[[], Writes]
     """The runtime, which is made after this."""

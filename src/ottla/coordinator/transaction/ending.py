@@ -63,7 +63,9 @@ def end_v2(
     if current.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     replaced = (
-        current.previous_producer_id == producer_id and producer_epoch == LAST_EPOCH and current.producer_epoch == 0
+        current.previous_producer_id == producer_id != current.producer_id
+        and producer_epoch == LAST_EPOCH
+        and current.producer_epoch == 0
     )
     if current.producer_id != producer_id and not replaced:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -71,7 +73,7 @@ def end_v2(
         # Nobody was given that epoch, and nobody gets it by asking again.
         return ErrorCode.PRODUCER_FENCED
     ended = current.state in COMPLETED
-    again = ended and (replaced or current.producer_epoch == producer_epoch + 1)
+    again = ended and (replaced or 0 < current.producer_epoch == producer_epoch + 1)
     if not again and current.producer_epoch != producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     if again:

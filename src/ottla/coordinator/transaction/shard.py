@@ -9,11 +9,13 @@ What an operation answers is part of its result, refusals too: so nobody is fenc
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode
+from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
 from ottla.coordinator.transaction import partitions as membership
 from ottla.coordinator.transaction.context import ShardContext
@@ -21,6 +23,7 @@ from ottla.coordinator.transaction.ending import end_v1, end_v2
 from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.initialization import ProducerIdentity, initialize
 from ottla.coordinator.transaction.markers import TopicPartition
+from ottla.coordinator.transaction.memory import PARTITION_BYTES, Held, id_bytes
 from ottla.coordinator.transaction.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -32,7 +35,9 @@ from ottla.coordinator.transaction.outcome import Needs
 from ottla.coordinator.transaction.records import TransactionRecord
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.coordinator.transaction.sweeps import Sweeps
-from ottla.timeline import SnapshotRegistry, TimelineDict
+from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
+
+logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -50,7 +55,7 @@ Answered = CoordinatorResult[TransactionRecord, Answer | Needs]
 class TransactionShard:
     """What the runtime loads, replays into and calls."""
 
-    __slots__ = ("_context", "endings", "open_ids", "sweeps", "transactions")
+    __slots__ = ("_context", "_id_bytes", "_partition_count", "endings", "open_ids", "sweeps", "transactions")
 
     def __init__(
         self, context: ShardContext, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer
@@ -60,6 +65,8 @@ class TransactionShard:
         """By transactional id."""
         self.open_ids: TimelineDict[str, None] = TimelineDict(registry)
         """Ids whose transaction is ongoing or decided: what sweeps and loads look at, out of perhaps a million."""
+        self._id_bytes = TimelineValue(registry, 0)
+        self._partition_count = TimelineValue(registry, 0)
         self.endings = Endings(context, partition, timer, self.transactions)
         self.sweeps = Sweeps(context, partition, timer, self.transactions, self.open_ids, self.endings)
 
@@ -68,11 +75,22 @@ class TransactionShard:
     def replay(self, offset: int, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
         """Apply one record, while loading or right before it is appended. Coordinators write none in transactions."""
         transactional_id, metadata = record
+        before = self.transactions.get(transactional_id)
         if metadata is None:
-            self.transactions.pop(transactional_id, None)
-            self.open_ids.pop(transactional_id, None)
+            if before is not None:
+                self._id_bytes.value -= id_bytes(transactional_id)
+                self._partition_count.value -= len(before.partitions)
+                del self.transactions[transactional_id]
+                self.open_ids.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = metadata
+        added = len(metadata.partitions)
+        if before is None:
+            self._id_bytes.value += id_bytes(transactional_id)
+        else:
+            added -= len(before.partitions)
+        if added:
+            self._partition_count.value += added
         is_open = TransactionState.ONGOING <= metadata.state <= TransactionState.PREPARE_ABORT
         if is_open is not (transactional_id in self.open_ids):
             if is_open:
@@ -85,6 +103,7 @@ class TransactionShard:
 
     def loaded(self) -> None:
         """Everything was replayed: go on with what was decided, and begin to sweep."""
+        self._context.memory.loaded(self.held)
         self.endings.loaded(self.open_ids)
         self.sweeps.loaded()
 
@@ -108,6 +127,11 @@ class TransactionShard:
         """Transactions that are ongoing or decided and not ended."""
         return len(self.open_ids)
 
+    @property
+    def held(self) -> Held:
+        """About what is kept in memory."""
+        return Held(self._id_bytes.value, self._partition_count.value * PARTITION_BYTES)
+
     # --- operations --------------------------------------------------------------------------------------------------
 
     def initialize(
@@ -117,10 +141,17 @@ class TransactionShard:
         timeout_ms: int,
         spare_producer_id: int | None,
     ) -> Answered:
-        """InitProducerId; CONCURRENT_TRANSACTIONS also when what was open is being aborted for it."""
+        """InitProducerId; CONCURRENT_TRANSACTIONS also when what was open is being aborted for it.
+
+        COORDINATOR_NOT_AVAILABLE when there is no room for one more id.
+        """
         context = self._context
+        current = self.transactions.get(transactional_id)
+        is_new = current is None and spare_producer_id is None
+        if is_new and not context.memory.admits_id(transactional_id):
+            return _without_record(_no_room())
         decision = initialize(
-            self.transactions.get(transactional_id),
+            current,
             expected,
             timeout_ms,
             context.clock.time_ms(),
@@ -142,9 +173,10 @@ class TransactionShard:
         partitions: frozenset[TopicPartition],
         client_version: int,
     ) -> CoordinatorResult[TransactionRecord, ErrorCode]:
-        """AddPartitionsToTxn and AddOffsetsToTxn."""
+        """AddPartitionsToTxn and AddOffsetsToTxn. COORDINATOR_NOT_AVAILABLE when there is no room for more."""
+        current = self.transactions.get(transactional_id)
         decision = membership.add(
-            self.transactions.get(transactional_id),
+            current,
             producer_id,
             producer_epoch,
             partitions,
@@ -153,6 +185,9 @@ class TransactionShard:
         )
         if isinstance(decision, ErrorCode):
             return CoordinatorResult((), decision)
+        added = len(decision.partitions) - (0 if current is None else len(current.partitions))
+        if not self._context.memory.admits_partitions(added):
+            return CoordinatorResult((), _no_room())
         return CoordinatorResult((TransactionRecord(transactional_id, decision),), ErrorCode.NONE)
 
     def verify_partitions(
@@ -193,6 +228,16 @@ class TransactionShard:
             answer,
             partial(self.endings.decided, transactional_id, decision),
         )
+
+
+def _no_room() -> ErrorCode:
+    """What every client tries again: ids expire, transactions end."""
+    logger.warning(
+        "transactional ids and open transactions hold as much memory as transaction.coordinator.max.bytes lets them; "
+        "new ones are refused",
+        extra=RATE_LIMITED,
+    )
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _without_record(decision: ErrorCode | Needs) -> Answered:

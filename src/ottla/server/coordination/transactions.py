@@ -10,6 +10,7 @@ from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ProducerIds, ShardContext
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import MarkerChannel
+from ottla.coordinator.transaction.memory import Held, TransactionMemory, total
 from ottla.coordinator.transaction.records import TransactionRecordSerde
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.metadata.image import transaction_version
@@ -47,6 +48,7 @@ def transaction_coordinator_config(config: BrokerConfig) -> TransactionCoordinat
         transaction_remove_expired_transaction_cleanup_interval_ms=config.get_int(
             "transaction.remove.expired.transaction.cleanup.interval.ms"
         ),
+        max_bytes=config.get_int("transaction.coordinator.max.bytes"),
     )
 
 
@@ -73,6 +75,7 @@ class TransactionCoordination(Coordination[TransactionShard]):
             clock=host.machine.clock,
             producer_ids=producer_ids,
             markers=markers,
+            memory=TransactionMemory(lambda: settings.max_bytes, host.machine.clock, self._held),
             writes=lambda: self.runtime,
         )
         super().__init__(
@@ -93,3 +96,6 @@ class TransactionCoordination(Coordination[TransactionShard]):
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> TransactionShard:
         return TransactionShard(self._context, partition, registry, timer)
+
+    def _held(self) -> Held:
+        return total(shard.held for _, shard in self.runtime.active_shards())
