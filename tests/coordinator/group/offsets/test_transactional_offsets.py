@@ -322,6 +322,16 @@ class TestWire:
         }
         assert talk.unstable(T0, ("u", 1)) == {T0, ("u", 1)}
 
+    def test_what_is_not_there_is_told_beside_a_refusal(self, talk: Conversation) -> None:
+        talk.log.verification_failures.append(KafkaError(ErrorCode.INVALID_TXN_STATE))
+        transactional = talk.txn_commit({T0: 1, ("t", 9): 2}).response
+        plain = talk.commit({T0: 1, ("t", 9): 2}, group="h", generation=4, member_id="m").response
+        for response, refusal in ((transactional, "INVALID_TXN_STATE"), (plain, "GROUP_ID_NOT_FOUND")):
+            assert [ErrorCode(each.error_code).name for each in response.topics[0].partitions] == [
+                refusal,
+                "UNKNOWN_TOPIC_OR_PARTITION",
+            ]
+
     def test_topics_by_id(self, talk: Conversation) -> None:
         request = _request("g", ("", 0, 5), ("", 1, 6))
         request.topics[0].topic_id = talk.image.topics["t"].topic_id

@@ -8,6 +8,7 @@ and puts both together again in the order of the request.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -90,7 +91,8 @@ class CommitPlan(NamedTuple):
                 )
                 topics.append(answer)
             else:
-                topics.append(_commit_failed(topic, code if refusal is None else refusal))
+                missing = self.missing.get(index, ())
+                topics.append(_commit_failed(topic, code if refusal is None else refusal, missing))
         return OffsetCommitResponse(topics=topics)
 
 
@@ -126,12 +128,17 @@ def _plan_commit(request: OffsetCommitRequest, image: MetadataImage, *, by_id: b
     return CommitPlan(request, accepted, refused, missing)
 
 
-def _commit_failed(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+def _commit_failed(
+    topic: OffsetCommitRequestTopic, code: ErrorCode, missing: Collection[int]
+) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=_UNKNOWN if partition.partition_index in missing else code,
+            )
             for partition in topic.partitions
         ],
     )
