@@ -7,15 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.metadata.image import transaction_version
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from .harness import Connection, Server
-from .transactional import TransactionalProducer, completed, find_coordinator, latest, until
+from .transactional import TransactionalProducer, completed, find_coordinator, latest, read, until
 
 
 @pytest.fixture
@@ -160,3 +162,38 @@ def test_a_broker_s_request_answers_each_transaction_for_itself(client: Connecti
     ]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.PRODUCER_FENCED]
     assert [each.state().transaction_state for each in (one, two)] == ["Ongoing", "Empty"]
+
+
+def use_level(client: Connection, level: int) -> None:
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=1)
+    if level < transaction_version(client.server.broker.contexts.groups.metadata.image):
+        update.upgrade_type = 2
+    assert client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2).error_code == 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_level_changes_while_a_transaction_runs(client: Connection, before: int, after: int, version: int) -> None:
+    """Whatever the client takes the level for: it learns of a change only with its next connection."""
+    client.create_topic("a")
+    use_level(client, before)
+    one = producer(client, version=version)
+    expected = []
+    for number, level in enumerate((after, before, after)):
+        if version == 1:
+            assert one.begin(("a", 0)) == [ErrorCode.NONE]
+        value = b"%d" % number
+        assert one.produce("a", value).error_code == 0
+        use_level(client, level)
+        assert one.end(commit=number != 1) is ErrorCode.NONE
+        completed(one)
+        expected += [value] if number != 1 else []
+    assert read(client, "a") == expected
+    assert latest(client, "a") == latest(client, "a", committed=False)
+    client.server.restart()
+    client = client.server.connect()
+    find_coordinator(client, "t")
+    again = producer(client, version=version)
+    assert (again.producer_id, again.producer_epoch > one.producer_epoch) == (one.producer_id, True)
+    assert read(client, "a") == expected

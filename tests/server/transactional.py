@@ -208,14 +208,16 @@ def latest(client: Connection, topic: str, partition: int = 0, *, committed: boo
 
 
 def read(client: Connection, topic: str, partition: int = 0, *, committed: bool = True) -> list[bytes]:
-    """The values that a consumer sees from the beginning."""
-    request = fetch_request((topic, partition, 0), isolation_level=READ_COMMITTED if committed else 0)
-    answer = fetched(client.ask(request, 12))[topic, partition]
-    assert answer.error_code == 0
-    passing = TransactionFilter(answer.aborted_transactions or ())
-    return [
-        bytes(record.value or b"")
-        for batch in iter_batches(answer.records or b"")
-        if passing.passes(batch)
-        for record in batch.records()
-    ]
+    """The values that a consumer sees from the beginning; one answer is of one segment."""
+    values: list[bytes] = []
+    offset, end = 0, latest(client, topic, partition, committed=committed)
+    while offset < end:
+        request = fetch_request((topic, partition, offset), isolation_level=READ_COMMITTED if committed else 0)
+        answer = fetched(client.ask(request, 12))[topic, partition]
+        assert answer.error_code == 0
+        passing = TransactionFilter(answer.aborted_transactions or ())
+        for batch in iter_batches(answer.records or b""):
+            if passing.passes(batch):
+                values += [bytes(record.value or b"") for record in batch.records()]
+            offset = batch.next_offset
+    return values
