@@ -17,6 +17,7 @@ from ottla.protocol.header import parse_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import parse_produce
 from ottla.protocol.registry import API, ApiKey
+from ottla.record.varint import write_unsigned_varint
 
 LARGE = 0x7FFFFFFF
 COMPACT_LARGE = b"\xff\xff\xff\xff\x0f"
@@ -238,3 +239,22 @@ def test_nulls_where_the_version_has_none():
     nameless = b"\2" + bytes(16) + b"\0\0\0\0\0"
     request, _ = read_message(MetadataRequest, 12, nameless, 0, len(nameless))
     assert request.topics == [MetadataRequestTopic(name=None)]
+
+
+def test_a_compact_string_is_no_longer_than_any_other_may_be() -> None:
+    """Whoever hashes a name in a loop of its own relies on that: the id of a coordinator's group or transaction."""
+    for length, refused in ((0x7FFF, False), (0x8000, True), (1 << 20, True)):
+        size = bytearray()
+        write_unsigned_varint(size, length + 1)
+        name = bytes(size) + b"x" * length
+        metadata = b"\x02" + bytes(16) + name + bytes(4)
+        produce = name + struct.pack(">hiB", -1, 1000, 1) + b"\0"
+        for read, data in (
+            (lambda data: read_message(MetadataRequest, 12, data, 0, len(data)), metadata),
+            (lambda data: parse_produce(9, bytearray(data), 0, len(data)), produce),
+        ):
+            if refused:
+                with pytest.raises(ProtocolError):
+                    read(data)
+            else:
+                read(data)

@@ -22,6 +22,7 @@ from ottla.protocol.primitives import (
     append_topic,
 )
 from ottla.protocol.tags import skip_tags
+from ottla.protocol.writer import MAX_STRING_BYTES
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FLEXIBLE_FROM = 9
@@ -105,7 +106,7 @@ def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> Pars
 
 
 def _exceeds(what: str) -> ProtocolError:
-    return ProtocolError(f"{what} of a Produce request exceeds the bytes left")
+    return ProtocolError(f"{what} of a Produce request exceeds the bytes left, or what it may have")
 
 
 def _parse_classic(buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
@@ -193,7 +194,7 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
     transactional_id = None
     if size:
         size, position = uvarint(buffer, start, end)
-        if size - 1 > end - position:
+        if size - 1 > min(end - position, MAX_STRING_BYTES):
             raise _exceeds("the transactional id")
         transactional_id = buffer[position : position + size - 1].decode()
         position += size - 1

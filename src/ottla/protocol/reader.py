@@ -20,6 +20,7 @@ from typing import Any
 from ottla.common.errors import ProtocolError
 from ottla.protocol.schema import UNSET, ArrayType, Field, Primitive, schema_of
 from ottla.protocol.source import Source, minimum_size, runs, tagged, untagged
+from ottla.protocol.writer import MAX_STRING_BYTES
 from ottla.record.varint import read_unsigned_varint
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -37,6 +38,10 @@ def _exceeds(name: str) -> ProtocolError:
     return ProtocolError(f"the length of {name} exceeds the bytes left")
 
 
+def _too_long(name: str) -> ProtocolError:
+    return ProtocolError(f"{name} is longer than {MAX_STRING_BYTES} bytes")
+
+
 def _exhausted() -> ProtocolError:
     return ProtocolError("the message has more elements than allowed")
 
@@ -49,6 +54,7 @@ def compile_reader(cls: type, version: int) -> Reader:
         "uvarint": read_unsigned_varint,
         "null": _null,
         "exceeds": _exceeds,
+        "too_long": _too_long,
         "exhausted": _exhausted,
         "ProtocolError": ProtocolError,
     }
@@ -138,10 +144,17 @@ class _ReaderCompiler:
         source.line(f"if {variable} > 127:")
         source.line(f"    {variable}, p = uvarint(data, p - 1, end)")
 
-    def _emit_length(self, variable: str, code: str) -> None:
-        """Read a length or count; null becomes a negative number, in the compact form too."""
+    def _emit_length(self, variable: str, code: str, string: str = "") -> None:
+        """Read a length or count; null becomes a negative number, in the compact form too.
+
+        That form could hold a `string` (its name) longer than there may be, as Apache Kafka's reader refuses it.
+        """
         if self.flexible:
             self._emit_uvarint(variable)
+            if string:
+                # In the branch of lengths that take more than a byte: the usual ones pay nothing.
+                self.source.line(f"    if {variable} > {MAX_STRING_BYTES + 1}:")
+                self.source.line(f"        raise too_long({string!r})")
             self.source.line(f"{variable} -= 1")
         else:
             layout = Struct(">" + code)
@@ -162,7 +175,8 @@ class _ReaderCompiler:
     def _emit_bytes(self, type_: Primitive, name: str, target: str, nullable: bool) -> None:
         source = self.source
         size = source.fresh("n")
-        self._emit_length(size, "h" if type_.name == "string" else "i")
+        is_string = type_.name == "string"
+        self._emit_length(size, "h" if is_string else "i", name if is_string else "")
         self._emit_null_case(size, name, target, nullable)
         source.indent()
         source.line(f"q = p + {size}")
