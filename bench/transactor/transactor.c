@@ -13,7 +13,7 @@
  * the end that was due until the next beginning is accepted, which the coordinator refuses until the markers are
  * written, is what a commit takes. Without a rate each ends as soon as it has begun.
  *
- * CONCURRENT_TRANSACTIONS and a coordinator that still loads are tried again after a moment, and counted. Every other
+ * CONCURRENT_TRANSACTIONS and a coordinator that still loads are tried again as clients do, and counted. Every other
  * error ends the program with a sentence and exit code 1.
  *
  * Quantiles come from a histogram with 128 steps for every doubling (an error below 0.8 %), in bounded memory.
@@ -44,6 +44,7 @@ enum {
     MAX_PARTITIONS = 16,
     MAX_RESPONSE = 4096,
     MAX_EVENTS = 256,
+    LEVELS = 4,  /* of rests between tries */
     STEPS = 128, /* of the histogram, for each doubling */
     DOUBLINGS = 40,
     /* of a record batch, magic 2 */
@@ -59,7 +60,7 @@ enum {
 };
 
 static const int64_t SECOND = 1000000000;
-static const int64_t RETRY_AFTER = 20000000; /* as clients do */
+static const int64_t FIRST_REST = 100000000; /* as Java's client and librdkafka: doubled until LEVELS are used up */
 static const double STALLED_S = 60.0; /* without any response, or without every first transaction: the server hangs */
 
 enum request { INIT, PRODUCE, END, REQUESTS };
@@ -88,6 +89,7 @@ struct producer {
     int64_t ends_from; /* when the end that is under way was due, 0 for none */
     char in[MAX_RESPONSE];
     size_t got;
+    int refusals; /* one behind the other */
     struct producer *next_resting;
     int64_t rests_until;
 };
@@ -100,7 +102,7 @@ struct histogram {
 struct run {
     struct options options;
     struct producer *producers;
-    struct producer *first_resting, *last_resting;
+    struct producer *first_resting[LEVELS], *last_resting[LEVELS];
     int epoll, timer, ready, asked, stopping;
     int last_refusal;
     int64_t opened, begun, measured_from, ends, due, last_response;
@@ -257,7 +259,10 @@ static void arm(struct run *run) {
     int64_t next = INT64_MAX;
     if (run->begun && run->options.rate > 0 && !run->stopping)
         next = run->begun + (int64_t)((double)run->due / run->options.rate * 1e9);
-    if (run->first_resting && run->first_resting->rests_until < next) next = run->first_resting->rests_until;
+    for (int level = 0; level < LEVELS; level++) {
+        const struct producer *first = run->first_resting[level];
+        if (first && first->rests_until < next) next = first->rests_until;
+    }
     struct itimerspec when = {0};
     if (next != INT64_MAX) when.it_value = (struct timespec){.tv_sec = next / SECOND, .tv_nsec = next % SECOND};
     if (timerfd_settime(run->timer, TFD_TIMER_ABSTIME, &when, NULL)) fail("timerfd_settime: %s", strerror(errno));
@@ -271,11 +276,13 @@ static void follow_schedule(struct run *run) {
             maybe_end(run, &run->producers[run->due % run->options.count], at);
         if (run->due < released) run->due = released; /* every producer was looked at once */
     }
-    while (run->first_resting && run->first_resting->rests_until <= at) {
-        struct producer *p = run->first_resting;
-        run->first_resting = p->next_resting;
-        if (run->stopping) p->state = STOPPED;
-        else ask(run, p, p->request);
+    for (int level = 0; level < LEVELS; level++) {
+        struct producer *p;
+        while ((p = run->first_resting[level]) != NULL && p->rests_until <= at) {
+            run->first_resting[level] = p->next_resting;
+            if (run->stopping) p->state = STOPPED;
+            else ask(run, p, p->request);
+        }
     }
     arm(run);
 }
@@ -285,13 +292,15 @@ static int measures(const struct run *run, int64_t at) {
 }
 
 static void rest(struct run *run, struct producer *p, int64_t at) {
-    int was_empty = run->first_resting == NULL;
+    int level = p->refusals < LEVELS ? p->refusals : LEVELS - 1;
+    int was_empty = run->first_resting[level] == NULL;
+    p->refusals++;
     p->state = RESTING;
-    p->rests_until = at + RETRY_AFTER;
+    p->rests_until = at + (FIRST_REST << level);
     p->next_resting = NULL;
-    if (was_empty) run->first_resting = p;
-    else run->last_resting->next_resting = p;
-    run->last_resting = p;
+    if (was_empty) run->first_resting[level] = p;
+    else run->last_resting[level]->next_resting = p;
+    run->last_resting[level] = p;
     if (measures(run, at)) run->retries++;
     if (was_empty) arm(run);
 }
@@ -330,6 +339,7 @@ static void answered(struct run *run, struct producer *p, size_t length, int64_t
         const char *names[REQUESTS] = {"InitProducerId", "Produce", "EndTxn"};
         fail("producer %d: %s has error code %d", p->index, names[p->request], code);
     }
+    p->refusals = 0;
     switch (p->request) {
     case END:
         if (measures(run, at)) add(&run->answer, at - p->ends_from);

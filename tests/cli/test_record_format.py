@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.record_format import format_json, make_formatter, unescape
-from ottla.cli.times import parse_timestamp
+from ottla.cli.times import duration_text, parse_duration, parse_timestamp
 from ottla.client.consumer import ConsumedRecord
 from ottla.common.errors import OperatorError
 
@@ -101,3 +101,12 @@ def test_escapes():
 )
 def test_timestamps(text, expected):
     assert parse_timestamp(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(-5, "0s"), (999, "0s"), (1000, "1s"), (60_000, "1m"), (903_000, "15m3s"), (93_784_000, "1d2h")],
+)
+def test_a_duration_is_told_in_its_two_largest_units_and_read_again(milliseconds, text):
+    assert duration_text(milliseconds) == text
+    assert parse_duration(text) <= max(0, milliseconds)
