@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.listing import EXAMINED_PER_STEP, MAX_PATTERN_BYTES
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
@@ -160,3 +160,13 @@ def test_what_is_not_led_here_is_not_described(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     assert talk.describe(ID)[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_where_ids_could_not_be_loaded_nothing_is_listed(talk: Conversation) -> None:
+    talk.producer()
+    talk.runtime.resign(0)
+    talk.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    talk.lead()
+    assert ErrorCode(talk.list().error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.time.advance(5)
+    assert [each.transactional_id for each in talk.list().transaction_states] == [ID]

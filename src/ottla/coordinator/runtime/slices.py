@@ -1,6 +1,6 @@
 """Work on the loop in slices, so that nobody waits for the whole of it.
 
-Invariant: however many pieces of work are due, they take one slice of a turn together.
+Invariants: however many pieces of work are due, they take one slice of a turn together; one that fails ends alone.
 """
 
 from __future__ import annotations
@@ -34,8 +34,15 @@ class SlicedWork:
         monotonic = self._clock.monotonic
         deadline_s = monotonic() + SLICE_S
         while self._queue:
-            for _ in self._queue[0]:
-                if monotonic() >= deadline_s:
+            try:
+                for _ in self._queue[0]:
+                    if monotonic() >= deadline_s:
+                        self._scheduler.call_soon(self._slice)
+                        return
+            except Exception:
+                # The loop reports it; whoever waits behind it goes on.
+                self._queue.popleft()
+                if self._queue:
                     self._scheduler.call_soon(self._slice)
-                    return
+                raise
             self._queue.popleft()

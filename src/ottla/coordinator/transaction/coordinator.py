@@ -288,13 +288,17 @@ class TransactionCoordinator:
     def list_transactions(
         self, api_version: int, request: ListTransactionsRequest, done: Callable[[ListTransactionsResponse], None]
     ) -> None:
-        """Ids of this coordinator, as of what is committed; COORDINATOR_LOAD_IN_PROGRESS while some are being loaded.
+        """Ids of this coordinator, as of what is committed.
 
-        Filters of versions below the request's are not set.
+        Errors, so that nobody takes a part for the whole: COORDINATOR_LOAD_IN_PROGRESS while some are being loaded,
+        COORDINATOR_NOT_AVAILABLE where they could not be; INVALID_REGULAR_EXPRESSION.
         """
         runtime = self._runtime
-        if runtime.state_counts()[CoordinatorState.LOADING]:
-            done(ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        counts = runtime.state_counts()
+        if counts[CoordinatorState.LOADING] or counts[CoordinatorState.FAILED]:
+            loading = counts[CoordinatorState.LOADING]
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            done(ListTransactionsResponse(error_code=code))
             return
         try:
             wanted = TransactionFilter(request, self._context.clock.time_ms())
