@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.record.batch import TRANSACTIONAL_MASK
 from ottla.server.replication_gauges import TALLY_LIFETIME_S, ReplicaTally
+from ottla.storage.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerState
 
 
 class Clock:
@@ -18,12 +20,20 @@ class Clock:
         return self.now_s
 
     def time_ms(self) -> int:
-        return 0
+        return int(self.now_s * 1000)
 
 
-def replica(isr: int, replicas: int, *, leader: bool = True, failed: bool = False) -> Any:
+def replica(
+    isr: int,
+    replicas: int,
+    *,
+    leader: bool = True,
+    failed: bool = False,
+    producers: ProducerState | None = None,
+) -> Any:
     """A replica with so many in sync of so many, and min.insync.replicas 2."""
-    log = SimpleNamespace(failed=failed, config=SimpleNamespace(min_insync_replicas=2))
+    config = SimpleNamespace(min_insync_replicas=2)
+    log = SimpleNamespace(failed=failed, config=config, producers=producers or ProducerState(0))
     state = SimpleNamespace(isr=tuple(range(isr)), replicas=tuple(range(replicas)))
     return SimpleNamespace(state=state, is_leader=leader, offline=False, log=log)
 
@@ -39,7 +49,7 @@ class TestReplicas:
             replica(1, 3, leader=False),
             replica(3, 3, leader=False, failed=True),
         ]
-        tally = ReplicaTally(SimpleNamespace(partitions=lambda: held), Clock()).refreshed()  # type: ignore[arg-type]
+        tally = ReplicaTally(SimpleNamespace(partitions=lambda: held), Clock(), 1000).refreshed()  # type: ignore[arg-type]
         assert (tally.partitions, tally.leaders, tally.offline) == (7, 5, 1)
         assert (tally.under_replicated, tally.under_min_isr, tally.at_min_isr) == (3, 2, 2)
 
@@ -51,8 +61,31 @@ class TestReplicas:
             return [replica(1, 1)]
 
         clock = Clock()
-        tally = ReplicaTally(SimpleNamespace(partitions=partitions), clock)  # type: ignore[arg-type]
+        tally = ReplicaTally(SimpleNamespace(partitions=partitions), clock, 1000)  # type: ignore[arg-type]
         assert [tally.refreshed().leaders for _ in range(5)] == [1] * 5
         assert len(passes) == 1
         clock.now_s += TALLY_LIFETIME_S
         assert (tally.refreshed().leaders, len(passes)) == (1, 2)
+
+    def test_transactions_that_should_have_ended_and_producers_are_counted(self) -> None:
+        def producers(*last_timestamps: int, attributes: int = TRANSACTIONAL_MASK) -> ProducerState:
+            """Producers with a batch of that time each, the first of whom began first."""
+            state = ProducerState(0)
+            for offset, timestamp in enumerate(last_timestamps):
+                header = (offset, 0, 0, 2, 0, attributes, 0, timestamp, timestamp, 100 + offset, 0, 0, 1)
+                state.update(header, offset)
+            return state
+
+        clock = Clock()
+        clock.now_s = 10_000.0
+        late = 10_000_000 - 1000 - LATE_TRANSACTION_BUFFER_MS - 1
+        held = [
+            replica(3, 3, producers=producers(late, late + 1)),
+            replica(3, 3, producers=producers(late + 1, late)),
+            replica(3, 3, producers=producers(late, attributes=0)),
+            replica(3, 3, producers=producers(late), leader=False),
+            replica(3, 3, producers=producers(-1)),
+            replica(3, 3),
+        ]
+        tally = ReplicaTally(SimpleNamespace(partitions=lambda: held), clock, 1000).refreshed()  # type: ignore[arg-type]
+        assert (tally.late_transactions, tally.producer_ids) == (1, 7)

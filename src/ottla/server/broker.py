@@ -205,7 +205,7 @@ class Broker:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(self.contexts.dispatcher, broker_apis(self.contexts))
-        register_gauges(self._registry, self.parts)
+        register_gauges(self._registry, self.parts, config)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
         self._start_steps(config)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from ottla.common.broker_configs import BrokerConfig
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.parts import BrokerParts
 from ottla.server.replication_gauges import register_replication_gauges
 
 
-def register_gauges(registry: MetricsRegistry, parts: BrokerParts) -> None:
+def register_gauges(registry: MetricsRegistry, parts: BrokerParts, config: BrokerConfig) -> None:
     """Make the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
-    register_replication_gauges(registry, parts.replicas, parts.machine.clock)
+    max_transaction_timeout_ms = config.get_int("transaction.max.timeout.ms")
+    register_replication_gauges(registry, parts.replicas, parts.machine.clock, max_transaction_timeout_ms)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait: fetches for records, produces for acknowledgement.",

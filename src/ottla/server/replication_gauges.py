@@ -33,6 +33,13 @@ _GAUGES = (
         "Partitions led here with just as many in-sync replicas as min.insync.replicas asks for.",
     ),
     ("offline", f"{_MANAGER}offlinereplicacount", "Replicas on this broker whose disk failed."),
+    (
+        "late_transactions",
+        f"{_MANAGER}partitionswithlatetransactionscount",
+        "Partitions led here with a transaction that is open for longer than transaction.max.timeout.ms and five "
+        "minutes: it hangs, and holds consumers back that read what is committed.",
+    ),
+    ("producer_ids", f"{_MANAGER}produceridcount", "Producers that the partitions on this broker know."),
 )
 
 
@@ -42,17 +49,21 @@ class ReplicaTally:
     __slots__ = (
         "_clock",
         "_counted_s",
+        "_max_transaction_timeout_ms",
         "_replicas",
         "at_min_isr",
+        "late_transactions",
         "leaders",
         "offline",
         "partitions",
+        "producer_ids",
         "under_min_isr",
         "under_replicated",
     )
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock) -> None:
+    def __init__(self, replicas: ReplicaManager, clock: Clock, max_transaction_timeout_ms: int) -> None:
         self._replicas = replicas
+        self._max_transaction_timeout_ms = max_transaction_timeout_ms
         self._clock = clock
         self._counted_s: float | None = None
         self._reset()
@@ -60,6 +71,7 @@ class ReplicaTally:
     def _reset(self) -> None:
         self.partitions = self.leaders = self.offline = 0
         self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.late_transactions = self.producer_ids = 0
 
     def refreshed(self) -> ReplicaTally:
         """Itself, counted anew if that is due."""
@@ -71,11 +83,15 @@ class ReplicaTally:
 
     def _count(self) -> None:
         self._reset()
+        now_ms = self._clock.time_ms()
         for partition in self._replicas.partitions():
+            producers = partition.log.producers
             self.partitions += 1
             self.offline += partition.offline or partition.log.failed
+            self.producer_ids += len(producers)
             if not partition.is_leader:
                 continue
+            self.late_transactions += producers.has_late_transaction(now_ms, self._max_transaction_timeout_ms)
             in_sync, replicas = len(partition.state.isr), len(partition.state.replicas)
             needed = min(partition.log.config.min_insync_replicas, replicas)
             self.leaders += 1
@@ -84,9 +100,11 @@ class ReplicaTally:
             self.at_min_isr += in_sync == needed
 
 
-def register_replication_gauges(registry: MetricsRegistry, replicas: ReplicaManager, clock: Clock) -> None:
+def register_replication_gauges(
+    registry: MetricsRegistry, replicas: ReplicaManager, clock: Clock, max_transaction_timeout_ms: int
+) -> None:
     """Make the gauges of one broker's replicas."""
-    tally = ReplicaTally(replicas, clock)
+    tally = ReplicaTally(replicas, clock, max_transaction_timeout_ms)
     for attribute, name, text in _GAUGES:
         registry.gauge(name, text, read=lambda attribute=attribute: getattr(tally.refreshed(), attribute))  # type: ignore[misc]
     registry.gauge(

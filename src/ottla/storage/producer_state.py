@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_WITH_EPOCH_BUMP = 2
 """Of `transaction.version`."""
 MAX_PRODUCER_EPOCH = 2**15 - 1
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+"""What a coordinator may take to end a transaction whose time is up."""
 _REMEMBERED_BATCHES = 5
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")
@@ -325,6 +327,14 @@ class ProducerState:
         self.verifications.end(producer_id, producer_epoch, marker=True)
         completed = self.transactions.end(producer_id, base_offset)
         return None if marker.committed else completed
+
+    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
+        """Whether the transaction that is open for longest should have been ended by its coordinator (KIP-664)."""
+        producer_id = self.transactions.oldest_producer()
+        if producer_id is None:
+            return False
+        last_timestamp = self._entries[producer_id].last_timestamp
+        return 0 < last_timestamp < now_ms - max_timeout_ms - LATE_TRANSACTION_BUFFER_MS
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
