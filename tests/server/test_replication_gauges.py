@@ -73,7 +73,7 @@ class TestReplicas:
             state = ProducerState(0)
             for offset, timestamp in enumerate(last_timestamps):
                 header = (offset, 0, 0, 2, 0, attributes, 0, timestamp, timestamp, 100 + offset, 0, 0, 1)
-                state.update(header, offset)
+                state.update(header, offset, timestamp)
             return state
 
         clock = Clock()

@@ -251,6 +251,20 @@ class TestProducers:
         append(log, self.batch(fakes, clock, 0, epoch=3))
         assert refused(log, self.batch(fakes, clock, 1, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
+    def test_the_time_of_the_append_is_what_is_remembered(self, fakes, disk, clock, open_log):
+        """Also by a replica and after a restart, which read it from the batch."""
+        log = open_log(message_timestamp_type="LogAppendTime")
+        batch = fakes.make_batch(1000, producer_id=9, producer_epoch=0, base_sequence=0)
+        append(log, bytearray(batch))
+        appended_ms = clock.now_ms
+        clock.now_ms += 5000
+        again = append(log, bytearray(batch))
+        assert (again.duplicate, again.log_append_time_ms) == (True, appended_ms)
+        assert log.producers.get(9).last_timestamp == appended_ms
+        disk.locked.clear()
+        restarted = fakes.open_manager(disk, clock, config=log.config).get_log("t", 0)
+        assert restarted.producers.get(9).batches == log.producers.get(9).batches
+
     def test_sequences_wrap(self, fakes, log, clock):
         append(log, self.batch(fakes, clock, 2**31 - 2, 3))
         append(log, self.batch(fakes, clock, 1))

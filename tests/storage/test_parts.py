@@ -147,12 +147,12 @@ class TestSnapshots:
     def test_bytes(self):
         state = ProducerState(0)
         header = (0, 0, 0, 2, 0, 0x10, 2, 1000, 1005, 7, 3, 40, 3)
-        state.update(header, 90)
+        state.update(header, 90, 1005)
         marker = end_transaction_marker(
             commit=True, timestamp_ms=900, producer_id=7, producer_epoch=3, coordinator_epoch=11
         )
         state.end_transaction(BATCH_HEADER.unpack_from(marker), 95, marker)
-        state.update(header, 100)
+        state.update(header, 100, 1005)
         data = state.encode()
         assert data[:2] == b"\x00\x01"
         assert data[6:] == bytes.fromhex(
@@ -181,8 +181,8 @@ class TestSnapshots:
 
     def test_expired_producers_are_left_out(self):
         state = ProducerState(0)
-        state.update((0, 0, 0, 2, 0, 0, 0, 1000, 1000, 1, 0, 0, 1), 0)
-        state.update((0, 0, 0, 2, 0, 0, 0, 5000, 5000, 2, 0, 0, 1), 1)
+        state.update((0, 0, 0, 2, 0, 0, 0, 1000, 1000, 1, 0, 0, 1), 0, 1000)
+        state.update((0, 0, 0, 2, 0, 0, 0, 5000, 5000, 2, 0, 0, 1), 1, 5000)
         again = ProducerState(0)
         again.load(state.encode(), 2, now_ms=5500, expiration_ms=1000)
         assert list(again.entries()) == [2]

@@ -207,7 +207,7 @@ class Partition:
             offset = len(self.log)
             self.log.append(Entry(produce.label, producer_id, epoch, sequence, False))
             header = (offset, 49, 0, MAGIC_V2, 0, TRANSACTIONAL_MASK, 0, 0, 0, producer_id, epoch, sequence, 1)
-            self.state.update(header, offset)
+            self.state.update(header, offset, 0)
         return ErrorCode.NONE
 
     def end_transaction(self, marker: Marker, rules: Rules) -> ErrorCode:

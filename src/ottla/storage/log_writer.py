@@ -286,7 +286,7 @@ class LogWriter:
                 if aborted is not None:
                     self._note_aborted(segment, aborted)
             else:
-                producers.update(header, base_offset)
+                producers.update(header, base_offset, max_timestamp)
         producers.map_end_offset = last_offset + 1
         flush = self._flush
         flush.changed = True

@@ -20,6 +20,7 @@ from ottla.record.batch import (
     CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAX_TIMESTAMP,
     NO_PRODUCER_ID,
     PRODUCER_ID,
     BatchHeader,
@@ -170,7 +171,7 @@ def replay_producers(
             base_offset = header[BASE_OFFSET]
             if header[PRODUCER_ID] != NO_PRODUCER_ID and from_offset <= base_offset < end:
                 if not header[ATTRIBUTES] & CONTROL_MASK:
-                    producers.update(header, base_offset)
+                    producers.update(header, base_offset, header[MAX_TIMESTAMP])
                 else:
                     completed = producers.end_transaction(header, base_offset, file.read(size, position))
                     if completed is not None and aborted is not None:

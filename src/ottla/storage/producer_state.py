@@ -281,13 +281,14 @@ class ProducerState:
             entry.batches = []
         return entry
 
-    def update(self, header: BatchHeader, base_offset: int) -> None:
+    def update(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         """Take up a batch of a producer that is in the log at `base_offset`; nothing is checked here.
 
-        Control batches are `end_transaction`'s.
+        `max_timestamp` is that of the log, which a leader may have set after it read the header. Control batches are
+        `end_transaction`'s.
         """
         producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
-        last_delta, max_timestamp = header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
+        last_delta = header[LAST_OFFSET_DELTA]
         entry = self._entries.get(producer_id)
         if entry is None or producer_epoch != entry.producer_epoch:
             entry = self._entry_of(producer_id, producer_epoch)
