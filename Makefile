@@ -8,7 +8,8 @@
 #   make docs                      writes the documents that are generated: docs/configuration.md
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups or cluster
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
-#   make model [DEPTH=12]          every order of so many steps of the model of transactions
+#   make model [DEPTH=12]          every order of so many steps of the model of transactions;
+#                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
@@ -117,7 +118,7 @@ sim-many: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
 
 model: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --model $(DEPTH)
+	$(BIN)/python -m ottla.sim --model $(DEPTH) $(ARGS)
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) $(ARGS)

@@ -10,7 +10,7 @@ from ottla.sim.groups import Outcome
 from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOutcome
 from ottla.sim.seeds import CLUSTER, GROUPS, outcomes_of
 from ottla.sim.transaction_explorer import describe, explore
-from ottla.sim.transaction_model import Bounds, Rules
+from ottla.sim.transaction_model import BOUNDS, Rules
 
 HISTORY_LINES = 120
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when every seed held, 1 when one did not."""
     chosen = _parser().parse_args(arguments)
     if chosen.model is not None:
-        return _explore(chosen.model)
+        return _explore(chosen.model, chosen.bounds)
     outcomes = []
     for outcome in outcomes_of(chosen):
         print(_line(outcome), flush=True)
@@ -43,13 +43,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model", type=int, metavar="DEPTH", help="walk all states of the model of transactions, to that many steps"
     )
+    parser.add_argument("--bounds", choices=BOUNDS, default="all", help="of the model: what may happen how often")
     parser.add_argument("--history", type=int, default=HISTORY_LINES, help="lines that a failing seed prints")
     return parser
 
 
-def _explore(depth: int) -> int:
+def _explore(depth: int, bounds: str) -> int:
     """Print what the model of transactions shows within so many steps."""
-    found = explore(depth, Bounds(), Rules())
+    found = explore(depth, BOUNDS[bounds], Rules())
     reach = "all there are" if found.complete else "more lie behind"
     print(f"{found.states:,} states in {found.depth} steps, {reach}; {found.cpu_s:,.1f} s of CPU")
     if found.wrong is None:

@@ -65,6 +65,16 @@ class Bounds(NamedTuple):
     """With which the transactional id begins; near 32,766 the producer id changes."""
 
 
+BOUNDS = {
+    "all": Bounds(),
+    "sequel": Bounds(transactions=(2, 0), batches=(1,)),
+    "zombie": Bounds(transactions=(1, 1), batches=(1,)),
+    "last-epoch": Bounds(transactions=(2, 0), batches=(1,), first_epoch=32_765),
+}
+"""All but the first are small enough to be walked to their end: one partition, and either one producer with two
+transactions or two with one each."""
+
+
 class Rules(NamedTuple):
     """What a planted defect replaces."""
 
