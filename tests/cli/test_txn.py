@@ -311,6 +311,20 @@ def test_a_hanging_transaction_is_aborted_by_ids_and_epochs(run, servers, name):
     wait_until(lambda: not open_ones(run, name))
 
 
+def test_completion_of_transactional_ids(run, servers, name):
+    run(produce, name, "--transactional-id", name, stdin="1\n")
+    asked = {
+        **os.environ,
+        "OTTLA_BOOTSTRAP_SERVER": servers,
+        "_OTTLA_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"ottla txn describe {name}",
+        "COMP_CWORD": "3",
+    }
+    program = "import sys; sys.argv[0] = 'ottla'; from ottla.app.main import main; main()"
+    result = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, text=True, check=False)
+    assert f"plain,{name}" in result.stdout.splitlines()
+
+
 def test_mistakes_are_told_in_one_sentence(run, name):
     for arguments, exit_code, words in (
         (("describe", f"{name}-none"), 1, "does not exist"),
