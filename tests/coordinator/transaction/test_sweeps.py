@@ -9,7 +9,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.metadata import NO_TIMEOUT_MS
 from ottla.coordinator.transaction.state import TransactionState
-from ottla.coordinator.transaction.sweeps import ABORTED_PER_STEP, EXAMINED_PER_STEP
+from ottla.coordinator.transaction.sweeps import EXAMINED_PER_STEP, WRITTEN_PER_STEP
 
 from .conversation import FIRST_PRODUCER_ID, ID, LAST_EPOCH, Conversation
 from .test_end_txn import at
@@ -125,7 +125,7 @@ def test_an_abort_of_v1_at_the_last_epoch_fences_by_the_epoch_that_nobody_has(ma
 
 
 def test_many_aborts_are_done_in_steps(talk: Conversation) -> None:
-    count = ABORTED_PER_STEP * 3 + 5
+    count = WRITTEN_PER_STEP * 3 + 5
     for index in range(count):
         name = f"id-{index}"
         talk.add(talk.producer(name), transactional_id=name, version=5)
@@ -222,3 +222,15 @@ def test_there_is_one_timer_a_walk_however_many_ids(talk: Conversation) -> None:
         name = f"id-{index}"
         talk.add(talk.producer(name), transactional_id=name, version=5)
     assert talk.time.armed == 2
+
+
+def test_no_step_of_a_walk_writes_very_much(make_talk: MakeTalk) -> None:
+    talk = make_talk(
+        transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
+    )
+    for index in range(WRITTEN_PER_STEP * 3):
+        talk.init(f"id-{index}")
+    before = talk.runtime.statistics.batches_appended
+    talk.time.advance(80)
+    assert not talk.shard.transactions
+    assert talk.runtime.statistics.batches_appended - before == 3

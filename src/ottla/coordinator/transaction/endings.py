@@ -31,7 +31,7 @@ COMPLETE = "complete-transaction"
 
 RESUME_TIMER = "resume-endings"
 RESUME_BACKOFF_MS = 500
-SLICE = 500
+SLICE = 100
 """Transactions that one step of a resumption deals with."""
 
 Result = CoordinatorResult[TransactionRecord, None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult, CoordinatorTimer
@@ -27,8 +26,8 @@ ABORT_WITH_PRODUCER_ID = "abort-timed-out-transaction"
 
 EXAMINED_PER_STEP = 2_000
 """Ids looked at in one step."""
-ABORTED_PER_STEP = 200
-"""Transactions aborted in one step."""
+WRITTEN_PER_STEP = 200
+"""Records of one step: transactions that are aborted, ids that go."""
 
 Result = CoordinatorResult[TransactionRecord, None]
 
@@ -94,7 +93,7 @@ class Sweeps:
             decision = self._abort_of(transactional_id, now_ms)
             if decision is not None:
                 aborted.append(TransactionRecord(transactional_id, decision))
-            if examined >= EXAMINED_PER_STEP or len(aborted) >= ABORTED_PER_STEP:
+            if examined >= EXAMINED_PER_STEP or len(aborted) >= WRITTEN_PER_STEP:
                 self._timer.schedule(ABORT_TIMER, 0, self._abort_timed_out)
                 break
         else:
@@ -158,15 +157,14 @@ class Sweeps:
             self._unswept = iter(list(self._transactions))
         now_ms = self._context.clock.time_ms()
         expiration_ms = self._context.config().transactional_id_expiration_ms
-        transactions = self._transactions
         tombstones: list[TransactionRecord] = []
-        ids = list(islice(self._unswept, EXAMINED_PER_STEP))
-        for transactional_id in ids:
-            metadata = transactions.get(transactional_id)
+        for examined, transactional_id in enumerate(self._unswept, 1):
+            metadata = self._transactions.get(transactional_id)
             if metadata is not None and metadata.is_expired(now_ms, expiration_ms):
                 tombstones.append(TransactionRecord(transactional_id, None))
-        if len(ids) == EXAMINED_PER_STEP:
-            self._timer.schedule(EXPIRE_TIMER, 0, self._expire)
+            if examined >= EXAMINED_PER_STEP or len(tombstones) >= WRITTEN_PER_STEP:
+                self._timer.schedule(EXPIRE_TIMER, 0, self._expire)
+                break
         else:
             self._unswept = None
             self._schedule_expiry()
