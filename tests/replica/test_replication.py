@@ -11,6 +11,7 @@ import pytest
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.read_replica import select_by_rack
 from ottla.storage.segment import SegmentRegion
@@ -120,6 +121,23 @@ class TestAcknowledgement:
         assert world.produce(1, b"a").result() == (NONE, 0)
         for node in (1, 2, 3):
             assert world.nodes[node].partition().log.recovery_point == 1
+
+    def test_what_a_coordinator_appends_at_once_is_fetched_at_once(self, make_world: MakeWorld) -> None:
+        """Its records are committed within the fetch of a follower, which asks for the other partition as well."""
+        world = make_world(partitions=2)
+        coordinated, other = (world.nodes[1].partition(index) for index in (1, 0))
+        world.settle(1, 2, 3)
+
+        def append(index: int, high_watermark: int) -> None:
+            batch = build_batch([RecordData(1_700_000_000_000, None, b"marker")])
+            other.append_records(batch, 0, len(batch), True)
+
+        coordinated.high_watermark_listener = append
+        world.produce(1, b"decision", index=1)
+        world.loop.run_until(lambda: coordinated.high_watermark == 1)
+        decided_s = world.loop.monotonic()
+        world.loop.run_until(lambda: other.high_watermark == 1)
+        assert world.loop.monotonic() - decided_s < 0.1
 
 
 class TestInSyncReplicas:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.common.errors import KafkaError
 from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.manager import ReplicaManager
@@ -74,6 +75,11 @@ class FollowerFetch(Fetch):
     def read(self, known: Known | None = None) -> ReadRound:
         """See `Fetch`. A request that was parked (`known` is None) tells nothing new of the follower."""
         follower, session = self._follower, self._session
+        if known is not None:
+            # Before anything is read: a coordinator whose records are replicated by it may append at once, to
+            # partitions of this very request, and nothing would wake the request for what came before it parked.
+            for asked in session.partitions:
+                self._note_progress(asked)
         done = ReadRound()
         left = follower.max_bytes
         for asked in session.partitions:
@@ -86,29 +92,20 @@ class FollowerFetch(Fetch):
                     diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
                 if diverging is not None:
                     done.urgent = True
-                else:
-                    if asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
-                        limit = max(0, min(asked.max_bytes, left))
-                        found = partition.log.reader.read(
-                            asked.fetch_offset,
-                            limit,
-                            max_offset=offsets.log_end_offset,
-                            min_one_batch=done.byte_count == 0,
-                            known=known,
-                        )
-                        done.byte_count += found.length
-                        region = found.records
-                        if region is not None:
-                            left -= region.length
-                            follower.sent(partition, region.length)
-                    if known is not None:
-                        partition.follower_fetched(
-                            follower.replica_id,
-                            asked.fetch_offset,
-                            asked.log_start_offset,
-                            follower.broker_epoch,
-                            follower.started_s,
-                        )
+                elif asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
+                    limit = max(0, min(asked.max_bytes, left))
+                    found = partition.log.reader.read(
+                        asked.fetch_offset,
+                        limit,
+                        max_offset=offsets.log_end_offset,
+                        min_one_batch=done.byte_count == 0,
+                        known=known,
+                    )
+                    done.byte_count += found.length
+                    region = found.records
+                    if region is not None:
+                        left -= region.length
+                        follower.sent(partition, region.length)
                 high_watermark, log_start_offset = offsets.high_watermark, offsets.log_start_offset
                 if (
                     region is not None
@@ -136,6 +133,28 @@ class FollowerFetch(Fetch):
                 done.urgent = True
                 done.rows.append((asked, self.failed(asked, error)))
         return done
+
+    def _note_progress(self, asked: SessionPartition) -> None:
+        """What a partition's place in the request says of the follower; what is wrong with it, `read` tells."""
+        follower = self._follower
+        try:
+            partition = follower.replicas.find(asked.topic, asked.index)
+            partition.check_follower(asked.current_leader_epoch, follower.replica_id)
+            offsets, fetch_offset = partition.offsets, asked.fetch_offset
+            if not offsets.log_start_offset <= fetch_offset <= offsets.log_end_offset:
+                return
+            if asked.last_fetched_epoch < 0 or (
+                partition.diverging_epoch(fetch_offset, asked.last_fetched_epoch) is None
+            ):
+                partition.follower_fetched(
+                    follower.replica_id,
+                    fetch_offset,
+                    asked.log_start_offset,
+                    follower.broker_epoch,
+                    follower.started_s,
+                )
+        except KafkaError:
+            return
 
     def watch(self, partition: Partition) -> Watch:
         """Followers read what was just appended."""
