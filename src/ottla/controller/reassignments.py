@@ -16,7 +16,7 @@ from ottla.controller.replication import active, change_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.metadata.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -35,7 +35,7 @@ MAX_DEFAULT_REPLICAS = 3
 """Replicas of an internal topic whose replication factor nobody set, where there are as many brokers."""
 
 INTERNAL_REPLICATION_SETTINGS = {
-    "__consumer_offsets": "offsets.topic.replication.factor",
+    GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
 }
 

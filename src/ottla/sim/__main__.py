@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ottla.sim.cluster_simulation import ClusterRunOutcome
 from ottla.sim.group_protocols import PROTOCOLS
-from ottla.sim.groups import Outcome
-from ottla.sim.replication import MIN_FAULTS, MIN_OPERATIONS, ClusterOutcome
-from ottla.sim.seeds import CLUSTER, GROUPS, outcomes_of
+from ottla.sim.replication import ClusterOutcome
+from ottla.sim.seeds import GROUPS, WORKLOADS, outcomes_of
+from ottla.sim.simulation import RunOutcome
 from ottla.sim.transaction_explorer import describe, explore
 from ottla.sim.transaction_model import BOUNDS, Rules
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
-    parser.add_argument("--workload", choices=(GROUPS, CLUSTER), default=GROUPS, help="one broker, or several")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default=GROUPS, help="groups: one broker")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--many", type=int, default=1, metavar="N", help="how many seeds from there on")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run them")
@@ -61,26 +62,12 @@ def _explore(depth: int, bounds: str) -> int:
     return 1
 
 
-def _line(outcome: Outcome | ClusterOutcome) -> str:
+def _line(outcome: RunOutcome) -> str:
     verdict = "ok  " if outcome.violation is None else "FAIL"
-    start = f"{verdict} seed {outcome.seed}: {outcome.description}; "
-    if isinstance(outcome, Outcome):
-        return start + (
-            f"{outcome.broker_starts} broker starts, {outcome.rebalances} partitions taken, "
-            f"{outcome.commits} offsets committed, trace {outcome.trace_hash}"
-        )
-    losses = ""
-    if outcome.conflicts:
-        losses = f"{outcome.losses.acknowledged} acknowledged and {outcome.losses.served} served records lost, "
-    return start + (
-        f"{outcome.operations} operations, {outcome.faults} faults, {outcome.node_starts} node starts, "
-        f"{outcome.leader_changes} leaders, {outcome.acknowledged} records acknowledged, "
-        f"{outcome.rebalances} partitions taken, {outcome.commits} offsets committed, {losses}"
-        f"trace {outcome.trace_hash}"
-    )
+    return f"{verdict} seed {outcome.seed}: {outcome.description}; {outcome.told()}, trace {outcome.trace_hash}"
 
 
-def _print_violation(outcome: Outcome | ClusterOutcome, chosen: argparse.Namespace) -> None:
+def _print_violation(outcome: RunOutcome, chosen: argparse.Namespace) -> None:
     print(f"\nseed {outcome.seed}: {outcome.violation}\n")
     for line in outcome.history[max(0, len(outcome.history) - chosen.history) :]:
         print(f"  {line}")
@@ -99,14 +86,14 @@ def _command(seed: int, chosen: argparse.Namespace) -> str:
     return again
 
 
-def _sum_up(outcomes: list[Outcome | ClusterOutcome], chosen: argparse.Namespace) -> int:
+def _sum_up(outcomes: list[RunOutcome], chosen: argparse.Namespace) -> int:
     failed = [outcome for outcome in outcomes if outcome.violation is not None]
     events = sum(outcome.events for outcome in outcomes)
     cpu_s = sum(outcome.cpu_s for outcome in outcomes)
-    clusters = [outcome for outcome in outcomes if isinstance(outcome, ClusterOutcome)]
-    thin = [outcome.seed for outcome in clusters if not outcome.counts]
+    clusters = [outcome for outcome in outcomes if isinstance(outcome, ClusterRunOutcome)]
+    thin = [outcome for outcome in clusters if not outcome.counts]
     if thin:
-        print(f"below {MIN_OPERATIONS:,} operations or {MIN_FAULTS} faults, so not counted: {' '.join(map(str, thin))}")
+        print(f"{thin[0].too_little}, so not counted: {' '.join(str(outcome.seed) for outcome in thin)}")
     for outcome in failed:
         print(f"failed: {_command(outcome.seed, chosen)}  # {outcome.violation}")
     line = f"{len(outcomes) - len(failed)} of {len(outcomes)} seeds held"
@@ -117,7 +104,8 @@ def _sum_up(outcomes: list[Outcome | ClusterOutcome], chosen: argparse.Namespace
             f"{sum(each.acknowledged for each in clusters):,} records acknowledged"
         )
         if chosen.beyond:
-            line += f", {sum(each.losses.acknowledged for each in clusters):,} of them lost"
+            lost = sum(each.losses.acknowledged for each in clusters if isinstance(each, ClusterOutcome))
+            line += f", {lost:,} of them lost"
     virtual_s = sum(outcome.virtual_s for outcome in outcomes)
     print(
         f"{line}; {virtual_s:,.0f} s simulated, {events:,} events in {cpu_s:,.1f} s of CPU, "

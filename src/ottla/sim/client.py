@@ -6,6 +6,7 @@ Left out: what real clients do beyond that; who uses it decides about time-outs,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from ottla.protocol.header import decode_response, encode_request
@@ -16,6 +17,10 @@ from ottla.sim.network import Address, Link, Network
 
 REQUEST_TIMEOUT_S = 5.0
 _PREFIX_BYTES = 4
+
+
+Proxy = Callable[[Address | None, ApiKey, int, bytes], bool]
+"""Sees each request with its address, key, version and frame; whether it lets the frame pass."""
 
 
 class RequestLost(Exception):
@@ -36,6 +41,7 @@ class Client:
         self._network = network
         self.address = address
         self.name = name
+        self.proxy: Proxy = lambda address, key, version, frame: True
         self._link: Link | None = None
         self._correlation_id = 0
         self._waiting: asyncio.Future[bytes] | None = None
@@ -48,7 +54,9 @@ class Client:
         answer = self._waiting = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._lose, "timed out")
         try:
-            link.send(encode_request(key, version, correlation_id, self.name, message))
+            frame = encode_request(key, version, correlation_id, self.name, message)
+            if self.proxy(self.address, key, version, frame):
+                link.send(frame)
             data = await answer
         finally:
             timer.cancel()

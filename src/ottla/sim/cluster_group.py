@@ -14,7 +14,7 @@ from ottla.sim.group_observer import Observer
 from ottla.sim.group_protocols import KINDS, PROTOCOLS
 from ottla.sim.log_clients import LogWorld
 from ottla.sim.log_consumers import MemberRecords
-from ottla.sim.members import GroupWorld, Seat
+from ottla.sim.members import Copier, GroupWorld, Seat
 from ottla.sim.rng import SimRng
 from ottla.sim.trace import Trace
 
@@ -26,8 +26,17 @@ class ClusterGroup:
     """One group; the seed chooses the protocol, the time-outs, and who is static."""
 
     def __init__(
-        self, world: LogWorld, view: ClusterView, rng: SimRng, trace: Trace, protocol: str | None, members: int
+        self,
+        world: LogWorld,
+        view: ClusterView,
+        rng: SimRng,
+        trace: Trace,
+        protocol: str | None,
+        members: int,
+        *,
+        make_copier: Callable[[str, SimRng], Copier] | None = None,
     ) -> None:
+        """With `make_copier` the members copy what they read in transactions."""
         self._world = world
         self._view = view
         self._rng = rng
@@ -44,9 +53,10 @@ class ClusterGroup:
         self._deliveries = Deliveries()
         self._faults = asyncio.Event()
         self._seats: list[Seat] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._group = GroupWorld(
             loop=world.loop,
-            make_client=self._make_client,
+            make_client=self.make_client,
             make_records=lambda name: MemberRecords(world, name, self._fork(name), self._deliveries),
             trace=trace,
             ownership=Ownership(world.loop, trace),
@@ -59,6 +69,7 @@ class ClusterGroup:
             rebalance_s=rebalance_s,
             faults=self._faults,
             mixed=len(self._kinds) > 1,
+            make_copier=None if make_copier is None else lambda name: make_copier(name, self._fork(name)),
         )
         self.description = f"{members} {protocol} members ({self._statics} static)"
 
@@ -89,7 +100,8 @@ class ClusterGroup:
         self._clients += 1
         return self._rng.fork(f"{what} {self._clients}")
 
-    def _make_client(self, name: str) -> CoordinatorClient:
+    def make_client(self, name: str) -> CoordinatorClient:
+        """A connection to the coordinator, for the client of that name."""
         return CoordinatorClient(self._world, name, self._fork(name), GROUP, self._in_office, self._is_settled)
 
     def _in_office(self, address: tuple[str, int]) -> int:
@@ -108,13 +120,26 @@ class ClusterGroup:
             Seat(group, f"m{number}", self._rng.fork(f"member {number}"), self._kinds, static=number < self._statics)
             for number in range(self._members)
         ]
-        observer = Observer(group, self._make_client("observer"), self._rng.fork("observer"))
+        observer = Observer(group, self.make_client("observer"), self._rng.fork("observer"))
         for work in (*(seat.run() for seat in self._seats), observer.run()):
-            follow(self._world.loop.create_task(work))
+            task = self._world.loop.create_task(work)
+            follow(task)
+            self._tasks.append(task)
+
+    def stop(self) -> None:
+        """The members and the observer are gone, without a word."""
+        for task in self._tasks:
+            task.cancel()
+        for seat in self._seats:
+            seat.vanish()
 
     def calm(self) -> None:
         """From now on members do as they should."""
         self._faults.clear()
+
+    def has_committed(self, ends: Mapping[int, int]) -> bool:
+        """Whether the offsets of all these partitions are certain up to these ends."""
+        return all(self._group.offsets.certain(partition) >= end for partition, end in ends.items())
 
     def lacks(self, ends: Mapping[int, int]) -> dict[int, str]:
         """Partitions that are not read and committed up to their end by an owner, and how far they are."""

@@ -97,6 +97,15 @@ class ClusterView:
         newest = found.log.epochs.epoch_for_offset(found.high_watermark - 1)
         return image.leader_epoch in (FIRST_EPOCH, newest)
 
+    def stable_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Of each partition the last stable offset and the end, as its leader has them; (-1, 0) while there is none."""
+        image = self.newest().topic(topic)
+        found = {}
+        for index, partition in (image.partitions if image is not None else {}).items():
+            leader = next((node for node in self._nodes if node.config.node_id == partition.leader), None)
+            found[index] = _stable_offset(leader, topic, index)
+        return found
+
     def all_agree(self) -> bool:
         """Whether all nodes have the same metadata of topics and settings."""
         images = [node.broker.parts.publisher.image for node in self._nodes if node.broker is not None]
@@ -110,6 +119,16 @@ class ClusterView:
         return all(node.broker is not None for node in self._nodes) and all(
             _whole(partition) for topic in self.newest().topics.values() for partition in topic.partitions.values()
         )
+
+
+def _stable_offset(leader: SimNode | None, topic: str, index: int) -> tuple[int, int]:
+    if leader is None or leader.broker is None:
+        return (-1, 0)
+    try:
+        found = leader.broker.parts.replicas.find(topic, index)
+    except KafkaError:
+        return (-1, 0)
+    return found.log.last_stable_offset(found.high_watermark), found.log.log_end_offset
 
 
 def _whole(partition: PartitionImage) -> bool:

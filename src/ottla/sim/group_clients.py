@@ -1,4 +1,4 @@
-"""A connection to the coordinator of a group wherever it is: found anew after every lost answer and every refusal.
+"""A connection to a coordinator wherever it is: found anew after every lost answer and every refusal.
 
 Coordinators move with the leadership of their partition. One that was replaced and has not heard of it still answers
 what it need not write; the members must not rely on that, so `genuine` says of each answer whether who gave it led the
@@ -23,10 +23,10 @@ from ottla.sim.rng import SimRng
 
 FIND_VERSION = 6
 FIRST_BATCHED_VERSION = 4
-
+OF_A_GROUP, OF_A_TRANSACTION = 0, 1
 
 InOffice = Callable[[Address], int]
-"""The leader epoch in which the broker at an address coordinates the group; NOT_IN_OFFICE when it does not."""
+"""The leader epoch in which the broker at an address is the coordinator; NOT_IN_OFFICE when it does not."""
 IsSettled = Callable[[], bool]
 """Whether the coordinator in office has committed something in its epoch."""
 
@@ -35,12 +35,22 @@ class CoordinatorClient(Client):
     """One connection at a time."""
 
     def __init__(
-        self, world: LogWorld, name: str, rng: SimRng, group_id: str, in_office: InOffice, is_settled: IsSettled
+        self,
+        world: LogWorld,
+        name: str,
+        rng: SimRng,
+        key: str,
+        in_office: InOffice,
+        is_settled: IsSettled,
+        *,
+        key_type: int = OF_A_GROUP,
     ) -> None:
+        """`key` is a group or a transactional id."""
         super().__init__(world.loop, world.network, name)
         self._world = world
         self._rng = rng
-        self._group_id = group_id
+        self._key = key
+        self._key_type = key_type
         self._in_office = in_office
         self._is_settled = is_settled
         self._coordinator: Address | None = None
@@ -51,11 +61,11 @@ class CoordinatorClient(Client):
         if key is ApiKey.FIND_COORDINATOR:
             return await self._find(version, message, timeout_s)
         if self._coordinator is None:
-            found = FindCoordinatorRequest(coordinator_keys=[self._group_id])
+            found = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self._key])
             await self._find(FIND_VERSION, found, timeout_s)
         coordinator = self._coordinator
         if coordinator is None:
-            raise RequestLost("nobody coordinates the group")
+            raise RequestLost(f"nobody coordinates {self._key}")
         epoch = self._in_office(coordinator)
         try:
             response = await super().request(key, version, message, timeout_s)
@@ -65,7 +75,7 @@ class CoordinatorClient(Client):
         self._world.operations += 1
         self.genuine = epoch != NOT_IN_OFFICE and self._in_office(coordinator) == epoch
         self.lasting = self.genuine and self._is_settled()
-        if not RETRIABLE.isdisjoint(_codes(response)):
+        if not RETRIABLE.isdisjoint(codes_of(response)):
             self._forget()
         return response
 
@@ -85,11 +95,14 @@ class CoordinatorClient(Client):
         self.close()
 
 
-def _codes(response: Any) -> Iterator[int]:
-    """Every error code of an answer of the coordinator."""
+def codes_of(response: Any) -> Iterator[int]:
+    """Every error code of an answer of a coordinator."""
     yield getattr(response, "error_code", 0)
     for group in getattr(response, "groups", ()):
         yield group.error_code
     for topic in getattr(response, "topics", ()):
         for partition in topic.partitions:
             yield partition.error_code
+    for topic in getattr(response, "results_by_topic_v3_and_below", ()):
+        for added in topic.results_by_partition:
+            yield added.partition_error_code

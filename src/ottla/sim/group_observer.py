@@ -49,7 +49,7 @@ class Observer:
             return False
         code, found = fetched_offsets(VERSION, response)
         if code:
-            if code not in RETRIABLE:
+            if code not in RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
                 raise Violation(f"the observer's OffsetFetch was answered {ErrorCode(code).name}")
             return False
         for partition, offset in found.items():

@@ -51,6 +51,10 @@ class Outcome(RunOutcome):
     protocol: str = ""
     broker_starts: int = 0
 
+    def told(self) -> str:
+        """See `RunOutcome`."""
+        return f"{self.broker_starts} broker starts, {super().told()}"
+
 
 class GroupSimulation(Simulation):
     """One run."""

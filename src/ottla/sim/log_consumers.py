@@ -26,8 +26,8 @@ READ_AHEAD = 50
 class Consumer(Fetcher):
     """Reads all partitions from the beginning, and asks now and then where they end."""
 
-    def __init__(self, world: LogWorld, name: str, rng: SimRng) -> None:
-        super().__init__(world, name, rng)
+    def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
+        super().__init__(world, name, rng, committed=committed)
         self._positions = dict.fromkeys(range(world.partitions), 0)
 
     async def run(self) -> None:
@@ -49,8 +49,12 @@ class Consumer(Fetcher):
 
     def found(self, partition: int, offset: int, value: str) -> None:
         """See `Fetcher`."""
-        self.world.history.polled(self.name, partition, offset, value)
+        self.world.history.polled(self.name, partition, offset, value, committed=self.committed, poll=self.polls)
         self._positions[partition] = offset + 1
+
+    def passed(self, partition: int, position: int) -> None:
+        """See `Fetcher`."""
+        self._positions[partition] = position
 
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
@@ -80,16 +84,16 @@ class Consumer(Fetcher):
 class Reader(Fetcher):
     """Reads what there is at the end of a run."""
 
-    def __init__(self, world: LogWorld, rng: SimRng) -> None:
-        super().__init__(world, "reader", rng)
+    def __init__(self, world: LogWorld, rng: SimRng, *, committed: bool = False) -> None:
+        super().__init__(world, "reader", rng, committed=committed)
         self._rack = ""  # from the leader: another replica may know an older high watermark for a while
         self._positions = dict.fromkeys(range(world.partitions), 0)
-        self._high_watermarks: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self.contents: dict[int, dict[int, str]] = {partition: {} for partition in range(world.partitions)}
         """For each partition the value at each offset."""
 
     async def run(self) -> None:
-        """Each partition up to its high watermark."""
+        """Each partition up to its end."""
         while self.positions_wanted():
             try:
                 await self.poll(0)
@@ -102,21 +106,24 @@ class Reader(Fetcher):
         return {
             partition: position
             for partition, position in self._positions.items()
-            if position < self._high_watermarks.get(partition, position + 1)
+            if position < self._ends.get(partition, position + 1)
         }
 
     def found(self, partition: int, offset: int, value: str) -> None:
         """See `Fetcher`."""
         self.contents[partition][offset] = value
-        self._positions[partition] = offset + 1
+
+    def passed(self, partition: int, position: int) -> None:
+        """See `Fetcher`."""
+        self._positions[partition] = position
 
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
         raise Violation(f"nothing is to be read at {partition}@{offset} at the end")
 
-    def told_high_watermark(self, partition: int, high_watermark: int) -> None:
+    def told_end(self, partition: int, end: int) -> None:
         """See `Fetcher`."""
-        self._high_watermarks[partition] = high_watermark
+        self._ends[partition] = end
 
 
 class MemberRecords(Fetcher):

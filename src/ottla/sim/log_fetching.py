@@ -1,19 +1,23 @@
 """How simulated consumers read: by fetch sessions (KIP-227), from a replica in their rack where there is one (KIP-392).
 
 A `Fetcher` asks one broker at a time for all partitions that it wants and would read there. A session is the client's
-half of the protocol: it sends what changed, and begins anew after every error and lost answer.
+half of the protocol: it sends what changed, and begins anew after every error and lost answer. By read_committed the
+broker says which transactions were aborted, and the client leaves their records out, as all clients do: by producer id,
+from the offset at which the transaction began to its marker (KIP-98).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from ottla.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.protocol.registry import ApiKey
-from ottla.record.batch import iter_batches
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.control import ControlRecordType, control_record_type
 from ottla.sim.checkers import Violation
 from ottla.sim.client import RequestLost
 from ottla.sim.log_clients import RETRIABLE, LogClient, LogWorld
@@ -42,7 +46,7 @@ class FetchSession:
         self._epoch = 0
         self._told: dict[int, Wanted] = {}
 
-    def request(self, topic: str, topic_id: bytes, wanted: Mapping[int, Wanted]) -> FetchRequest:
+    def request(self, topic: str, topic_id: bytes, wanted: Mapping[int, Wanted], isolation_level: int) -> FetchRequest:
         """What the broker has to be told so that it reads `wanted`."""
         gone = [partition for partition in self._told if partition not in wanted] if self._epoch else []
         news = [
@@ -59,6 +63,7 @@ class FetchSession:
         return FetchRequest(
             min_bytes=1,
             max_bytes=MAX_BYTES,
+            isolation_level=isolation_level,
             session_id=self._id,
             session_epoch=self._epoch,
             topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=news)] if news else [],
@@ -79,8 +84,12 @@ class FetchSession:
 class Fetcher(LogClient):
     """A client that reads; what and from where on, its subclasses say."""
 
-    def __init__(self, world: LogWorld, name: str, rng: SimRng) -> None:
+    def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
+        """`committed`: by read_committed."""
         super().__init__(world, name, rng)
+        self.committed = committed
+        self.polls = 0
+        """Answers so far."""
         self._version = rng.choice(VERSIONS)
         self._rack = rng.choice(["", *world.racks])
         self._sessions: dict[int, FetchSession] = {}
@@ -98,8 +107,11 @@ class Fetcher(LogClient):
         """The leader has nothing there."""
         raise NotImplementedError
 
-    def told_high_watermark(self, partition: int, high_watermark: int) -> None:
-        """Up to where there is something to be read."""
+    def passed(self, partition: int, position: int) -> None:
+        """All below came; where nothing did, it is not for this reader."""
+
+    def told_end(self, partition: int, end: int) -> None:
+        """Up to where there is something to be read: the high watermark, or the last stable offset."""
 
     async def poll(self, wait_ms: int) -> None:
         """One fetch from one broker. Raises RequestLost."""
@@ -137,7 +149,7 @@ class Fetcher(LogClient):
 
     async def _fetch(self, node: int, wanted: dict[int, Wanted], wait_ms: int) -> None:
         session = self._sessions.setdefault(node, FetchSession())
-        request = session.request(self.world.topic, self.world.topic_id, wanted)
+        request = session.request(self.world.topic, self.world.topic_id, wanted, int(self.committed))
         request.max_wait_ms = wait_ms
         request.rack_id = self._rack
         try:
@@ -152,6 +164,7 @@ class Fetcher(LogClient):
             if response.error_code not in SESSION_ERRORS:
                 raise Violation(f"{self.name}: Fetch was answered {ErrorCode(response.error_code).name}")
             return
+        self.polls += 1
         took = [self._took(each, wanted[each.partition_index], node) for each in session.answered(response)]
         if not all(took):
             del self._sessions[node]
@@ -163,8 +176,8 @@ class Fetcher(LogClient):
         if answer.preferred_read_replica >= 0:
             self._preferred[partition] = answer.preferred_read_replica
         if answer.error_code == ErrorCode.NONE:
-            self.told_high_watermark(partition, answer.high_watermark)
-            self._use(partition, offset, answer.records or b"")
+            self.told_end(partition, answer.last_stable_offset if self.committed else answer.high_watermark)
+            self._use(partition, offset, answer.records or b"", answer.aborted_transactions or ())
             return True
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # Followers may not have got so far; nor may a leader that was replaced and does not know it, which a client
@@ -175,8 +188,39 @@ class Fetcher(LogClient):
             raise Violation(f"{self.name} was answered {ErrorCode(answer.error_code).name} at {partition}@{offset}")
         return False
 
-    def _use(self, partition: int, offset: int, records: Buffer) -> None:
+    def _use(
+        self, partition: int, offset: int, records: Buffer, aborted_transactions: Sequence[AbortedTransaction]
+    ) -> None:
+        position = offset
+        aborted = _aborted(records, aborted_transactions) if self.committed else frozenset()
         for batch in iter_batches(records):
+            position = batch.next_offset
+            if batch.is_control or batch.base_offset in aborted:
+                continue
             for record in batch.records():
                 if record.offset >= offset:
                     self.found(partition, record.offset, (record.value or b"").decode())
+        if position > offset:
+            self.passed(partition, position)
+
+
+def _aborted(records: Buffer, transactions: Sequence[AbortedTransaction]) -> frozenset[int]:
+    """The base offsets of batches that a reader by read_committed leaves out."""
+    return frozenset(_aborted_batches(iter_batches(records), transactions))
+
+
+def _aborted_batches(batches: Iterator[BatchView], transactions: Sequence[AbortedTransaction]) -> Iterator[int]:
+    waiting = deque(sorted(transactions, key=lambda each: each.first_offset))
+    under_way: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[0].first_offset <= batch.last_offset:
+            under_way.add(waiting.popleft().producer_id)
+        if not batch.is_control:
+            if batch.is_transactional and batch.producer_id in under_way:
+                yield batch.base_offset
+        elif _is_abort_marker(batch):
+            under_way.discard(batch.producer_id)
+
+
+def _is_abort_marker(batch: BatchView) -> bool:
+    return control_record_type(next(iter(batch.records()))) is ControlRecordType.ABORT

@@ -10,7 +10,7 @@ arrive when their sender is no longer an owner.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
@@ -55,6 +55,7 @@ OUT = frozenset(
 )
 COMMIT_REFUSALS = RETRIABLE | OUT | {ErrorCode.REBALANCE_IN_PROGRESS}
 
+FIRST_STABLE_FETCH = 7
 FIRST_FETCH_WITH_GROUPS = 8
 FIRST_FETCH_WITH_MEMBER = 9
 
@@ -70,6 +71,18 @@ class Records(Protocol):
 
     def close(self) -> None:
         """The process is over."""
+
+
+class Copier(Records, Protocol):
+    """Reads, and writes what came of it, together with the offsets, in transactions."""
+
+    async def copy(
+        self, ends: Mapping[int, int], member: tuple[str, int], instance_id: str | None, asking: Callable[[], None]
+    ) -> bool:
+        """Copy what was read below `ends` and commit these as `member`; whether it is known to be committed.
+
+        Calls `asking` before it asks for the commit.
+        """
 
 
 class PretendedRecords:
@@ -106,6 +119,8 @@ class GroupWorld(NamedTuple):
     """Set while members misbehave."""
     mixed: bool
     """Whether the group may change its protocol."""
+    make_copier: Callable[[str], Copier] | None = None
+    """In place of `make_records`, where members commit in transactions: then they wait for offsets to be stable."""
 
 
 class LifeOver(Exception):
@@ -165,9 +180,12 @@ class Member:
         """Of the partitions that this process believes it owns."""
         self.unfetched: list[int] = []
         """Those of them for which it does not know yet where to begin."""
-        self._records = world.make_records(name)
+        self._copier = None if world.make_copier is None else world.make_copier(name)
+        self._records: Records = self._copier or world.make_records(name)
         self._commit_client = world.make_client(name)
         self._committed: dict[int, int] = {}
+        self._rolled_back: set[int] = set()
+        """Partitions to be read again from where they were committed, as the transaction failed."""
         self._commit_task: asyncio.Task[None] | None = None
 
     # -- life
@@ -266,11 +284,17 @@ class Member:
         for partition in partitions:
             self.positions.pop(partition, None)
             self._committed.pop(partition, None)
+            self._rolled_back.discard(partition)
             self._records.drop(partition)
             self.world.ownership.release(self.name, partition)
 
     def read_on(self) -> None:
         """Read a few records of each partition."""
+        for partition in sorted(self._rolled_back):
+            self._records.drop(partition)
+            if partition not in self.unfetched:
+                self.unfetched.append(partition)
+        self._rolled_back.clear()
         for partition, position in self.positions.items():
             if partition not in self.unfetched:
                 most = self.rng.randrange(RECORDS_A_TICK)
@@ -281,6 +305,9 @@ class Member:
     async def fetch_offsets(self, partitions: list[int]) -> bool:
         """Positions of newly owned partitions; False when the member should look at its membership first."""
         world = self.world
+        if self._copier is not None and self._commit_task is not None:
+            # Partitions may have come back meanwhile, and their offsets count only when that transaction is over.
+            return False
         version = self.fetch_version()
         member_id, epoch = self.identity()
         before = {partition: world.offsets.certain(partition) for partition in partitions}
@@ -294,7 +321,7 @@ class Member:
             return False  # a coordinator that was replaced and does not know it answers with what it had
         code, found = fetched_offsets(version, response)
         if code:
-            if code not in RETRIABLE | OUT:
+            if code not in RETRIABLE | OUT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
                 raise self.unexpected("OffsetFetch", code)
             return False
         for partition, offset in found.items():
@@ -342,6 +369,9 @@ class Member:
         due = {part: at for part, at in self.positions.items() if part in known and (again or at > known[part])}
         if not due:
             return
+        if self._copier is not None:
+            await self._commit_copies(self._copier, due)
+            return
         version = self.commit_version()
         member_id, generation = self.identity()
         commits = {part: world.offsets.sent(self.name, part, at) for part, at in due.items()}
@@ -364,6 +394,26 @@ class Member:
         except RequestLost:
             return
         self._commit_answered(response, commits, generation)
+
+    async def _commit_copies(self, copier: Copier, due: dict[int, int]) -> None:
+        offsets = self.world.offsets
+        member = self.identity()
+        commits: list[Commit] = []
+
+        def asking() -> None:
+            # Only from here on may anybody be told that they are committed.
+            commits.extend(offsets.sent(self.name, part, at) for part, at in due.items())
+
+        if await copier.copy(due, member, self.instance_id, asking):
+            for commit in commits:
+                offsets.accepted(commit)
+                if commit.partition in self._committed:
+                    self._committed[commit.partition] = max(commit.offset, self._committed[commit.partition])
+            self.commit_accepted(member[1])
+            return
+        for partition in due:
+            if self._committed.pop(partition, None) is not None:
+                self._rolled_back.add(partition)
 
     def _commit_answered(self, response: Any, commits: dict[int, Commit], generation: int) -> None:
         answered = response.topics[0].partitions if response.topics else []
@@ -390,9 +440,10 @@ def fetch_request(
     world: GroupWorld, version: int, partitions: list[int], member_id: str | None, epoch: int
 ) -> OffsetFetchRequest:
     """OffsetFetch in the layout of `version`."""
+    stable = world.make_copier is not None
     if version < FIRST_FETCH_WITH_GROUPS:
         topics = [OffsetFetchRequestTopic(name=world.topic, partition_indexes=partitions)]
-        return OffsetFetchRequest(group_id=world.group_id, topics=topics)
+        return OffsetFetchRequest(group_id=world.group_id, topics=topics, require_stable=stable)
     group = OffsetFetchRequestGroup(
         group_id=world.group_id,
         member_id=member_id if version >= FIRST_FETCH_WITH_MEMBER else None,
@@ -401,7 +452,7 @@ def fetch_request(
             OffsetFetchRequestTopics(name=world.topic, topic_id=world.topic_id, partition_indexes=partitions),
         ],
     )
-    return OffsetFetchRequest(groups=[group])
+    return OffsetFetchRequest(groups=[group], require_stable=stable)
 
 
 def fetched_offsets(version: int, response: Any) -> tuple[int, dict[int, int]]:

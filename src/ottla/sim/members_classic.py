@@ -24,7 +24,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from ottla.protocol.registry import ApiKey
 from ottla.sim.client import RequestLost
 from ottla.sim.embedded import NO_GENERATION, Deal, decode_assignment, eager_metadata, encode_assignment, ranges
-from ottla.sim.members import HEARTBEAT_S, OUT, RETRIABLE, GroupWorld, LifeOver, Member
+from ottla.sim.members import FIRST_STABLE_FETCH, HEARTBEAT_S, OUT, RETRIABLE, GroupWorld, LifeOver, Member
 from ottla.sim.rng import SimRng
 
 PROTOCOL_TYPE = "consumer"
@@ -83,7 +83,7 @@ class ClassicMember(Member):
         return self._member_id, self.generation
 
     def fetch_version(self) -> int:
-        return self._fetch_version
+        return self._fetch_version if self.world.make_copier is None else max(self._fetch_version, FIRST_STABLE_FETCH)
 
     def commit_version(self) -> int:
         return self._commit_version

@@ -37,6 +37,8 @@ _PREFIX_BYTES = 4
 
 Address = tuple[str, int]
 """Host and port."""
+BetweenNodes = Callable[[Address, int, int, Buffer, bytes], bool]
+"""Sees each request of a node to another with its address, key, version, body and frame; whether it lets it pass."""
 
 
 class Listening(NamedTuple):
@@ -240,6 +242,7 @@ class Network:
         self.trace = trace
         self.slow = False
         """Long delays become usual."""
+        self.between_nodes: BetweenNodes = lambda address, key, version, body, frame: True
         self._bootstrap = bootstrap
         self._listening: dict[Address, Listening] = {}
         self._links: dict[int, Link] = {}

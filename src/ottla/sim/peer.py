@@ -34,6 +34,7 @@ class SimPeerConnection:
 
     def __init__(self, network: Network, process: Process, host: str, address: Address) -> None:
         self._process = process
+        self._network = network
         self._address = address
         self._host = host
         self._correlation_ids = itertools.count()
@@ -53,7 +54,9 @@ class SimPeerConnection:
         correlation_id = next(self._correlation_ids)
         timer = self._process.call_later(timeout_s, self._timed_out)
         self._waiting.append(_Waiting(correlation_id, api_key, api_version, done, timer))
-        self._link.send(bytes(request_frame(api_key, api_version, correlation_id, self._host, body)))
+        frame = bytes(request_frame(api_key, api_version, correlation_id, self._host, body))
+        if self._network.between_nodes(self._address, api_key, api_version, body, frame):
+            self._link.send(frame)
 
     def close(self) -> None:
         """See `PeerConnection`."""

@@ -12,13 +12,15 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from ottla.sim.groups import GroupSimulation, Options, Outcome
-from ottla.sim.replication import ClusterOptions, ClusterOutcome, ReplicationSimulation
+from ottla.sim.groups import GroupSimulation, Options
+from ottla.sim.replication import ClusterOptions, ReplicationSimulation
+from ottla.sim.simulation import RunOutcome
+from ottla.sim.transactions import TransactionOptions, TransactionSimulation
 
-GROUPS, CLUSTER = "groups", "cluster"
+GROUPS, CLUSTER, TRANSACTIONS = "groups", "cluster", "transactions"
 
 
-def outcomes_of(chosen: argparse.Namespace) -> Iterator[Outcome | ClusterOutcome]:
+def outcomes_of(chosen: argparse.Namespace) -> Iterator[RunOutcome]:
     """Of each seed, in their order, by the options of the command."""
     run = partial(_run, chosen=chosen)
     seeds = range(chosen.seed, chosen.seed + chosen.many)
@@ -29,10 +31,26 @@ def outcomes_of(chosen: argparse.Namespace) -> Iterator[Outcome | ClusterOutcome
         yield from pool.map(run, seeds)
 
 
-def _run(seed: int, chosen: argparse.Namespace) -> Outcome | ClusterOutcome:
-    if chosen.workload == CLUSTER:
-        faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-        options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
-        return ReplicationSimulation(seed, options, time.process_time).run()
+def _run(seed: int, chosen: argparse.Namespace) -> RunOutcome:
+    return WORKLOADS[chosen.workload](seed, chosen)
+
+
+def _groups(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     faults_s = Options.faults_s if chosen.faults_s is None else chosen.faults_s
     return GroupSimulation(seed, Options(protocol=chosen.protocol, faults_s=faults_s), time.process_time).run()
+
+
+def _cluster(seed: int, chosen: argparse.Namespace) -> RunOutcome:
+    faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
+    options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
+    return ReplicationSimulation(seed, options, time.process_time).run()
+
+
+def _transactions(seed: int, chosen: argparse.Namespace) -> RunOutcome:
+    faults_s = TransactionOptions.faults_s if chosen.faults_s is None else chosen.faults_s
+    options = TransactionOptions(protocol=chosen.protocol, faults_s=faults_s)
+    return TransactionSimulation(seed, options, time.process_time).run()
+
+
+WORKLOADS = {GROUPS: _groups, CLUSTER: _cluster, TRANSACTIONS: _transactions}
+"""What runs a seed, by the name of the workload."""

@@ -34,6 +34,10 @@ class RunOutcome:
     commits: int = 0
     history: list[str] = field(default_factory=list)
 
+    def told(self) -> str:
+        """What happened, in a line."""
+        return f"{self.rebalances} partitions taken, {self.commits} offsets committed"
+
 
 class Simulation(ABC):
     """The world of one seed; a workload says how it is peopled and what must hold."""

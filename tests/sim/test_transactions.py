@@ -1,0 +1,92 @@
+"""Transactions in the simulated cluster: seeds that must hold, and planted defects that must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.coordinator.group.offsets.offsets import Offsets
+from ottla.record.batch import NO_PRODUCER_ID
+from ottla.sim.__main__ import main
+from ottla.sim.transactions import TransactionOptions, TransactionOutcome, TransactionSimulation
+from ottla.storage.log import Log
+from ottla.storage.producer_state import ProducerState
+
+SEEDS = range(1, 9)
+FAILED_ONCE = [39]
+"""39: a marker that a coordinator wrote while a follower's fetch was served waited for that fetch's time to be over."""
+MAX_SEEDS = 30
+
+
+def run(seed: int, **options: Any) -> TransactionOutcome:
+    return TransactionSimulation(seed, TransactionOptions(**options)).run()
+
+
+def check(outcome: TransactionOutcome) -> None:
+    report = "\n".join(outcome.history[-100:])
+    assert outcome.violation is None, f"seed {outcome.seed}: {outcome.violation}\n{report}"
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *FAILED_ONCE])
+def test_promises_hold(seed: int) -> None:
+    outcome = run(seed)
+    check(outcome)
+    assert outcome.counts
+    assert outcome.copied > 200
+    assert outcome.aborted > 10
+    assert outcome.late > 10
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_promises_hold_at_every_level(level: int) -> None:
+    check(run(100 + level, level=level, faults_s=60.0))
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = run(3, faults_s=30.0), run(3, faults_s=30.0)
+    assert first.trace_hash == second.trace_hash
+    assert first.events == second.events
+
+
+def test_it_runs_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--workload", "transactions", "--seed", "2", "--faults-s", "5"]) == 0
+    output = capsys.readouterr().out
+    assert "ok   seed 2: 3 nodes" in output
+    assert "transactions committed and" in output
+    assert "not counted: 2" in output
+
+
+def believe_every_marker(patch: pytest.MonkeyPatch) -> None:
+    """One that arrives after the next transaction began ends that one."""
+    patch.setattr(ProducerState, "check_marker", lambda *arguments: None)
+
+
+def skip_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    """The last stable offset is the high watermark."""
+    patch.setattr(Log, "last_stable_offset", lambda self, high_watermark: high_watermark)
+
+
+def show_pending_offsets(patch: pytest.MonkeyPatch) -> None:
+    """Offsets of a transaction are there before its marker."""
+    original = Offsets.replay_offset_commit
+
+    def replay(self: Offsets, offset: int, key: Any, value: bytes | None, producer_id: int) -> None:
+        original(self, offset, key, value, NO_PRODUCER_ID)
+
+    patch.setattr(Offsets, "replay_offset_commit", replay)
+
+
+@pytest.mark.parametrize("plant", [believe_every_marker, skip_open_transactions, show_pending_offsets])
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(run(seed).violation is not None for seed in range(1, MAX_SEEDS))
+
+
+def test_it_is_found_that_nobody_is_asked() -> None:
+    """Without verification a batch that comes late begins a transaction that nobody ends, or is in the next one."""
+    unverified = (("transaction.partition.verification.enable", "false"),)
+    assert any(run(seed, level=1, settings=unverified).violation is not None for seed in range(1, MAX_SEEDS))
