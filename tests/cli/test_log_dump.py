@@ -122,6 +122,30 @@ def test_control_batches_are_named(tmp_path):
     assert "control COMMIT" in result.stdout
 
 
+def test_aborted_transactions_are_shown(tmp_path):
+    path = tmp_path / "00000000000000000000.txnindex"
+    path.write_bytes(struct.pack(">hqqqq", 0, 7, 3, 5, 6))
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+    assert result.stdout == "producer_id 7  first_offset 3  last_offset 5  last_stable_offset 6\n"
+    (line,) = CliRunner().invoke(cli, ["log", "dump", str(path), "--json"]).stdout.splitlines()
+    assert json.loads(line) == {
+        "type": "aborted_transaction",
+        "producer_id": 7,
+        "first_offset": 3,
+        "last_offset": 5,
+        "last_stable_offset": 6,
+    }
+
+
+@pytest.mark.parametrize("data", [struct.pack(">hqqqq", 1, 7, 3, 5, 6), b"short"])
+def test_what_is_no_aborted_transaction_is_told(tmp_path, data):
+    path = tmp_path / "00000000000000000000.txnindex"
+    path.write_bytes(data)
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+    assert result.exit_code == 1
+    assert "position 0" in result.stderr
+
+
 def test_a_flipped_bit_is_found_and_the_rest_is_shown(segment):
     segment.data[segment.positions[1] + 70] ^= 1
     ((position, problem),) = segment.problems()

@@ -69,3 +69,19 @@ def test_a_transaction_is_left_out_up_to_its_marker() -> None:
 
 def test_without_a_list_all_data_passes() -> None:
     assert seen() == [0, 1, 2, 5, 7]
+
+
+def test_what_follows_a_marker_that_came_twice_is_of_the_next_transaction() -> None:
+    log = b"".join(
+        [
+            data(0, 7),
+            marker(1, 7, ControlRecordType.ABORT),
+            marker(2, 7, ControlRecordType.ABORT),
+            data(3, 7),
+            marker(4, 7, ControlRecordType.COMMIT),
+            data(5, 7),
+            marker(6, 7, ControlRecordType.ABORT),
+        ]
+    )
+    transactions = TransactionFilter((Aborted(7, 0), Aborted(7, 5)))
+    assert [batch.base_offset for batch in iter_batches(log) if transactions.passes(batch)] == [3]

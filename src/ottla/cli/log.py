@@ -30,10 +30,12 @@ from ottla.storage.reader import (
     read_offset_index,
     read_producer_snapshot,
     read_time_index,
+    read_transaction_index,
 )
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 LOG_SUFFIX = ".log"
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
@@ -128,7 +130,8 @@ def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
 @click.option("--records", is_flag=True, help="Show each record of each batch.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
-    """Show the batches of segment files (.log, .checkpoint), or the entries of an .index, .timeindex or .snapshot.
+    """Show the batches of segment files (.log, .checkpoint), or the entries of an .index, .timeindex, .txnindex or
+    .snapshot.
 
     partition.metadata and the checkpoints, which are text, are shown as they are.
     CRCs are checked, and the indexes beside a .log are compared with it. The exit code is 1 when anything is wrong.
@@ -139,6 +142,8 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
             click.echo(f"{path}:")
         if path.suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             _dump_index(path, as_json)
+        elif path.suffix == TRANSACTION_INDEX_SUFFIX:
+            _dump_aborted(path, as_json)
         elif path.suffix == SNAPSHOT_SUFFIX:
             _dump_producers(path, as_json)
         elif path.name in TEXT_FILES:
@@ -180,14 +185,27 @@ def _require_segment(path: Path) -> None:
     name = path.with_suffix("") if path.suffix in SET_ASIDE_SUFFIXES else path
     if name.suffix not in (LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX):
         raise OperatorError(
-            f"{path} is none of the files that log dump shows: .log, .checkpoint, .index, .timeindex, .snapshot, "
-            f"{', '.join(sorted(TEXT_FILES))}"
+            f"{path} is none of the files that log dump shows: .log, .checkpoint, .index, .timeindex, .txnindex, "
+            f".snapshot, {', '.join(sorted(TEXT_FILES))}"
         )
 
 
 def _dump_text(path: Path, as_json: bool) -> None:
     for line in _read(path).decode(errors="backslashreplace").splitlines():
         click.echo(json.dumps({"type": "line", "line": line}) if as_json else line)
+
+
+def _dump_aborted(path: Path, as_json: bool) -> None:
+    try:
+        aborted = read_transaction_index(_read(path))
+    except SegmentDamage as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error}") from error
+    for transaction in aborted:
+        document = transaction._asdict()
+        if as_json:
+            click.echo(json.dumps({"type": "aborted_transaction", **document}))
+        else:
+            click.echo("  ".join(f"{name} {value}" for name, value in document.items()))
 
 
 def _dump_index(path: Path, as_json: bool) -> None:

@@ -21,7 +21,9 @@ class Aborted(Protocol):
 class TransactionFilter:
     """Takes the batches of one Fetch response in their order; `aborted` is what the response lists beside them.
 
-    Under read_uncommitted a response lists nothing, and every batch of data passes.
+    Under read_uncommitted a response lists nothing, and every batch of data passes. A list names no epochs: what a
+    producer wrote is told apart by the markers between, since brokers let no transaction begin before the marker of the
+    last one. A marker may come twice.
     """
 
     __slots__ = ("_aborted_ids", "_pending")

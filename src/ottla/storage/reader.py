@@ -26,9 +26,12 @@ from ottla.record.batch import (
 )
 from ottla.storage import names
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
+from ottla.storage.transactions import CompletedTransaction
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
+_ABORTED_ENTRY = Struct(">hqqqq")
+_ABORTED_VERSION = 0
 
 
 class SegmentDamage(OttlaError):
@@ -87,6 +90,19 @@ def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
     return [(timestamp, base_offset + relative) for timestamp, relative in _entries(_TIME_ENTRY, data, 1)]
+
+
+def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
+    """The aborted transactions in a `.txnindex` file; raises SegmentDamage at the first entry that is none."""
+    aborted = []
+    for position in range(0, len(data), _ABORTED_ENTRY.size):
+        if len(data) - position < _ABORTED_ENTRY.size:
+            raise SegmentDamage(position, f"{len(data) - position} bytes are no entry")
+        version, *fields = _ABORTED_ENTRY.unpack_from(data, position)
+        if version != _ABORTED_VERSION:
+            raise SegmentDamage(position, f"an entry has version {version}")
+        aborted.append(CompletedTransaction(*fields))
+    return aborted
 
 
 def _entries(entry: Struct, data: bytes, offset_field: int) -> Iterator[tuple[int, int]]:
