@@ -194,15 +194,15 @@ def test_topic_partitions_that_are_not_there(client: Connection) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_there_is_no_coordinator_of_transactions_yet(client: Connection, version: int) -> None:
+def test_the_coordinator_of_a_transactional_id(client: Connection, version: int) -> None:
     if version < 4:
         response = client.ask(FindCoordinatorRequest(key="t", key_type=1), version)
-        assert (response.error_code, response.node_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+        assert (response.error_code, response.node_id) == (ErrorCode.NONE, 1)
     else:
         found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t", "u"]), version).coordinators
-        assert [(c.key, c.error_code) for c in found] == [
-            ("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-            ("u", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        assert [(c.key, c.error_code, c.node_id) for c in found] == [
+            ("t", ErrorCode.NONE, 1),
+            ("u", ErrorCode.NONE, 1),
         ]
 
 
@@ -228,9 +228,9 @@ def test_producers_that_wait_for_one_block_all_get_an_id(server: Server) -> None
     assert sorted(each.answer().producer_id for each in clients) == list(range(20))
 
 
-def test_transactional_producers_are_told_that_nobody_coordinates(client: Connection) -> None:
+def test_who_initializes_a_producer_before_looking_for_its_coordinator_is_sent_looking(client: Connection) -> None:
     response = client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
-    assert (response.error_code, response.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     empty = client.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 4)
     assert empty.error_code == ErrorCode.INVALID_REQUEST
 
