@@ -5,7 +5,8 @@ end when nothing is lost any more.
 
 In November 2026, on one core that was shared: two producers and two partitions (`all`) to 12 steps are 205,849 states
 and 65 s. To their ends go one producer with two transactions (`sequel`), 275,982 states in 27 steps and 97 s, and two
-producers with one each (`zombie`), 342,746 states in 26 steps and 117 s, both on one partition. Nothing was wrong.
+producers with one each (`zombie`), 342,746 states in 26 steps and 117 s, both on one partition; and the first over the
+last epoch to another producer id (`last-epoch`), 289,976 states in 27 steps and 103 s. Nothing was wrong.
 """
 
 from __future__ import annotations
