@@ -17,7 +17,7 @@ from ottla.protocol.messages.write_txn_markers import (
 
 from .harness import Connection, Server
 from .test_apis import Allowing, guarded
-from .transactional import TransactionalProducer, find_coordinator, latest, read
+from .transactional import TransactionalProducer, find_coordinator, latest, read, until
 
 
 def marker(producer_id: int, *topics: tuple[str, list[int]], epoch: int = 0, **fields: Any) -> WritableTxnMarker:
@@ -86,6 +86,13 @@ def test_an_older_coordinator_is_fenced(client: Connection) -> None:
     assert latest(client, "a") == 1
 
 
+def test_markers_of_no_producer_are_refused(client: Connection) -> None:
+    client.create_topic("a")
+    assert codes(client, marker(-1, ("a", [0]))) == {-1: {("a", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}}
+    assert codes(client, marker(5, ("a", [0]), epoch=-1)) == {5: {("a", 0): ErrorCode.INVALID_PRODUCER_EPOCH}}
+    assert latest(client, "a") == 0
+
+
 def test_offsets_without_their_coordinator_are_a_partition_without_a_leader(client: Connection) -> None:
     place = ("__consumer_offsets", 0)
     assert codes(client, marker(5, ("__consumer_offsets", [0]))) == {5: {place: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}}
@@ -98,12 +105,13 @@ def test_offsets_without_their_coordinator_are_a_partition_without_a_leader(clie
 
 def test_a_marker_in_the_log_of_transactions_harms_nobody(client: Connection) -> None:
     find_coordinator(client, "t")
-    everywhere = list(range(50))
-    answer = codes(client, marker(5, ("__transaction_state", everywhere)))
-    assert set(answer[5].values()) == {0}
+    everywhere = marker(5, ("__transaction_state", list(range(50))))
+    until(client, lambda: set(codes(client, everywhere)[5].values()) == {0})  # once every partition is loaded
     producer = TransactionalProducer(client)
     assert producer.init() is ErrorCode.NONE
-    answer = codes(client, marker(5, ("__transaction_state", everywhere)))
+    assert set(codes(client, everywhere)[5].values()) == {0}
+    assert producer.init() is ErrorCode.NONE
+    assert producer.producer_epoch == 1
     client.server.restart()
     after = TransactionalProducer(client.server.connect())
     find_coordinator(after.client, "t")

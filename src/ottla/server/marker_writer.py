@@ -1,8 +1,9 @@
 """Markers that end transactions, written to partitions that this broker leads (KIP-98).
 
 Whoever coordinates the transaction may be in this process (`transaction_markers`) or send WriteTxnMarkers. A partition
-of `__consumer_offsets` gets its marker by the group coordinator, whose state it changes; every other one by its log.
-Either is answered when the in-sync replicas have the marker, as for acks=all.
+of a coordinator's log gets its marker by that coordinator, which alone appends there: it changes the state of groups,
+and nothing in the log of transactions, which a client may have added to one. Every other one gets it by its log. Either
+is answered when the in-sync replicas have the marker, as for acks=all.
 
 Invariant: `done` is called exactly once for each marker, possibly within the call, unless it raises. Left out: retries,
 which are the coordinator's.
@@ -10,11 +11,10 @@ which are the coordinator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation, Purgatory
@@ -29,7 +29,7 @@ MarkerDone = Callable[[ErrorCode], None]
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
-"""What a group coordinator says while it can't take a marker: to a transaction's coordinator it is a partition without
+"""What a coordinator says while its log can't take a marker: to the transaction's coordinator it is a partition without
 a leader, as in Apache Kafka."""
 
 
@@ -44,8 +44,8 @@ class EndMarker(NamedTuple):
     """By whose rules the partition checks the epoch (KIP-1228)."""
 
 
-class GroupTransactions(Protocol):
-    """The runtime of the group coordinator, as markers need it."""
+class CoordinatorTransactions(Protocol):
+    """The runtime of a coordinator, as markers need it."""
 
     def complete_transaction(
         self,
@@ -65,31 +65,37 @@ class GroupTransactions(Protocol):
 class MarkerWriter:
     """The way of markers into the partitions of this broker."""
 
-    __slots__ = ("_failures", "_groups", "_purgatory", "_replicas")
+    __slots__ = ("_coordinators", "_failures", "_purgatory", "_replicas")
 
     def __init__(
         self,
         replicas: ReplicaManager,
         purgatory: Purgatory,
-        groups: Callable[[], GroupTransactions],
+        coordinators: Mapping[str, Callable[[], CoordinatorTransactions]],
         failures: Failures,
     ) -> None:
-        """`groups` is the runtime of the group coordinator, which may be made after this."""
+        """`coordinators` have the runtime of each coordinator by its topic; they may be made after this."""
         self._replicas = replicas
         self._purgatory = purgatory
-        self._groups = groups
+        self._coordinators = coordinators
         self._failures = failures
 
     def write(self, topic: str, index: int, marker: EndMarker, done: MarkerDone) -> None:
         """Write `marker` to one partition; `done` hears NONE once the in-sync replicas have it, or why it is not there.
 
-        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: an older coordinator or producer. REQUEST_TIMED_OUT and
+        INVALID_PRODUCER_ID_MAPPING: a negative id, of no producer. INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED: an older coordinator or producer. REQUEST_TIMED_OUT and
         NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is appended, and may be lost yet. Others are those of a Produce.
         """
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            of_nobody = marker.producer_id < 0
+            done(ErrorCode.INVALID_PRODUCER_ID_MAPPING if of_nobody else ErrorCode.INVALID_PRODUCER_EPOCH)
+            return
         try:
             partition = self._replicas.find(topic, index)
-            if topic == GROUP_METADATA_TOPIC:
-                self._write_offsets(index, marker, done)
+            coordinator = self._coordinators.get(topic)
+            if coordinator is not None:
+                self._write_to_log_of(coordinator(), index, marker, done)
                 return
             result = partition.append_end_marker(
                 marker.producer_id,
@@ -108,14 +114,15 @@ class MarkerWriter:
             if not operation.try_complete(False):
                 self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
 
-    def _write_offsets(self, index: int, marker: EndMarker, done: MarkerDone) -> None:
+    @staticmethod
+    def _write_to_log_of(coordinator: CoordinatorTransactions, index: int, marker: EndMarker, done: MarkerDone) -> None:
         def completed(error: KafkaError | None) -> None:
             if error is None:
                 done(ErrorCode.NONE)
             else:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_HERE else error.code)
 
-        self._groups().complete_transaction(
+        coordinator.complete_transaction(
             index,
             marker.producer_id,
             marker.producer_epoch,

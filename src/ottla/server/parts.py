@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.machine import Machine
 from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
@@ -19,7 +21,7 @@ from ottla.server.coordination.groups import GroupCoordination
 from ottla.server.coordination.transactions import TransactionCoordination
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
-from ottla.server.marker_writer import MarkerWriter
+from ottla.server.marker_writer import CoordinatorTransactions, MarkerWriter
 from ottla.server.producer_id_source import ProducerIdSource
 from ottla.server.replication_settings import replication_settings
 from ottla.server.statistics import BrokerStatistics
@@ -104,7 +106,11 @@ class BrokerParts:
     ) -> None:
         """The coordinator of transactions, how it is asked for partitions, and how it ends transactions there."""
         publisher, scheduler = self.publisher, host.machine.scheduler
-        self.marker_writer = MarkerWriter(self.replicas, self.purgatory, lambda: self.groups.runtime, self.failures)
+        coordinators: dict[str, Callable[[], CoordinatorTransactions]] = {
+            GROUP_METADATA_TOPIC: lambda: self.groups.runtime,
+            TRANSACTION_STATE_TOPIC: lambda: self.transactions.runtime,
+        }
+        self.marker_writer = MarkerWriter(self.replicas, self.purgatory, coordinators, self.failures)
         self.transaction_markers = TransactionMarkers(
             membership.node_id,
             self.marker_writer,
