@@ -1,8 +1,9 @@
 """Apache Kafka and Ottla side by side on fresh directories, asked the same things, compared field by field.
 
-What can't be equal is made equal first: topic ids become names, ports, times of now, session and producer ids and
-paths become words, throttle times go, and lists are put in order by what names their items, since Apache Kafka answers
-in the order of its hash maps. All else is compared as it came.
+What can't be equal is made equal first: topic ids become names, ports, times of now, session ids and paths become
+words, producer ids are numbered as they come, throttle times go, and lists are put in order by what names their items,
+since Apache Kafka answers in the order of its hash maps. Batches of producers, markers among them, are taken apart
+before. All else is compared as it came.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from differential_records import shown
 from differential_wire import CLOSED, SILENT, Connection, decode, encode, header
 
 from ottla.testing import Broker
@@ -33,6 +35,7 @@ VERSION_SUFFIX = re.compile(r"-v\d+\b")
 
 NO_PRODUCER = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
 
+COORDINATOR_PARTITIONS = 3
 CONFIGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
@@ -40,6 +43,9 @@ CONFIGS = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
@@ -47,7 +53,10 @@ CONFIGS = {
 
 NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "resource_type")
 WHOSE = ("entity_type", "entity", "user")
-MORE_NAMES = ("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *WHOSE)
+MORE_NAMES = (
+    *("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *WHOSE),
+    *("transactional_id", "producer_id", "base_offset"),
+)
 
 
 class TopicId(NamedTuple):
@@ -142,6 +151,7 @@ class _Side:
         self.data_dir = data_dir
         self.connection = Connection(port)
         self.ids: dict[str, uuid.UUID] = {}
+        self._producers: dict[int, str] = {}
         self.cluster_id = ""
 
     def resolve(self, value: Any) -> Any:
@@ -167,6 +177,8 @@ class _Side:
             return f"id of {names[0]}" if names else "id" if value.version else str(value)
         if isinstance(value, bool) or value is None:
             return value
+        if isinstance(value, bytes) and name == "records":
+            return self.normal(shown(value), "batches")
         if name == "cluster_id" and value == self.cluster_id:
             return "cluster id"
         if isinstance(value, str):
@@ -175,7 +187,9 @@ class _Side:
         if isinstance(value, int):
             if value == self.port:
                 return "<port>"
-            if name in ("session_id", "producer_id", "total_bytes", "usable_bytes") and value > 0:
+            if name == "producer_id" and value > 0:
+                return self._producers.setdefault(value, f"<producer {len(self._producers)}>")
+            if name in ("session_id", "total_bytes", "usable_bytes") and value > 0:
                 return f"<{name}>"
             if abs(value - time.time() * 1000) < RECENT_MS:
                 return "<now>"
@@ -195,6 +209,7 @@ class Pair:
         self._kafka = Kafka(classpath, CONFIGS)
         self._ottla = Broker(configs=CONFIGS)
         self._barriers = 0
+        self._coordinators = False
         self.differences: list[Difference] = []
         self.asked = 0
 
@@ -234,6 +249,31 @@ class Pair:
 
         wait_for(served, f"{side.name} gives producer ids")
 
+    def await_coordinators(self) -> None:
+        """Until both have made the topics of groups and transactions, and loaded every partition of them."""
+        if self._coordinators:
+            return
+        new = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        for side in self.sides:
+            for kind in (0, 1):
+                found = {"key_type": kind, "coordinator_keys": ["first"]}
+
+                def made(side: _Side = side, found: dict[str, Any] = found) -> bool:
+                    answer = self.tell(side, "find_coordinator", 4, found)
+                    return bool(answer["coordinators"][0]["error_code"] == "none")
+
+                wait_for(made, f"{side.name} has a topic of coordinators")
+            for number in range(2 * COORDINATOR_PARTITIONS):
+                wait_for(lambda: self._loaded(side, new, number), f"{side.name} loads its coordinators")  # noqa: B023
+        self._coordinators = True
+
+    def _loaded(self, side: _Side, new: dict[str, Any], number: int) -> bool:
+        """Names whose last letter alone differs are in as many partitions as there are."""
+        given = self.tell(side, "init_producer_id", 4, new | {"transactional_id": f"first-{number}"})
+        groups = {"groups": [{"group_id": f"first-{number}", "topics": []}]}
+        read = self.tell(side, "offset_fetch", 8, groups)
+        return bool(given["error_code"] == "none" and read["groups"][0]["error_code"] == "none")
+
     def tell(self, side: _Side, api: str, version: int, body: Mapping[str, Any]) -> Any:
         """One request to one of them, nothing compared."""
         side.connection.send(encode(api, version, side.resolve(body)))
@@ -267,7 +307,6 @@ class Pair:
             try:
                 answer = side.connection.receive()
             except TimeoutError:
-                side.connection.close()
                 answers.append(SILENT)
                 continue
             answers.append(CLOSED if answer is None else decode(api, answer_version, answer))
@@ -331,8 +370,9 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[tuple[str, Any, Any]]:
     if isinstance(kafka, dict) and isinstance(ottla, dict):
-        for name in kafka:
-            yield from _compare(kafka[name], ottla[name], f"{path}.{name}" if path else name)
+        for name in {**kafka, **ottla}:
+            here = f"{path}.{name}" if path else name
+            yield from _compare(kafka.get(name, "missing"), ottla.get(name, "missing"), here)
     elif isinstance(kafka, list) and isinstance(ottla, list):
         if all(isinstance(item, dict) for item in (*kafka, *ottla)) and (kafka or ottla):
             yield from _compare_items(kafka, ottla, path)

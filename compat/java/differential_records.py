@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 BASE_TIME = 1_700_000_000_000
+
+CONTROL = 0x20
 
 Record = tuple[bytes | None, bytes | None]
 
@@ -72,3 +75,38 @@ def message_set(value: bytes, magic: int = 1) -> bytes:
     body = struct.pack(">bb", magic, 0) + (struct.pack(">q", BASE_TIME) if magic else b"")
     body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
     return struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
+
+
+def shown(data: bytes) -> Any:
+    """Batches as a Fetch answers them: those with a producer field by field, without what follows from its id; others,
+    and what is cut off at the end, as bytes.
+    """
+    found: list[Any] = []
+    position = 0
+    while position + HEADER.size <= len(data):
+        base, length, _, _, _, attributes, last, first, latest, *producer, count = HEADER.unpack_from(data, position)
+        end = position + 12 + length
+        if end > len(data):
+            break
+        if producer[0] < 0:
+            found.append({"base_offset": base, "bytes": data[position:end]})
+        else:
+            number, epoch, sequence = producer
+            body = data[position + HEADER.size : end]
+            found.append(
+                {
+                    "base_offset": base,
+                    "attributes": attributes,
+                    "last_delta": last,
+                    "count": count,
+                    "producer_id": number,
+                    "producer_epoch": epoch,
+                    "sequence": sequence,
+                    "time": first,
+                    **({"marker": body} if attributes & CONTROL else {"body": body, "latest": latest - first}),
+                }
+            )
+        position = end
+    if position < len(data):
+        found.append({"base_offset": -1, "bytes": data[position:]})
+    return found

@@ -21,14 +21,18 @@ from typing import Any
 
 from kio.index import load_payload_module
 from kio.schema.api_versions.v4 import request as api_versions_4
+from kio.schema.api_versions.v4 import response as api_versions_4_response
+from kio.schema.describe_transactions.v0 import response as describe_transactions
 from kio.schema.index import api_key_map, schema_name_map
+from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit_5
+from kio.schema.txn_offset_commit.v5 import response as txn_offset_commit_5_response
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from kio.static.primitive import i32
+from kio.static.primitive import i32, i64
 
 CLOSED = "the connection was closed"
 SILENT = "no answer"
-ANSWER_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 6.0
 CORRELATION_ID = 77
 
 KEYS = {name: key for key, name in api_key_map.items()}
@@ -46,8 +50,49 @@ ApiVersionsRequest5 = dataclasses.make_dataclass(
 )
 """What kio doesn't know yet, in its terms (KIP-1242)."""
 
-NEWER: Mapping[tuple[str, int], tuple[type, int]] = {("api_versions", 5): (ApiVersionsRequest5, 4)}
-"""Requests of versions that kio doesn't know, with the version whose response they get."""
+
+def _by_topic_id(cls: type) -> type:
+    """A TxnOffsetCommit of version 5 whose topics have ids in place of names."""
+    entity: Any = cls
+    inner = typing.get_args(typing.get_type_hints(cls)["topics"])[0]
+    kept = ("__type__", "__version__", "__flexible__", "__api_key__", "__header_schema__")
+    topic: Any = dataclasses.make_dataclass(
+        f"{inner.__name__}6",
+        [
+            ("topic_id", uuid.UUID | None, dataclasses.field(metadata={"kafka_type": "uuid"})),
+            ("partitions", typing.get_type_hints(inner)["partitions"]),
+        ],
+        namespace={name: getattr(inner, name) for name in kept},
+        frozen=True,
+        kw_only=True,
+    )
+    return _with_field(entity, "topics", tuple[topic, ...])
+
+
+def _with_field(cls: Any, name: str, hint: Any, kafka_type: str | None = None) -> type:
+    """An entity whose field `name` is of another type."""
+    field = dataclasses.field(metadata={} if kafka_type is None else {"kafka_type": kafka_type})
+    return dataclasses.make_dataclass(
+        f"{cls.__name__}Changed", [(name, hint, field)], bases=(cls,), frozen=True, slots=True, kw_only=True
+    )
+
+
+def _with_any_start_time() -> type:
+    """DescribeTransactions of version 0: kio has no time of -1, which is told where nothing is open."""
+    state: Any = _with_field(describe_transactions.TransactionState, "transaction_start_time", i64, "int64")
+    return _with_field(describe_transactions.DescribeTransactionsResponse, "transaction_states", tuple[state, ...])
+
+
+NEWER: Mapping[tuple[str, int], tuple[type, type]] = {
+    ("api_versions", 5): (ApiVersionsRequest5, api_versions_4_response.ApiVersionsResponse),
+    ("txn_offset_commit", 6): (
+        _by_topic_id(txn_offset_commit_5.TxnOffsetCommitRequest),
+        _by_topic_id(txn_offset_commit_5_response.TxnOffsetCommitResponse),
+    ),
+}
+"""Requests of versions that kio doesn't know, with their responses."""
+
+RESPONSES = {("describe_transactions", 0): _with_any_start_time()}
 
 
 class Connection:
@@ -71,6 +116,9 @@ class Connection:
         except ConnectionError:
             self.close()
             return None
+        except TimeoutError:  # what comes after all is no answer to what is asked next
+            self.close()
+            raise
 
     def close(self) -> None:
         if self._socket is not None:
@@ -99,10 +147,10 @@ def versions_of(api: str) -> list[int]:
 @functools.cache
 def payload_class(api: str, version: int, response: bool) -> type:
     """kio's class of a whole request or response."""
-    request, answered_as = NEWER.get((api, version), (None, version))
-    if request is not None and not response:
-        return request
-    version = answered_as
+    if (api, version) in NEWER:
+        return NEWER[api, version][response]
+    if response and (api, version) in RESPONSES:
+        return RESPONSES[api, version]
     kind = EntityType.response if response else EntityType.request
     module = load_payload_module(KEYS[api], version, kind)
     for found in vars(module).values():

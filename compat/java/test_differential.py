@@ -15,6 +15,7 @@ from typing import NamedTuple
 import differential_admin as admin
 import differential_data as data
 import differential_quotas as quotas
+import differential_transactions as transactions
 import pytest
 from differential_pair import Difference, Pair
 from differential_wire import KEYS, versions_of
@@ -84,7 +85,6 @@ ACCEPTED = (
         "describe_configs|alter_configs|incremental_alter_configs",
         "type (8|16|32)",
     ),
-    Accepted("no transactions yet", "produce", ".*transactional.*"),
     # -- settings
     Accepted("bounds of its own", "describe_configs", "broker.*", r".*group\.coordinator\.(.+\.)?max\.bytes.*"),
     Accepted("text of its own", "describe_configs", ".*texts", r".*\.documentation"),
@@ -144,6 +144,34 @@ ACCEPTED = (
         "a duplicate of a CreateTime topic has no append time", "produce", path=r".*\.log_append_time", ottla="None"
     ),
     Accepted("negative ids are refused", "produce", "negative (epoch|producer id)"),
+    # -- transactions
+    Accepted("each partition is answered once", "add_partitions_to_txn", "no partitions|twice", r"results_by_.*"),
+    Accepted(
+        "the code says what it is", "write_txn_markers", ".*: negative .*", r".*\.error_code", "unknown_server_error"
+    ),
+    Accepted(
+        "what needs a producer has one", "produce", "of no producer|transactional without an id", rf"{PARTITION}.*"
+    ),
+    Accepted(
+        "an empty id names nobody to ask", "produce", ".*: empty transactional id", ".*error_code", "invalid_request"
+    ),
+    Accepted(
+        "found at the log",
+        "produce",
+        "open: (older epoch|epoch -1)|with the old epoch after the end|after markers|.*late",
+        rf"{PARTITION}\.log_start_offset",
+        "-1",
+        "0",
+    ),
+    Accepted(
+        "as Apache Kafka after 4.4 (KAFKA-20785)",
+        "end_txn",
+        "abort, then the other|.* late end, True",
+        "error_code",
+        "invalid_txn_state",
+        "producer_fenced",
+    ),
+    Accepted("no error has no text", "update_features", ".*: change", r"results\[.*\]\.error_message", "NONE"),
     # -- Fetch and offsets
     Accepted("no bytes at all instead of an error", "fetch", ".*(negative| -1) bytes"),
     Accepted("an unknown isolation level reads uncommitted", "fetch|list_offsets", "isolation .*"),
@@ -190,6 +218,20 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
     "produce_sequences": ("produce", data.produce_sequences),
     "fetch_reads": ("fetch", data.fetch_reads),
     "fetch_sessions": ("fetch", data.fetch_sessions),
+    "transactional_ids": ("init_producer_id", transactions.transactional_ids),
+    "transactional_partitions": ("add_partitions_to_txn", transactions.transactional_partitions),
+    "transactional_groups": ("add_offsets_to_txn", transactions.transactional_groups),
+    "transactional_ends": ("end_txn", transactions.transactional_ends),
+    "transactional_offsets": ("txn_offset_commit", transactions.transactional_offsets),
+    "transactional_markers": ("write_txn_markers", transactions.transactional_markers),
+    "transactional_records": ("produce", transactions.transactional_records),
+    "transactional_reads": ("fetch", transactions.transactional_reads),
+    "transactional_offsets_of_time": ("list_offsets", transactions.transactional_offsets_of_time),
+    "transactional_descriptions": ("describe_transactions", transactions.transactional_descriptions),
+    "transactional_lists": ("list_transactions", transactions.transactional_lists),
+    "transactional_timeouts": ("end_txn", transactions.transactional_timeouts),
+    "transactional_levels": ("update_features", transactions.transactional_levels),
+    "transactional_level_1": ("end_txn", transactions.transactional_level_1),
 }
 """What is asked, by name: the API whose versions it goes through, and the catalogue's function."""
 
