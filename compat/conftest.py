@@ -104,6 +104,29 @@ def java_tools_classpath() -> str:
 
 
 @pytest.fixture(scope="session")
+def java_streams_classpath() -> str:
+    """Kafka Streams."""
+    return java_libraries("streams")
+
+
+@pytest.fixture(scope="session")
+def java_older_classpath() -> str:
+    """Clients from before the second version of transactions."""
+    return java_libraries("older")
+
+
+@pytest.fixture(scope="session")
+def java_programs(java_classpath: str, java_streams_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of compat/java/programs, compiled."""
+    classes = tmp_path_factory.mktemp("java-programs")
+    sources = sorted((ROOT / "compat" / "java" / "programs").glob("*.java"))
+    command = [need("javac"), "-nowarn", "-d", str(classes), "-cp", f"{java_classpath}:{java_streams_classpath}"]
+    built = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, timeout=300, check=False)
+    assert built.returncode == 0, built.stderr
+    return classes
+
+
+@pytest.fixture(scope="session")
 def java_logging_classpath(java_classpath: str) -> str:
     """The same with a log on stderr, for what a client tells nowhere else; slf4j-nop keeps the usual one silent."""
     jar = CACHE / "java-log" / f"{LOG_ARTIFACT[1]}-{LOG_ARTIFACT[2]}.jar"
@@ -141,6 +164,22 @@ def kafkajs() -> Path:
         shutil.copy(source / "package.json", stamp)
     shutil.copy(source / "client.mjs", home)
     return home
+
+
+@pytest.fixture(scope="session")
+def quixstreams() -> Path:
+    """The Python of an environment with quixstreams, which needs older clients than the other tests; made once."""
+    home = CACHE / "quixstreams"
+    stamp, wanted = home / "requirements.txt", ROOT / "compat" / "quixstreams" / "requirements.txt"
+    if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
+        shutil.rmtree(home, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
+        command = [str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", "-r", str(wanted)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if result.returncode != 0:
+            pytest.skip(f"pip could not install quixstreams: {result.stderr.strip()[-300:]}")
+        shutil.copy(wanted, stamp)
+    return home / "bin" / "python"
 
 
 @pytest.fixture(scope="session")

@@ -23,13 +23,14 @@ type message struct {
 }
 
 var commands = map[string]func(ctx context.Context, servers []string, arguments []string) error{
-	"franz-send":        franzSend,
-	"franz-produce":     franzProduce,
-	"franz-consume":     franzConsume,
-	"franz-admin":       franzAdmin,
-	"segmentio-send":    segmentioSend,
-	"segmentio-produce": segmentioProduce,
-	"segmentio-consume": segmentioConsume,
+	"franz-send":         franzSend,
+	"franz-produce":      franzProduce,
+	"franz-consume":      franzConsume,
+	"franz-admin":        franzAdmin,
+	"franz-transactions": franzTransactions,
+	"segmentio-send":     segmentioSend,
+	"segmentio-produce":  segmentioProduce,
+	"segmentio-consume":  segmentioConsume,
 }
 
 func main() {

@@ -85,3 +85,11 @@ def test_administration(go_program: Path, group_broker: Broker, tmp_path: Path) 
         "lag": 4,
         "group deleted": group,
     }
+
+
+def test_transactions(go_program: Path, group_broker: Broker) -> None:
+    topic = "franz-transactions"
+    create(group_broker, topic)
+    fenced, read = run(go_program, "franz-transactions", group_broker.bootstrap_servers, topic, f"{topic}-id")
+    assert fenced == {"fenced": True}
+    assert read == [each for value in ("0", "3", "second", "last") for each in (value, value)]

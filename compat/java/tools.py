@@ -27,7 +27,12 @@ CLASSES = {
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
+
+JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""One compiler tier starts a short-lived JVM in half the time."""
 
 OLDER = frozenset({"kafka-broker-api-versions", "kafka-dump-log", "connect-distributed"})
 """Tools that call what the newer modules no longer have: these run with the modules that they were built with."""
@@ -44,8 +49,8 @@ class JavaTools:
     """More options of the JVM."""
 
     def command(self, tool: str, *arguments: str) -> list[str]:
-        """The command line; one compiler tier starts a short-lived JVM in half the time."""
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *self.options]
+        """The command line."""
+        options = [*JAVA_OPTIONS, *self.options]
         classpath = self.older_classpath if tool in OLDER else self.classpath
         return ["java", *options, "-cp", classpath, CLASSES[tool], *arguments]
 

@@ -4,6 +4,7 @@
 //   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
 //   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
 //   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID             > events, until SIGTERM
+//   node client.mjs transactions HOST:PORT TOPIC ID                     > who was fenced, the committed offset
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
@@ -180,6 +181,41 @@ async function groups(groupId) {
   await admin.disconnect()
 }
 
+async function openTransactional(transactionalId) {
+  const producer = kafka.producer({ transactionalId, maxInFlightRequests: 1, idempotent: true, retry: { retries: 10 } })
+  await producer.connect()
+  return producer
+}
+
+// Commits, aborts, offsets of a group, and a zombie that its successor fences in the middle of a transaction.
+async function transactions(transactionalId) {
+  const groupId = `${transactionalId}-group`
+  const admin = kafka.admin()
+  await admin.connect()
+  await admin.fetchOffsets({ groupId, topics: [topic] }) // as its consumer has done before it has something to commit
+  const first = await openTransactional(transactionalId)
+  const send = (transaction, value) => transaction.send({ topic, acks: -1, messages: [{ value, partition: 0 }] })
+  for (const [number, end] of ['commit', 'abort', 'abort', 'commit'].entries()) {
+    const transaction = await first.transaction()
+    await send(transaction, `${number} ${end}`)
+    const partitions = [{ partition: 0, offset: String(number + 1) }]
+    await transaction.sendOffsets({ consumerGroupId: groupId, topics: [{ topic, partitions }] })
+    await transaction[end]()
+  }
+  const zombie = await first.transaction()
+  await send(zombie, 'zombie')
+  const second = await openTransactional(transactionalId)
+  const transaction = await second.transaction()
+  await send(transaction, 'second')
+  const refused = await zombie.commit().then(() => null, error => error)
+  print({ fenced: refused === null ? null : refused.type ?? refused.name })
+  await transaction.commit()
+  print(await admin.fetchOffsets({ groupId, topics: [topic] }))
+  await admin.disconnect()
+  await first.disconnect()
+  await second.disconnect()
+}
+
 if (command === 'create') {
   const admin = kafka.admin()
   await admin.connect()
@@ -204,6 +240,8 @@ if (command === 'create') {
   await group(rest[0])
 } else if (command === 'groups') {
   await groups(rest[0])
+} else if (command === 'transactions') {
+  await transactions(rest[0])
 } else {
   throw new Error(`unknown command ${command}`)
 }

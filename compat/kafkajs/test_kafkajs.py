@@ -66,3 +66,13 @@ def test_round_trip(kafkajs: Path, broker: Broker, codec: str) -> None:
     assert offsets == [{"partition": 0, "offset": "4", "high": "4", "low": "0"}]
     [by_time] = run(kafkajs, "offsets", broker, topic, "1")
     assert by_time == [{"partition": 0, "offset": "0"}]
+
+
+def test_transactions(kafkajs: Path, broker: Broker) -> None:
+    topic = "kafkajs-transactions"
+    run(kafkajs, "create", broker, topic, "1")
+    fenced, offsets = run(kafkajs, "transactions", broker, topic, f"{topic}-id")
+    assert fenced["fenced"] in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+    assert [each["offset"] for each in offsets[0]["partitions"]] == ["4"]
+    read = run(kafkajs, "consume", broker, topic, "0", "0", "3")
+    assert [entry["value"] for entry in read] == [text("0 commit"), text("3 commit"), text("second")]
