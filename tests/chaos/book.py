@@ -9,7 +9,18 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ottla.sim.checkers import Violation
-from ottla.sim.history import Lag, LogHistory, Losses, Place
+from ottla.sim.history import (
+    Findings,
+    Lag,
+    LogHistory,
+    Losses,
+    Outcome,
+    Place,
+    Progress,
+    Transactions,
+    judge_copies,
+    judge_stable_offsets,
+)
 from ottla.sim.trace import Trace
 
 GAP_S = 1.0
@@ -39,21 +50,41 @@ class Figures:
         self.worst_lag = Lag(0.0, 0.0, "")
         """Of a reader behind an acknowledgement, by the monotonic clock."""
         self.lost_acknowledged = self.lost_served = 0
+        self.transactions: Counter[str] = Counter()
+        """How many transactions ended how, as far as their producers know."""
         self.forgiven: Counter[str] = Counter()
+
+    def beside(self) -> Figures:
+        """Those of another topic, which counts errors and transactions with this one."""
+        other = Figures()
+        other.errors, other.transactions = self.errors, self.transactions
+        return other
 
 
 class Book:
     """One topic. Thread-safe."""
 
-    def __init__(self, figures: Figures, *, allow_loss: bool) -> None:
+    def __init__(
+        self, figures: Figures, *, allow_loss: bool = False, transactional: bool = False, beside: Book | None = None
+    ) -> None:
+        """`beside` is the book of another topic, to which the same transactions write."""
         self.figures = figures
-        self.trace = Trace(MonotonicTime())
-        self.violations: list[str] = []
+        self.trace: Trace = Trace(MonotonicTime()) if beside is None else beside.trace
+        self.violations: list[str] = [] if beside is None else beside.violations
+        self.findings = Findings()
+        self.transactions: Transactions = Transactions(self.findings) if beside is None else beside.transactions
+        self.copies: dict[str, str] = {}
+        """Of each copy that was ever sent what it is a copy of."""
         self.progress: dict[str, set[int]] = defaultdict(set)
         """Partitions in which each producer was acknowledged since the last `begin_progress`."""
         self.allow_loss = allow_loss
-        self._lock = threading.Lock()
-        self._history = LogHistory(self.trace, allow_loss=allow_loss)
+        self._lock: threading.RLock = threading.RLock() if beside is None else beside._lock
+        self._history = LogHistory(
+            self.trace,
+            allow_loss=allow_loss,
+            transactions=self.transactions if transactional else None,
+            named="" if beside is None else "copies-",
+        )
         self._sent_at: dict[str, float] = {}
         self._acknowledged_at: dict[str, float] = {}
         self._group_seen: dict[str, set[str]] = defaultdict(set)
@@ -87,12 +118,39 @@ class Book:
             self.figures.errors[name] += 1
             self.trace.remark(who, name)
 
-    def sent(self, partition: int, value: str) -> None:
+    def sent(self, partition: int, value: str, transaction: str | None = None) -> None:
         """A producer is about to send it."""
         with self._lock:
             self.figures.sent += 1
             self._sent_at[value] = time.monotonic()
-            self._history.sent(partition, value)
+            self._history.sent(partition, value, transaction)
+
+    def began(self, transaction: str) -> None:
+        """A producer begins a transaction."""
+        with self._lock:
+            self.transactions.began(transaction)
+
+    def asked(self, transaction: str) -> None:
+        """Its producer is about to ask for the commit."""
+        with self._lock:
+            self.transactions.asked(transaction)
+
+    def ended(self, who: str, transaction: str, partitions: Collection[int], *, committed: bool) -> None:
+        """Its producer was told that it ended; it wrote to these partitions."""
+        with self._lock:
+            self.figures.transactions["committed" if committed else "aborted"] += 1
+            self.trace.remark(who, f"{transaction} {'committed' if committed else 'aborted'}")
+            if committed:
+                self.progress[who].update(partitions)
+                self._checked(self.transactions.committed, transaction)
+            else:
+                self._checked(self.transactions.aborted, transaction)
+
+    def left_open(self, who: str, what: str) -> None:
+        """A producer went without knowing what becomes of its transaction."""
+        with self._lock:
+            self.figures.transactions["left open"] += 1
+            self.trace.remark(who, f"leaves {what}")
 
     def failed(self, who: str, value: str, name: str) -> None:
         """Its producer gave it up: it may be there or not."""
@@ -108,7 +166,8 @@ class Book:
             self.figures.acknowledged += 1
             self.figures.latencies_s.append(now - self._sent_at[value])
             self._acknowledged_at[value] = now
-            self.progress[who].add(partition)
+            if self.transactions.of(value) is None:
+                self.progress[who].add(partition)
             self._gap(now)
             self._last_acknowledged = now
             if offset is None:
@@ -135,18 +194,18 @@ class Book:
             reached = [self.progress[who] for who in producers]
             return all(reached) and len(set().union(*reached)) == partitions
 
-    def polled(self, who: str, partition: int, offset: int, value: str) -> None:
-        """A consumer with partitions of its own choice read it."""
+    def polled(self, who: str, partition: int, offset: int, value: str, *, committed: bool = False) -> None:
+        """A consumer with partitions of its own choice read it; `committed` by read_committed."""
         with self._lock:
             self.figures.served += 1
-            self._checked(self._history.polled, who, partition, offset, value)
+            self._checked(self._history.polled, who, partition, offset, value, committed=committed)
 
     def group_read(self, group: str, who: str, partition: int, offset: int, value: str) -> None:
         """A member of a group read it."""
         with self._lock:
             self.figures.group_reads += 1
             self._group_seen[group].add(value)
-            self._checked(self._history.served, who, partition, offset, value)
+            self._checked(self._history.served, who, partition, offset, value, committed=True)
 
     def joined(self) -> None:
         """A member begins."""
@@ -166,17 +225,40 @@ class Book:
             self._checked(self._history.told_latest, who, partition, offset, served_before)
 
     def unseen(self, group: str) -> set[str]:
-        """Acknowledged values that no member of the group has read yet."""
+        """What no member of the group has read yet of what is acknowledged and committed."""
         with self._lock:
-            return self._acknowledged_at.keys() - self._group_seen[group]
+            return self._wanted() - self._group_seen[group]
 
-    def finish(self, contents: dict[int, dict[int, str]], resent: Collection[Place] = ()) -> None:
+    def unread(self, who: str) -> set[str]:
+        """What this reader has not read yet of what is acknowledged and committed."""
+        with self._lock:
+            return self._wanted() - set(self._history.seen(who))
+
+    def uncopied(self, copies: Book, reader: str) -> set[str]:
+        """What `reader` has seen no copy of yet, of what is acknowledged and committed here."""
+        with self._lock:
+            return self._wanted() - {copies.copies[copy] for copy in copies._history.seen(reader)}
+
+    def _wanted(self) -> set[str]:
+        return {value for value in self._acknowledged_at if self._is_committed(value)}
+
+    def _is_committed(self, value: str) -> bool:
+        transaction = self.transactions.of(value)
+        return transaction is None or self.transactions.outcome(transaction) is Outcome.COMMITTED
+
+    def finish(
+        self,
+        contents: dict[int, dict[int, str]],
+        resent: Collection[Place] = (),
+        committed: dict[int, dict[int, str]] | None = None,
+        readers: dict[str, bool] | None = None,
+    ) -> None:
         """Judge against what the partitions hold at the end; see `LogHistory.finish`."""
         with self._lock:
             self.figures.resent += len(resent)
             losses = Losses(0, 0)
             try:
-                losses = self._history.finish(contents, resent)
+                losses = self._history.finish(contents, resent, committed, readers)
             except Violation as violation:
                 self._found(str(violation))
             self.figures.lost_acknowledged += losses.acknowledged
@@ -184,7 +266,34 @@ class Book:
             self.figures.forgiven.update(self._history.forgiven)
             self.figures.worst_lag = max(self.figures.worst_lag, self._history.worst_lag, key=lambda lag: lag.seconds)
 
+    def finish_transactions(
+        self, sources: dict[int, dict[int, str]], copies: dict[int, dict[int, str]], sources_of: dict[str, str]
+    ) -> None:
+        """Judge by what read_committed finds at the end: transactions are whole, the copies equal their sources."""
+        visible = [*sources.values(), *copies.values()]
+        with self._lock:
+            self._checked(self.transactions.finish, frozenset(value for each in visible for value in each.values()))
+            self._checked(
+                judge_copies,
+                self.findings,
+                {partition: _values(records) for partition, records in sources.items()},
+                {
+                    partition: [(copy, sources_of[copy]) for copy in _values(records)]
+                    for partition, records in copies.items()
+                },
+            )
+
+    def judge_stable_offsets(self, partitions: dict[str, Progress], within_s: float) -> None:
+        """Every transaction has ended; see `ottla.sim.history`."""
+        with self._lock:
+            self._checked(judge_stable_offsets, self.findings, partitions, within_s)
+
     def write_trace(self, path: Path) -> None:
         """The newest lines of the history, for who wants to understand it."""
         with self._lock:
             path.write_text("\n".join(self.trace.lines()) + "\n")
+
+
+def _values(records: dict[int, str]) -> list[str]:
+    """In the order of their offsets."""
+    return [records[offset] for offset in sorted(records)]

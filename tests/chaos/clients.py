@@ -8,7 +8,6 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +39,8 @@ which is out of order there (librdkafka's issue 4953). What was under way then a
 leader that was restarted knows the last batch of a producer only, as Apache Kafka's snapshots do: an older one sent
 again is out of order, which the client takes for fatal.
 """
-READERS = ("c0", "c1")
+READERS = {"c0": True, "c1": False}
+"""Which of them read by read_committed; all do where there are no transactions."""
 GROUPS = {"classic": 2, "consumer": 2}
 """Protocol to the number of members."""
 
@@ -198,12 +198,24 @@ class Producing(Client):
 class Reading(Client):
     """Reads all partitions from the beginning by its own choice, and asks now and then where they end."""
 
+    def __init__(self, the_round: Round, name: str, rng: random.Random, *, committed: bool) -> None:
+        """`committed`: by read_committed."""
+        self.committed = committed
+        self.positions = dict.fromkeys(range(the_round.partitions), 0)
+        self.contents: dict[int, dict[int, str]] = {partition: {} for partition in self.positions}
+        """Of each partition the text at each offset."""
+        super().__init__(the_round, name, rng)
+
     def work(self) -> None:
         """Poll after poll."""
-        self.positions = dict.fromkeys(range(self.round.partitions), 0)
-        reset = "earliest" if self.round.lossy else "error"
         consumer = Consumer(
-            self.round.settings(self.name, group_id="unused", enable_auto_commit=False, auto_offset_reset=reset)
+            self.round.settings(
+                self.name,
+                group_id="unused",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest" if self.round.lossy else "error",
+                isolation_level="read_committed" if self.committed else "read_uncommitted",
+            )
         )
         topic = self.round.topic
         consumer.assign([TopicPartition(topic, index, 0) for index in range(self.round.partitions)])
@@ -220,7 +232,8 @@ class Reading(Client):
         error = message.error()
         if error is None:
             value = self.value_in(message)
-            self.book.polled(self.name, message.partition(), message.offset(), value)
+            self.book.polled(self.name, message.partition(), message.offset(), value, committed=self.committed)
+            self.contents[message.partition()][message.offset()] = value
             self.positions[message.partition()] = message.offset() + 1
         elif error.code() in POSITION_LOST:
             self.book.position_lost(self.name, f"{error.str()} in partition {message.partition()}")
@@ -274,29 +287,3 @@ class Member(Client):
             self.book.group_read(self.group, self.name, message.partition(), message.offset(), value)
         else:
             self.book.error(self.name, error.name())
-
-
-class Clients:
-    """All of a round."""
-
-    def __init__(self, the_round: Round, rng: random.Random) -> None:
-        def own() -> random.Random:
-            return random.Random(rng.random())
-
-        self.round = the_round
-        self.producers = [Producing(the_round, name, own()) for name in PRODUCERS]
-        self.readers = [Reading(the_round, name, own()) for name in READERS]
-        self.members = [
-            Member(the_round, f"{protocol}-{number}", own(), protocol)
-            for protocol, count in GROUPS.items()
-            for number in range(count)
-        ]
-        self.groups = sorted({member.group for member in self.members})
-
-    def stop(self, clients: Sequence[Client] | None = None) -> None:
-        """End them, by default all; returns when they have."""
-        chosen = [*self.producers, *self.readers, *self.members] if clients is None else clients
-        for client in chosen:
-            client.stopping.set()
-        for client in chosen:
-            client.join()

@@ -27,20 +27,26 @@ def difference(replicas: Mapping[int, Path]) -> str | None:
 def contents_of(batches: Iterable[BatchView], strict: Collection[str]) -> tuple[dict[int, str], set[int]]:
     """The text of each record by offset, and the offsets of second copies in another producer epoch.
 
-    None of the latter are of producers in `strict`, whose records are `producer:number` as all are.
+    None of the latter are of producers in `strict`, by their names without `-life`; texts are `producer:number`.
     """
     contents: dict[int, str] = {}
     copies: set[int] = set()
     epochs: dict[str, tuple[int, int]] = {}
     for batch in batches:
+        if batch.is_control:
+            continue
         epoch = (batch.producer_id, batch.producer_epoch)
         for record in batch.records():
             text = contents[record.offset] = (record.value or b"").partition(b" ")[0].decode()
             before = epochs.get(text)
             epochs[text] = epoch
-            if before not in (None, epoch) and text.partition(":")[0] not in strict:
+            if before not in (None, epoch) and _seat(text) not in strict:
                 copies.add(record.offset)
     return contents, copies
+
+
+def _seat(text: str) -> str:
+    return text.partition(":")[0].partition("-")[0]
 
 
 def _first_difference(expected: bytes, found: bytes) -> int | None:

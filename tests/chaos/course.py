@@ -15,15 +15,18 @@ from pathlib import Path
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OttlaError
 from ottla.record.batch import BatchView, iter_batches
-from ottla.sim import history
+from ottla.sim.history import Place as RecordPlace
+from ottla.sim.history import Progress
 
 from ..cluster.nodes import Node, Nodes, Place
 from ..faults.small_disk import MEGABYTE, SmallDisk
 from .book import Book, Figures
-from .clients import STRICT, Clients, Round
+from .clients import READERS, STRICT, Round
 from .copies import contents_of, difference
+from .crew import Clients
 from .faults import Nemesis, schedule
 from .network import CLIENTS, Network, address
+from .transactions import COPIERS, COPY_READER, WRITERS, copies_of
 
 PORT, CONTROLLER_PORT = 9092, 9093
 VOTERS = 3
@@ -41,8 +44,12 @@ SETTINGS = {
     "group.consumer.min.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
+    "transaction.state.log.num.partitions": "6",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+NEVER_TWICE = frozenset({*STRICT, *WRITERS, *COPIERS})
 
 ROUND_S = 100.0
 """Of faults, at most; then everybody recovers and the round is judged."""
@@ -92,6 +99,11 @@ class NotInTime(Exception):
 def at_the_end(positions: Mapping[int, int], ends: Sequence[int]) -> bool:
     """Whether a reader has read every partition up to its end."""
     return all(positions[index] >= end for index, end in enumerate(ends))
+
+
+def has_read_all(book: Book, reader: str) -> bool:
+    """Whether a reader has read all that was acknowledged, and committed."""
+    return not book.unread(reader)
 
 
 def has_seen_all(book: Book, group: str) -> bool:
@@ -165,11 +177,11 @@ class Course:
         self.outcome.rounds += 1
         rng = random.Random(self._rng.random())
         topic = f"round-{self.outcome.rounds}"
-        book = Book(self.outcome.figures, allow_loss=self._options.lossy)
+        book = Book(self.outcome.figures, allow_loss=self._options.lossy, transactional=not self._options.lossy)
         faults = schedule(rng, seconds, [node.node_id for node in self._nodes.nodes])
         the_round = Round(self._nodes.bootstrap_servers, topic, PARTITIONS, book, self._options.lossy)
         with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S) as cluster:
-            self._create(cluster, topic)
+            self._create(cluster, self._topics(topic))
             clients = Clients(the_round, rng)
             try:
                 time.sleep(CALM_S)
@@ -182,7 +194,7 @@ class Course:
             finally:
                 clients.stop()
             if not book.violations:
-                self._judge(cluster, topic, book)
+                self._judge(cluster, clients)
         for each in self._nemesis.ended_by_itself:
             book.violated(each)
         for node in self._nodes.nodes:
@@ -216,35 +228,71 @@ class Course:
             f"recovery {recovery}"
         )
 
-    def _create(self, cluster: Cluster, topic: str) -> None:
+    def _topics(self, topic: str) -> list[str]:
+        """Those of a round."""
+        return [topic] if self._options.lossy else [topic, copies_of(topic)]
+
+    def _create(self, cluster: Cluster, topics: Sequence[str]) -> None:
         minimum = "1" if self._options.lossy else "2"
         unclean = "true" if self._options.lossy else "false"
         configs = {"min.insync.replicas": minimum, "unclean.leader.election.enable": unclean}
         wait_for(lambda: len(cluster.describe().brokers) == len(self._nodes.nodes), "every broker is there", SETUP_S)
-        cluster.create_topic(topic, PARTITIONS, REPLICAS, configs)
-        wait_for(lambda: self._in_sync(cluster, [topic]), "the new topic is in sync", SETUP_S)
+        for topic in topics:
+            cluster.create_topic(topic, PARTITIONS, REPLICAS, configs)
+        wait_for(lambda: self._in_sync(cluster, topics), "the new topics are in sync", SETUP_S)
 
     def _recover(self, cluster: Cluster, clients: Clients) -> None:
         """All faults are over: everything must come back by itself, in bounded time."""
         book, topic = clients.round.book, clients.round.topic
-        names = [producer.name for producer in clients.producers]
+        names = [client.name for client in (*clients.producers, *clients.writers)]
         book.begin_progress()
         self.outcome.progress_s.append(
             wait_for(lambda: book.progressed(names, PARTITIONS), "every producer is acknowledged again")
         )
-        clients.stop(clients.producers)
-        topics = [topic, OFFSETS_TOPIC]
+        clients.stop([*clients.producers, *clients.writers])
+        topics = [*self._topics(topic), *self._internal_topics()]
         self.outcome.in_sync_s.append(wait_for(lambda: self._in_sync(cluster, topics), "every ISR is full"))
-        keys = [(topic, index) for index in range(PARTITIONS)]
+        if self._options.lossy:
+            self._recover_readers(cluster, clients)
+            return
+        for reader in clients.readers:
+            wait_for(partial(has_read_all, book, reader.name), f"{reader.name} has read everything")
+        for group in clients.groups:
+            wait_for(partial(has_seen_all, book, group), f"unseen: group {group} has read everything")
+        wait_for(lambda: not book.uncopied(clients.copies, COPY_READER), "everything was copied")
+        clients.stop(clients.copiers)
+        with suppress(NotInTime):
+            wait_for(lambda: self._all_stable(cluster, topics), "every transaction has ended")
+        book.judge_stable_offsets(self._stable_offsets(cluster, topics), RECOVERY_S)
+        for reader in clients.copy_readers:
+            wait_for(partial(has_read_all, clients.copies, reader.name), f"{reader.name} has read everything")
+
+    def _recover_readers(self, cluster: Cluster, clients: Clients) -> None:
+        """Where records may be lost, every reader comes to the end of what is left."""
+        keys = [(clients.round.topic, index) for index in range(PARTITIONS)]
         ends = cluster.list_offsets(dict.fromkeys(keys, -1))
         for reader in clients.readers:
             wait_for(
                 partial(at_the_end, reader.positions, [ends[key].offset for key in keys]),
                 f"{reader.name} has read everything",
             )
-        if not self._options.lossy:
-            for group in clients.groups:
-                wait_for(partial(has_seen_all, book, group), f"unseen: group {group} has read everything")
+
+    def _internal_topics(self) -> list[str]:
+        return [OFFSETS_TOPIC] if self._options.lossy else [OFFSETS_TOPIC, TRANSACTIONS_TOPIC]
+
+    def _all_stable(self, cluster: Cluster, topics: Sequence[str]) -> bool:
+        return all(each[0] == each[1] for each in self._stable_offsets(cluster, topics).values())
+
+    @staticmethod
+    def _stable_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[str, Progress]:
+        found = cluster.topics()
+        latest = {(topic, partition.index): -1 for topic in topics for partition in found[topic].partitions}
+        stable = cluster.list_offsets(latest, isolation="read_committed")
+        ends = cluster.list_offsets(latest)
+        return {
+            f"{topic}-{index}": Progress(stable[topic, index].offset, ends[topic, index].offset)
+            for topic, index in latest
+        }
 
     @staticmethod
     def _in_sync(cluster: Cluster, topics: Sequence[str]) -> bool:
@@ -255,19 +303,32 @@ class Course:
             for partition in found[topic].partitions
         )
 
-    def _judge(self, cluster: Cluster, topic: str, book: Book) -> None:
-        contents: dict[int, dict[int, str]] = {}
-        resent: set[history.Place] = set()
-        for index in range(PARTITIONS):
-            contents[index], copies = contents_of(self._read(cluster, topic, index, book), STRICT)
-            resent.update((index, offset) for offset in copies)
-        book.finish(contents, resent)
+    def _judge(self, cluster: Cluster, clients: Clients) -> None:
+        book, topic = clients.round.book, clients.round.topic
+        if self._options.lossy:
+            book.finish(*self._contents(cluster, topic, book))
+        else:
+            sources, copies = clients.readers[0].contents, clients.copy_readers[0].contents
+            book.finish(*self._contents(cluster, topic, book), sources, READERS)
+            clients.copies.finish(
+                *self._contents(cluster, copies_of(topic), clients.copies), copies, {COPY_READER: True}
+            )
+            book.finish_transactions(sources, copies, clients.copies.copies)
         try:
             wait_for(lambda: not self._differences(cluster, topic), "all replicas are the same bytes")
         except NotInTime as error:
             book.violated(f"{error}: {self._differences(cluster, topic)}")
         if not book.violations:
-            cluster.delete_topics([topic])
+            cluster.delete_topics(self._topics(topic))
+
+    def _contents(self, cluster: Cluster, topic: str, book: Book) -> tuple[dict[int, dict[int, str]], set[RecordPlace]]:
+        """What the partitions hold, and which of it are second copies."""
+        contents: dict[int, dict[int, str]] = {}
+        resent: set[RecordPlace] = set()
+        for index in range(PARTITIONS):
+            contents[index], copies = contents_of(self._read(cluster, topic, index, book), NEVER_TWICE)
+            resent.update((index, offset) for offset in copies)
+        return contents, resent
 
     @staticmethod
     def _read(cluster: Cluster, topic: str, index: int, book: Book) -> list[BatchView]:
@@ -288,7 +349,7 @@ class Course:
         differences = []
         compared = 0
         found = cluster.topics()
-        for name in (topic, OFFSETS_TOPIC):
+        for name in (*self._topics(topic), *self._internal_topics()):
             for partition in found[name].partitions:
                 folders = {
                     node_id: self._folder(self._nodes[node_id], f"{name}-{partition.index}")

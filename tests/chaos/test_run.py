@@ -32,7 +32,8 @@ def test_nothing_is_lost(tmp_path):
     figures = chaos(tmp_path, "--minutes", "1.2", "--seed", "7")
     assert sum(figures["faults"].values()) >= 10
     assert figures["operations"]["acknowledged"] > 500
-    assert figures["operations"]["read by assignment"] >= 2 * figures["operations"]["acknowledged"]
+    assert figures["operations"]["read by assignment"] > figures["operations"]["acknowledged"]
+    assert figures["transactions"]["committed"] > 10
     assert figures["bytes of replicas compared"] > 0
     assert figures["lost"] == {"acknowledged": 0, "served": 0}
 
