@@ -36,6 +36,8 @@ from ottla.sim.trace import Trace
 HEARTBEAT_S = 1.0
 BACKOFF_S = (0.1, 0.6)
 RECORDS_A_TICK = 5
+COPIES_A_TICK = 30
+"""Whoever copies has to catch up with all that others wrote."""
 
 RETRIABLE = frozenset(
     {
@@ -297,7 +299,7 @@ class Member:
         self._rolled_back.clear()
         for partition, position in self.positions.items():
             if partition not in self.unfetched:
-                most = self.rng.randrange(RECORDS_A_TICK)
+                most = self.rng.randrange(RECORDS_A_TICK if self._copier is None else COPIES_A_TICK)
                 self.positions[partition] = self._records.read(partition, position, most)
 
     # -- offsets
