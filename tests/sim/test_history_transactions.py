@@ -229,6 +229,13 @@ def test_copies_that_are_exactly_once() -> None:
     judge_copies(Findings(), {0: ["a", "b"], 1: ["c"]}, {0: [("k:0", "a"), ("k:9", "b")], 1: [("k:2", "c")]})
 
 
+def test_a_source_that_was_sent_twice_is_copied_twice() -> None:
+    sources = {0: ["a", "b", "a"]}
+    judge_copies(Findings(), sources, {0: [("k:0", "a"), ("k:1", "b"), ("k:2", "a")]})
+    with pytest.raises(Violation, match=r"^lost-copy: a in 0 was not copied"):
+        judge_copies(Findings(), sources, {0: [("k:0", "a"), ("k:1", "b")]})
+
+
 def test_a_transaction_that_hangs() -> None:
     judge_stable_offsets(Findings(), {"t-0": Progress(7, 7)}, 30.0)
     with pytest.raises(Violation, match=r"^hanging-transaction: 30 s after the last fault t-1 is stable to 3 of 5"):
