@@ -72,6 +72,12 @@ class SlowCoordinators:
         else:
             ask()
 
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        return self.scripted is None and self.real.after_ending(transactional_id, then)
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        self.real.stop_waiting(transactional_id, then)
+
     def release(self) -> None:
         self.holds_questions = self.holds_answers = False
         held, self.held = self.held, []
@@ -303,6 +309,71 @@ def test_and_in_the_end_the_producer_is_told_to_try_again(make_server: Callable[
     answer = client.ask(request_of({("a", 0): batch_by(one, b"x")}), ADDS)
     assert codes_of(answer) == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert len(coordinators.asked) > 1
+
+
+class HeldMarkers:
+    """Markers of this broker's own partitions are not written before the test says so."""
+
+    def __init__(self, server: Server) -> None:
+        self.channel = server.broker.parts.transaction_markers
+        self.writer = self.channel._local
+        self.channel._local = self
+        self.held: list[Callable[[], None]] = []
+
+    def write(self, *marker: Any) -> None:
+        self.held.append(lambda: self.writer.write(*marker))
+
+    def release(self) -> None:
+        self.channel._local = self.writer
+        held, self.held = self.held, []
+        for each in held:
+            each()
+
+
+def patient(make_server: Callable[..., Server], **settings: str) -> Connection:
+    """A client of a broker that asks again by the clock after a minute: too late for any test."""
+    server = make_server(
+        add_partitions_to_txn_retry_backoff_ms="60000", transaction_state_log_num_partitions="1", **settings
+    )
+    client = server.connect()
+    find_coordinator(client, "t")
+    client.create_topic("a")
+    return client
+
+
+def test_the_next_transaction_begins_when_the_last_one_has_ended(make_server: Callable[..., Server]) -> None:
+    client = patient(make_server, add_partitions_to_txn_retry_backoff_max_ms="60000")
+    one = producer(client)
+    coordinators, markers = SlowCoordinators(client.server), HeldMarkers(client.server)
+    assert one.produce("a", b"first").error_code == 0
+    assert one.end() is ErrorCode.NONE
+    waiting = client.server.connect()
+    assert not waiting.send(request_of({("a", 0): batch_by(one, b"second")}), ADDS)
+    client.server.run_until(lambda: bool(markers.held))
+    client.server.turn()
+    assert (len(coordinators.asked), one.state().transaction_state) == (2, "PrepareCommit")
+    assert latest(client, "a", committed=False) == 1, "nothing of the next transaction before the marker"
+    markers.release()
+    assert codes_of(waiting.answer()) == [0]
+    assert len(coordinators.asked) == 3
+    assert one.end() is ErrorCode.NONE
+    completed(one)
+    assert read(client, "a") == [b"first", b"second"]
+
+
+def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_server: Callable[..., Server]) -> None:
+    client = patient(make_server, add_partitions_to_txn_retry_backoff_max_ms="100")
+    one = producer(client)
+    coordinators, markers = SlowCoordinators(client.server), HeldMarkers(client.server)
+    assert one.produce("a", b"first").error_code == 0
+    assert one.end() is ErrorCode.NONE
+    request = request_of({("a", 0): batch_by(one, b"second")})
+    assert codes_of(client.ask(request, ADDS)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert len(coordinators.asked) == 3, "at first, and when the time was up"
+    markers.release()
+    completed(one)
+    assert len(coordinators.asked) == 3, "nobody waits any more"
+    assert codes_of(client.ask(request, ADDS)) == [0]
 
 
 @pytest.mark.parametrize(

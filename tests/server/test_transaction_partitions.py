@@ -92,6 +92,7 @@ class World:
         self.addresses = {THERE: ("b2", 9092)}
         self.connections: list[Connection] = []
         self.local: list[tuple[str, bool, PartitionsDone]] = []
+        self.waiting: dict[str, Callable[[], None]] = {}
         self.registry = MetricsRegistry()
         self.manager = TransactionPartitions(
             HERE,
@@ -126,6 +127,13 @@ class World:
     ) -> None:
         assert api_version == 5
         self.local.append((transactional_id, verify_only, done))
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        self.waiting[transactional_id] = then
+        return True
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        assert self.waiting.pop(transactional_id) is then
 
     def ask(
         self, transactional_id: str, *partitions: TopicPartition, epoch: int = 0, verify_only: bool = True
@@ -292,3 +300,20 @@ def test_the_time_to_an_answer_is_counted(world: World) -> None:
     world.connections[0].answer()
     histogram = world.registry.histogram("kafka_server_addpartitionstotxnmanager_verificationtimems", "")
     assert (histogram.total, histogram.sum) == (1, 250.0)
+
+
+def test_an_end_is_waited_for_where_the_coordinator_is_in_this_process(world: World) -> None:
+    ended: list[str] = []
+
+    def then() -> None:
+        ended.append("t")
+
+    assert not world.manager.after_ending("t", then)
+    world.coordinator_id = HERE
+    assert world.manager.after_ending("t", then)
+    assert world.waiting == {"t": then}
+    world.manager.stop_waiting("t", then)
+    assert not world.waiting
+    world.manager.close()
+    assert not world.manager.after_ending("t", then)
+    assert not ended

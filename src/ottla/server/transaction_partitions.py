@@ -59,6 +59,14 @@ class LocalCoordinator(Protocol):
         """Answer as AddPartitionsToTxn of that version; `done` is called exactly once, possibly within the call."""
         ...
 
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        """Call `then` once the transaction that ends has ended, possibly at once; False where it is not known here."""
+        ...
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """`then` is not to be called any more."""
+        ...
+
 
 class VerificationStatistics:
     """Kafka's metrics of AddPartitionsToTxnManager."""
@@ -187,6 +195,19 @@ class TransactionPartitions:
         peer = self._peers.setdefault(coordinator_id, _Peer(coordinator_id))
         self._queue(peer, _Question(transaction, partitions, answered))
         self._send(peer)
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        """For who heard CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended, possibly at once.
+
+        False where only another broker knows: then `then` is not called, and whoever waits asks again by the clock.
+        """
+        if self._closed or self._coordinator_of(transactional_id) != self._node_id:
+            return False
+        return self._local.after_ending(transactional_id, then)
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """What was given to `after_ending` is not to be called any more."""
+        self._local.stop_waiting(transactional_id, then)
 
     def close(self) -> None:
         """Whoever waits fails with NETWORK_EXCEPTION; who asks from now on hears COORDINATOR_NOT_AVAILABLE."""

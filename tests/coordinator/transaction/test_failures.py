@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -163,6 +165,77 @@ def test_an_end_whose_time_was_up_is_in_the_log_and_not_written_again(talk: Conv
     assert talk.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
     assert talk.shard.endings.pending_count == 0
     assert talk.added((producer[0], 1), version=5) == [NONE]
+
+
+def ending(talk: Conversation) -> list[str]:
+    """A transaction whose markers are out; two who wait for its end write their names into the list."""
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.markers.prompt = False
+    talk.end(producer)
+    called: list[str] = []
+    for name in ("first", "second"):
+        assert talk.coordinator.after_ending(ID, partial(called.append, name))
+    return called
+
+
+def test_who_waits_for_an_end_is_called_once_when_it_is_committed(talk: Conversation) -> None:
+    called = ending(talk)
+    talk.log.commits = False
+    talk.markers.written()
+    talk.time.settle()
+    assert talk.state() == "CompleteCommit"
+    assert called == []
+    commit_all(talk)
+    assert called == ["first", "second"]
+    talk.markers.prompt = True
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    talk.end(producer)
+    assert called == ["first", "second"]
+
+
+def test_who_waits_for_an_end_waits_until_it_could_be_written(talk: Conversation) -> None:
+    called = ending(talk)
+    fail_next_append(talk)
+    talk.markers.written()
+    talk.time.settle()
+    assert called == []
+    talk.time.advance(2 * BACKOFF_S)
+    assert called == ["first", "second"]
+
+
+def test_who_waits_for_an_end_is_called_when_the_shard_goes(talk: Conversation) -> None:
+    called = ending(talk)
+    talk.runtime.resign(0)
+    assert called == ["first", "second"]
+    assert not talk.coordinator.after_ending(ID, lambda: called.append("too late"))
+    talk.lead()
+    talk.markers.written()
+    talk.time.settle()
+    assert called == ["first", "second"]
+
+
+def test_who_no_longer_waits_for_an_end_is_not_called(talk: Conversation) -> None:
+    called: list[str] = ending(talk)
+
+    def third() -> None:
+        called.append("third")
+
+    assert talk.coordinator.after_ending(ID, third)
+    talk.coordinator.stop_waiting(ID, third)
+    talk.coordinator.stop_waiting("somebody else", third)
+    talk.markers.written()
+    talk.time.settle()
+    assert called == ["first", "second"]
+
+
+@pytest.mark.parametrize("transactional_id", [ID, "unknown"])
+def test_who_waits_for_the_end_of_nothing_is_called_at_once(talk: Conversation, transactional_id: str) -> None:
+    talk.add(talk.producer(), version=5)
+    called: list[str] = []
+    assert talk.coordinator.after_ending(transactional_id, partial(called.append, "at once"))
+    assert called == ["at once"]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])

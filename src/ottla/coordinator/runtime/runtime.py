@@ -400,6 +400,11 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts.get(partition)
         return None if context is None else context.state
 
+    def active_shard(self, partition: int) -> S | None:
+        """The shard of a partition, None while it is not loaded here."""
+        context = self._contexts.get(partition)
+        return context.shard if context is not None and context.state is CoordinatorState.ACTIVE else None
+
     def leader_epoch(self, partition: int) -> int:
         """In which this broker leads a partition. Raises KafkaError NOT_COORDINATOR where it does not."""
         context = self._contexts.get(partition)

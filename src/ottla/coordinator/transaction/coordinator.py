@@ -21,6 +21,7 @@ from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, 
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.transaction import operations, responses
 from ottla.coordinator.transaction.context import ShardContext
+from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.listing import TransactionFilter, steps
 from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION_2
@@ -236,6 +237,31 @@ class TransactionCoordinator:
         asked = PartitionsOf(transactional_id, producer_id, producer_epoch, frozenset(known), client_version)
         operation = operations.VERIFY_PARTITIONS if verify_only else operations.ADD_PARTITIONS
         self._runtime.answer(operation, api_version, asked, done)
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        """For who heard CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended for good (its last
+        record is committed), possibly at once, or when the id is no longer coordinated here.
+
+        False, and `then` is not called, where it is not coordinated here by now.
+        """
+        endings = self._endings_of(transactional_id)
+        if endings is None:
+            return False
+        endings.after_ending(transactional_id, then)
+        return True
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """What was given to `after_ending` is not to be called any more."""
+        endings = self._endings_of(transactional_id)
+        if endings is not None:
+            endings.stop_waiting(transactional_id, then)
+
+    def _endings_of(self, transactional_id: str) -> Endings | None:
+        try:
+            shard = self._runtime.active_shard(self._runtime.partition_for(transactional_id))
+        except KafkaError:
+            return None
+        return None if shard is None else shard.endings
 
     def _known(self, partitions: Iterable[TopicPartition]) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Partitions that there are, by the one string of each topic's name that the image has, and the rest."""

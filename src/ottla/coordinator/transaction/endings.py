@@ -4,13 +4,14 @@ Markers go out once the decision is committed, whatever its client was told: a w
 later, and a decision that was loaded need not be committed yet. Then the end is written, until it is.
 
 Invariants: markers of a transaction are out once at a time; none before its decision is committed. What is kept here
-is soft: after a move the next coordinator finds the decision in its log and begins anew.
+is soft: after a move the next coordinator finds the decision in its log and begins anew. Whoever waits for an end is
+called once, when the end is committed or the shard goes away, unless it stops waiting first.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -41,7 +42,17 @@ Kept = list[tuple[str, TransactionMetadata]]
 class Endings:
     """Owner of what is on its way; the transactions belong to the shard."""
 
-    __slots__ = ("_context", "_live", "_partition", "_sent", "_timer", "_transactions", "_uncommitted", "_unwritten")
+    __slots__ = (
+        "_context",
+        "_live",
+        "_partition",
+        "_sent",
+        "_timer",
+        "_transactions",
+        "_uncommitted",
+        "_unwritten",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -61,6 +72,8 @@ class Endings:
         """Decided, and not known to be committed."""
         self._unwritten: dict[str, TransactionMetadata] = {}
         """All markers written, the end not yet: the last attempt failed."""
+        self._waiting: dict[str, dict[Callable[[], None], None]] = {}
+        """Whom to call when a transaction has ended, in the order of their coming."""
 
     @property
     def pending_count(self) -> int:
@@ -93,6 +106,8 @@ class Endings:
         """Another broker goes on with it."""
         self._live = False
         self._context.markers.cancel(self._partition)
+        for transactional_id in list(self._waiting):
+            self._wake(transactional_id)
 
     def release(self) -> Iterator[None]:
         """Let go of everything in short steps."""
@@ -100,6 +115,28 @@ class Endings:
             while kept:
                 kept.popitem()
                 yield
+
+    # --- who waits for an end ----------------------------------------------------------------------------------------
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """Call `then()` once when the id's transaction is not one that is decided and not ended: now, or later."""
+        metadata = self._transactions.get(transactional_id)
+        if self._live and metadata is not None and metadata.state in PREPARED:
+            self._waiting.setdefault(transactional_id, {})[then] = None
+        else:
+            then()
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """`then` is not to be called any more."""
+        waiting = self._waiting.get(transactional_id)
+        if waiting is not None:
+            waiting.pop(then, None)
+            if not waiting:
+                del self._waiting[transactional_id]
+
+    def _wake(self, transactional_id: str) -> None:
+        for then in self._waiting.pop(transactional_id, ()):
+            then()
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
@@ -157,6 +194,7 @@ class Endings:
     def _ended(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         if self._sent.get(transactional_id) is metadata:
             del self._sent[transactional_id]
+        self._wake(transactional_id)
 
     def _completion(self, transactional_id: str, metadata: TransactionMetadata) -> TransactionRecord:
         return TransactionRecord(transactional_id, completed(metadata, self._context.clock.time_ms()))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, Scheduler
+from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.primitives import Topic
 from ottla.protocol.produce import ParsedProduceRequest
@@ -163,7 +163,7 @@ class TransactionCheck:
     """The question of one request about batches of one producer.
 
     One that is to add partitions is asked again for a while, where the coordinator still ends the transaction before
-    (CONCURRENT_TRANSACTIONS).
+    (CONCURRENT_TRANSACTIONS): when that has ended, if the coordinator is in this process, else by the clock.
 
     `then` gets the findings, once, possibly within `begin`.
     """
@@ -176,6 +176,7 @@ class TransactionCheck:
         "_findings",
         "_gate",
         "_then",
+        "_timer",
         "_transactional_id",
     )
 
@@ -196,6 +197,7 @@ class TransactionCheck:
         self._findings = Findings()
         self._asked: dict[TopicPartition, list[Place]] = {}
         self._deadline_s = gate.clock.monotonic() + gate.retry_max_s
+        self._timer: TimerHandle | None = None
 
     def begin(self) -> None:
         """Ask for all partitions that need it. Every try gets new guards: markers may have come in between."""
@@ -232,15 +234,32 @@ class TransactionCheck:
         if (
             self._api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
             and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            and gate.clock.monotonic() < self._deadline_s
+            and (left_s := self._deadline_s - gate.clock.monotonic()) > 0
         ):
-            gate.scheduler.call_later(gate.retry_backoff_s, self.begin)
+            self._wait(left_s)
             return
         for partition, error in errors.items():
             if error is not ErrorCode.NONE:
                 for place in self._asked[partition]:
                     self._findings.refusals[place] = told_to_producer(error, self._api_version)
         self._then(self._findings)
+
+    def _wait(self, left_s: float) -> None:
+        scheduler = self._gate.scheduler
+        self._timer = scheduler.call_later(left_s, self._waited_long)
+        if not self._gate.partitions.after_ending(self._transactional_id, self._ended):
+            self._timer.cancel()
+            scheduler.call_later(self._gate.retry_backoff_s, self.begin)
+
+    def _ended(self) -> None:
+        """In a turn of its own, since this is heard in the midst of the coordinator's work."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._gate.scheduler.call_soon(self.begin)
+
+    def _waited_long(self) -> None:
+        self._gate.partitions.stop_waiting(self._transactional_id, self._ended)
+        self.begin()
 
 
 def told_to_producer(error: ErrorCode, api_version: int) -> NotInTransaction:
