@@ -13,6 +13,7 @@ from ottla.sim.__main__ import main
 from ottla.sim.transactions import TransactionOptions, TransactionOutcome, TransactionSimulation
 from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerState
+from ottla.timeline import SnapshotRegistry
 
 SEEDS = range(1, 9)
 FAILED_ONCE = [39]
@@ -78,7 +79,14 @@ def show_pending_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Offsets, "replay_offset_commit", replay)
 
 
-@pytest.mark.parametrize("plant", [believe_every_marker, skip_open_transactions, show_pending_offsets])
+def keep_what_was_not_appended(patch: pytest.MonkeyPatch) -> None:
+    """An epoch rises in memory though the append failed."""
+    patch.setattr(SnapshotRegistry, "revert_to", lambda self, offset: None)
+
+
+@pytest.mark.parametrize(
+    "plant", [believe_every_marker, skip_open_transactions, show_pending_offsets, keep_what_was_not_appended]
+)
 def test_a_planted_defect_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,7 +213,11 @@ class ClusterSimulation(Simulation):
         """Look at every node all the time."""
         while True:
             await asyncio.sleep(WATCH_S)
-            self.view.look()
+            self._look()
+
+    def _look(self) -> None:
+        """Raises Violation."""
+        self.view.look()
 
     def _wait_for_replicas(self) -> None:
         """Every replica is in sync, and everybody knows the same."""

@@ -8,7 +8,7 @@ while they run. Readers by read_committed and by read_uncommitted look on.
 
 After the last fault every transactional id must commit again within a bounded time; then the clients end, some in the
 middle of a transaction, and each transaction must end too: the last stable offset reaches the end of every partition.
-Then `sim.history` judges, and all replicas are compared byte for byte.
+Then `sim.history` judges, and all replicas are compared byte for byte. Coordinators are held to their logs throughout.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ottla.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.sim.checkers import Violation
 from ottla.sim.cluster_group import GROUP, ClusterGroup
 from ottla.sim.cluster_simulation import PROGRESS_S, READ_ALL_S, SETUP_S, ClusterRunOutcome, ClusterSimulation
+from ottla.sim.coordinator_logs import CoordinatorLogs
 from ottla.sim.copiers import CopyWorld, RecordCopier
 from ottla.sim.feature_changes import FeatureChanges
 from ottla.sim.group_clients import OF_A_TRANSACTION, CoordinatorClient
@@ -144,6 +145,7 @@ class TransactionSimulation(ClusterSimulation):
                 **dict(options.settings),
             }
         )
+        self._logs = CoordinatorLogs(self.nodes)
         self._level = self.features.plan() if options.level is None else options.level
         self.description = (
             f"{len(self.nodes)} nodes, {self.group.description} copy, "
@@ -193,6 +195,10 @@ class TransactionSimulation(ClusterSimulation):
 
     def _faults_s(self) -> float:
         return self.options.faults_s
+
+    def _look(self) -> None:
+        super()._look()
+        self._logs.look()
 
     def _set_up(self) -> None:
         for world in (self.sources, self.copies):
