@@ -158,6 +158,19 @@ def test_atomic_write_replaces_or_leaves_all(folder, monkeypatch):
     assert disk.listdir(folder) == ["a"]
 
 
+def test_a_file_is_written_over_in_place(folder):
+    disk = RealDisk()
+    path = f"{folder}/a"
+    disk.write_atomic(path, b"longer")
+    blocks, inode = os.stat(path).st_blocks, os.stat(path).st_ino
+    disk.overwrite(path, b"new")
+    assert disk.read_bytes(path) == b"newger"
+    assert (os.stat(path).st_blocks, os.stat(path).st_ino) == (blocks, inode), "it asked for no room"
+    with pytest.raises(FileNotFoundError):
+        disk.overwrite(f"{folder}/missing", b"new")
+    assert disk.listdir(folder) == ["a"]
+
+
 def test_names_and_attributes(folder):
     disk = RealDisk()
     disk.makedirs(f"{folder}/b/c")

@@ -11,14 +11,21 @@ from unittest import mock
 
 import pytest
 
+from ottla.common.errors import ErrorCode
 from ottla.controller.partition_change import PartitionChange
 from ottla.coordinator.runtime.loader import Loader
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.registry import ApiKey
 from ottla.replica import fetcher
 from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
 from ottla.sim.__main__ import main
+from ottla.sim.client import Client
 from ottla.sim.disk import Mount
+from ottla.sim.node import DATA_DIR
 from ottla.sim.replication import ClusterOptions, ClusterOutcome, ReplicationSimulation
+from ottla.storage.checkpoints import Running, parse_running
+from ottla.storage.names import RUNNING_FILE
 
 SEEDS = range(1, 13)
 MAX_SEEDS = 60
@@ -52,6 +59,46 @@ def test_a_whole_run_counts() -> None:
 def test_a_cut_that_the_disk_half_refuses() -> None:
     """A follower's metadata log was cut and its replay was not: it applied a record that nobody else has."""
     check(run(100389))
+
+
+def test_a_kill_between_registration_and_note_on_a_full_disk() -> None:
+    """Its next start was taken for one that had lost records, and the one that really had was elected."""
+    check(run(4))
+
+
+class Unregistered(ReplicationSimulation):
+    """A broker is unregistered while it runs, and dies when it has noted as what it is going to register again."""
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._set_up()
+        self._wait_for_replicas()
+        node = self.nodes[1]
+        number = node.config.node_id
+        self._finish(self._unregister(number), 10, "no answer")
+        path = f"{DATA_DIR}/{RUNNING_FILE}"
+
+        def noted() -> Running:
+            note = node.disk.names.get(path)
+            assert note is not None
+            return parse_running(bytes(note.data), f"boot-{node.disk.boots}")
+
+        self._wait("nothing is noted", 60, lambda: noted().incarnation_id is not None)
+        incarnation_id = noted().incarnation_id
+        node.kill()
+        self._wait("it does not come back", 60, lambda: node.running and number in self.view.newest().brokers)
+        assert self.view.newest().brokers[number].incarnation_id == incarnation_id
+
+    async def _unregister(self, number: int) -> None:
+        client = Client(self.loop, self.network, "admin")
+        response = await client.request(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=number))
+        assert response.error_code == ErrorCode.NONE
+        client.close()
+
+
+def test_a_broker_that_registers_again_and_dies_goes_on_as_the_same_incarnation() -> None:
+    check(Unregistered(1, ClusterOptions(nodes=3)).run())
 
 
 def test_a_full_disk_while_a_flush_ends() -> None:

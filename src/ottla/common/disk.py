@@ -95,6 +95,13 @@ class Disk(Protocol):
         """Replace `path` as a whole: temporary file, fsync, rename, fsync of the directory."""
         ...
 
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Write over the beginning of a file, unsynced; where it is as long already, that mostly asks for no room.
+
+        Raises FileNotFoundError. A failure may leave a part of it.
+        """
+        ...
+
     def listdir(self, path: str) -> list[str]:
         """Names in `path`, sorted."""
         ...

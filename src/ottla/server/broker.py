@@ -322,7 +322,7 @@ class Broker:
         identity = BrokerIdentity(
             node_id=config.node_id,
             cluster_id=meta.cluster_id,
-            incarnation_id=self._logs.begin_incarnation(uuid_from_string(random_id(self._machine.rng))),
+            incarnation_id=self._begin_incarnation(),
             directory_id=uuid_from_string(meta.directory_id),
             endpoints=self.advertised_listeners,
             rack=config.rack,
@@ -332,7 +332,7 @@ class Broker:
             identity,
             control.channel,
             self._publisher,
-            new_incarnation_id=lambda: uuid_from_string(random_id(self._machine.rng)),
+            new_incarnation_id=self._begin_incarnation,
             registered_again=self._registered_again,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
@@ -340,6 +340,9 @@ class Broker:
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
         )
+
+    def _begin_incarnation(self) -> Uuid:
+        return self._logs.begin_incarnation(uuid_from_string(random_id(self._machine.rng)))
 
     def _registered_again(self, broker_epoch: int) -> None:
         try:

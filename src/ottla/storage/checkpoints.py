@@ -5,7 +5,8 @@
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
 - `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
 - `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`, and with
-  `"incarnationId":"<22 characters>"` while that incarnation asks to be registered and has taken nothing in.
+  `"incarnationId":"<22 characters>"` while that incarnation asks to be registered and has taken nothing in; spaces
+  make it as long as any other, so that it can be written over where there is no room for a new file.
 
 Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
 anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
@@ -27,6 +28,8 @@ TopicPartition = tuple[str, int]
 
 _VERSION = 0
 _MAX_LONG = 2**63 - 1
+_RUNNING_BYTES = 192
+"""More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 
 
 class CheckpointCorruption(Exception):
@@ -155,7 +158,7 @@ def format_running(running: Running, boot_id: str) -> bytes:
     fields: dict[str, object] = {"version": 0, "brokerEpoch": running.broker_epoch, "bootId": boot_id}
     if running.incarnation_id is not None:
         fields["incarnationId"] = uuid_to_string(running.incarnation_id)
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":")).encode().ljust(_RUNNING_BYTES)
 
 
 def parse_running(data: bytes, boot_id: str) -> Running:

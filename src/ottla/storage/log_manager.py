@@ -84,7 +84,7 @@ class LogManager:
         self.default_config = default_config or LogConfig()
         self.had_clean_shutdown = False
         self.last_broker_epoch = -1
-        """Of the incarnation that lost nothing when it ended; -1 when it may have, or is unknown (KIP-966).
+        """Of the last incarnation if it lost nothing, ended or not; -1 when it may have, or is unknown (KIP-966).
 
         Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
         where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
@@ -222,6 +222,8 @@ class LogManager:
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
         """The incarnation that is to be registered; noted, so that it is known if the process ends before it serves.
 
+        Also one that a broker which runs becomes, since its cluster forgot the one before.
+
         It is the one that a process before this one noted and did not come to use: were it registered meanwhile, a new
         one would be taken for its successor that knows nothing of it, and so for one that may have lost records.
         """
@@ -233,7 +235,7 @@ class LogManager:
     def note_running(self, broker_epoch: int) -> None:
         """Remember which incarnation runs here, before it takes anything in. Raises OperatorError.
 
-        Where the disk is full, the next start can't tell that nothing was lost, and says so.
+        Where the disk refuses even to write over the note, the next start can't tell that nothing was lost.
         """
         if not self._note(Running(broker_epoch)):
             path = self._join(names.RUNNING_FILE)
@@ -241,13 +243,25 @@ class LogManager:
                 self._disk.unlink(path)  # it must not go on saying that this incarnation has taken nothing in
             except OSError as error:
                 raise OperatorError(f"{path} can't be removed: {error.strerror}; mend the disk of log.dirs") from error
+        self.last_broker_epoch = broker_epoch
         self._waiting_incarnation = None
 
     def _note(self, running: Running) -> bool:
+        path, data = self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id())
         try:
-            self._disk.write_atomic(self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id()))
+            self._disk.write_atomic(path, data)
         except OSError as error:
-            logger.warning("%s can't be written: %s", self._join(names.RUNNING_FILE), error.strerror)
+            if error.errno in _FULL and self._overwritten(path, data):
+                return True
+            logger.warning("%s can't be written: %s", path, error.strerror)
+            return False
+        return True
+
+    def _overwritten(self, path: str, data: bytes) -> bool:
+        """Without room for a new file; the end of the process tears nothing, and that of the machine voids it all."""
+        try:
+            self._disk.overwrite(path, data)
+        except OSError:
             return False
         return True
 
