@@ -121,10 +121,15 @@ def build_batch(
     if codec_id is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is no codec")
     base_timestamp = records[0].timestamp_ms
-    body = bytearray()
+    max_timestamp = base_timestamp
+    batch = bytearray(HEADER_SIZE)
+    body = bytearray() if codec_id else batch
     for offset_delta, record in enumerate(records):
         _write_record(body, record, offset_delta, base_timestamp)
-    payload = body if codec_id == 0 else compress(codec_id, body)
+        if record.timestamp_ms > max_timestamp:
+            max_timestamp = record.timestamp_ms
+    if codec_id:
+        batch += compress(codec_id, body)
     attributes = codec_id
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK
@@ -132,25 +137,23 @@ def build_batch(
         attributes |= TRANSACTIONAL_MASK
     if is_control:
         attributes |= CONTROL_MASK
-    batch = bytearray(HEADER_SIZE)
     BATCH_HEADER.pack_into(
         batch,
         0,
         base_offset,
-        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        len(batch) - LOG_OVERHEAD,
         leader_epoch,
         MAGIC_V2,
         0,
         attributes,
         len(records) - 1,
         base_timestamp,
-        max(record.timestamp_ms for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
         len(records),
     )
-    batch += payload
     with memoryview(batch) as view:
         crc = crc32c(view[ATTRIBUTES_POSITION:])
     _CRC.pack_into(batch, CRC_POSITION, crc)

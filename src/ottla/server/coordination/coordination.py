@@ -118,7 +118,12 @@ class Coordination(Generic[S]):
     def leader(self, key: str, image: MetadataImage) -> int | None:
         """The broker that coordinates `key` as `image` has it; None while nobody does."""
         topic = image.topic(self.topic.name)
-        partition = None if topic is None else topic.partitions.get(partition_for(key, len(topic.partitions)))
+        if topic is None:
+            return None
+        count, runtime = len(topic.partitions), self.runtime
+        # The runtime remembers what it hashed; it may not know of the topic yet.
+        index = runtime.partition_for(key) if runtime.partition_count == count else partition_for(key, count)
+        partition = topic.partitions.get(index)
         return None if partition is None or partition.leader == NO_LEADER else partition.leader
 
     def is_loading(self, key: str) -> bool:
