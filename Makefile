@@ -11,6 +11,7 @@
 #   make model [DEPTH=12]          every order of so many steps of the model of transactions;
 #                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
+#   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
@@ -35,6 +36,7 @@ DEPTH  ?= 12
 MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
+KILLS  ?= 50
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
@@ -51,7 +53,7 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos compat bench bench-subset bench-quick bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once compat bench bench-subset bench-quick bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -122,6 +124,9 @@ model: $(VENV)/.base
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) $(ARGS)
+
+exactly-once: $(VENV)/.test
+	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
