@@ -9,10 +9,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from tools import JavaTools
 
 from ottla.app.ports import free_ports
@@ -121,6 +123,68 @@ def call(port: int, method: str, path: str, body: Any = None) -> Any:
         return None
 
 
+def distributed_properties(servers: str, port: int, name: str) -> str:
+    """A worker of a group, which keeps what it knows in topics."""
+    topics = "".join(
+        f"{kind}.storage.topic={name}-{kind}\n{kind}.storage.replication.factor=1\n"
+        for kind in ("config", "offset", "status")
+    )
+    return (
+        worker_properties(servers, port)
+        + PLUGINS
+        + topics
+        + f"group.id={name}-workers\noffset.storage.partitions=5\nstatus.storage.partitions=3\n"
+        + "session.timeout.ms=6000\nheartbeat.interval.ms=1000\nscheduled.rebalance.max.delay.ms=1000\n"
+    )
+
+
+def committed_lines(servers: str, topic: str) -> list[str]:
+    """Up to the last stable offset of now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[str] = []
+    while True:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is not None:
+            consumer.close()
+            return found if message.error().code() == KafkaError._PARTITION_EOF else []
+        found.append(message.value().decode())
+
+
+def test_exactly_once_source(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
+    """KIP-618: records and the source's offsets in one transaction, over the sudden end of the worker."""
+    source, log = tmp_path / "in.txt", tmp_path / "worker.log"
+    source.write_text("\n".join(LINES) + "\n")
+    servers = group_broker.bootstrap_servers
+    [port] = free_ports(1)
+    properties = tmp_path / "worker.properties"
+    properties.write_text(distributed_properties(servers, port, name) + "exactly.once.source.support=enabled\n")
+    settings = connectors(name, source, tmp_path)[f"{name}-source"] | {"exactly.once.support": "required"}
+    wanted = list(LINES)
+    for life in range(3):
+        with worker(tools, log, "connect-distributed", str(properties)) as process:
+            wait_until(lambda: call(port, "GET", "/connectors") is not None, "the worker", [process], log)
+            path = f"/connectors/{name}-source/config"
+            wait_until(partial(call, port, "PUT", path, settings), "the connector", [process], log)
+            more = [f"life {life} line {number}" for number in range(30)]
+            with source.open("a") as file:
+                file.write("\n".join(more) + "\n")
+            wanted += more
+            wait_until(lambda: len(committed_lines(servers, name)) >= len(wanted), "the lines", [process], log)  # noqa: B023
+            process.kill()
+    assert committed_lines(servers, name) == wanted
+
+
 def test_distributed(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
     """Two workers are a group of protocol type `connect`; when one dies the other takes its tasks over."""
     source, sink, log = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "workers.log"
@@ -129,17 +193,7 @@ def test_distributed(tools: JavaTools, group_broker: Broker, tmp_path: Path, nam
     files = []
     for number, port in enumerate(ports):
         properties = tmp_path / f"worker{number}.properties"
-        topics = "".join(
-            f"{kind}.storage.topic={name}-{kind}\n{kind}.storage.replication.factor=1\n"
-            for kind in ("config", "offset", "status")
-        )
-        properties.write_text(
-            worker_properties(group_broker.bootstrap_servers, port)
-            + PLUGINS
-            + topics
-            + f"group.id={name}-workers\noffset.storage.partitions=5\nstatus.storage.partitions=3\n"
-            + "session.timeout.ms=6000\nheartbeat.interval.ms=1000\nscheduled.rebalance.max.delay.ms=1000\n"
-        )
+        properties.write_text(distributed_properties(group_broker.bootstrap_servers, port, name))
         files.append(str(properties))
     with (
         worker(tools, log, "connect-distributed", files[0]) as first,
