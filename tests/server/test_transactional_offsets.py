@@ -65,6 +65,25 @@ def test_pending_until_the_marker(coordinated: Connection, version: int, committ
     assert offset(client) == (ErrorCode.NONE, 5 if committed else 1)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_group_may_be_added_before_its_topic_is_there(client: Connection, committed: bool) -> None:
+    client.create_topic("t")
+    sender = producer(client, 1)
+    assert sender.add_offsets("g") == ErrorCode.NONE
+    coordinate(client)
+    assert sender.commit_offset("g", "t", 5) == ErrorCode.NONE
+    assert sender.end(commit=committed) == ErrorCode.NONE
+    completed(sender)
+    assert offset(client) == (ErrorCode.NONE, 5 if committed else -1)
+
+
+def test_a_group_that_was_added_and_never_asked_for_holds_up_nothing(client: Connection) -> None:
+    sender = producer(client, 1)
+    assert sender.add_offsets("g") == ErrorCode.NONE
+    assert sender.end(commit=True) == ErrorCode.NONE
+    completed(sender)
+
+
 def test_the_log_holds_them_and_their_marker(coordinated: Connection) -> None:
     client = coordinated
     sender = producer(client)

@@ -47,10 +47,11 @@ RETRIABLE = frozenset(
 
 
 def again(client: Connection, ask: Callable[[], Any], code_of: Callable[[Any], int]) -> Any:
-    """Ask until the answer is not one that a client asks again after."""
+    """Ask until the answer is not one that a client asks again after, or time is up."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
         response = ask()
-        if code_of(response) not in RETRIABLE:
+        if code_of(response) not in RETRIABLE or time.monotonic() > deadline:
             return response
         client.server.turn()
 
@@ -124,20 +125,23 @@ class TransactionalProducer:
             self.sequences[topic, partition] = sequence + len(values)
         return response
 
+    def add_offsets(self, group_id: str) -> ErrorCode:
+        """Offsets of the group will be part of the transaction: AddOffsetsToTxn."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=group_id,
+        )
+        response = again(self.client, lambda: self.client.ask(request, 3), lambda response: response.error_code)
+        return ErrorCode(response.error_code)
+
     def commit_offset(self, group_id: str, topic: str, offset: int) -> ErrorCode:
         """The offset of partition 0, as part of the transaction."""
         if self.version == 1:
-            added = AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=group_id,
-            )
-            code = again(
-                self.client, lambda: self.client.ask(added, 3), lambda response: response.error_code
-            ).error_code
+            code = self.add_offsets(group_id)
             if code:
-                return ErrorCode(code)
+                return code
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,

@@ -139,7 +139,7 @@ class BrokerParts:
         )
 
     def _group_partition(self, group_id: str) -> int:
-        return self.groups.runtime.partition_for(group_id)
+        return self.groups.partition_for(group_id)
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""

@@ -169,8 +169,13 @@ class TransactionalProducer:
         self.world.trace.note(self.name, f"is producer {self._producer_id} in epoch {self._producer_epoch}")
 
     async def begin(self) -> None:
-        """The next transaction."""
-        self._second = self._modern and await self._level() >= FIRST_WITH_IMPLICIT_ADD
+        """The next transaction. Raises Fenced."""
+        second = self._modern and await self._level() >= FIRST_WITH_IMPLICIT_ADD
+        if second and not self._second and self._count:
+            # Markers of the last transaction may be under way, and its partitions take this epoch for theirs: as Java's
+            # client, go on with another one (KAFKA-18227).
+            await self._init(self._producer_id, self._producer_epoch)
+        self._second = second
         self._count += 1
         self._transaction = f"{self.name}#{self._count}"
         self._added.clear()

@@ -71,7 +71,7 @@ class TransactionCoordinator:
         group_partition: Callable[[str], int],
         scheduler: Scheduler,
     ) -> None:
-        """`group_partition(group id)` is the group's partition of `__consumer_offsets`; raises KafkaError."""
+        """`group_partition(group id)` is the group's partition of `__consumer_offsets`."""
         self._runtime = runtime
         self._context = context
         self._image = image
@@ -282,11 +282,7 @@ class TransactionCoordinator:
         done: Callable[[AddOffsetsToTxnResponse], None],
     ) -> None:
         """Adds the group's partition of `__consumer_offsets`. Errors as for partitions."""
-        try:
-            partition = (GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
-        except KafkaError as error:
-            done(responses.offsets_added(api_version, error.code))
-            return
+        partition = (GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
         asked = PartitionsOf(
             request.transactional_id, request.producer_id, request.producer_epoch, frozenset((partition,)), 0
         )

@@ -10,6 +10,7 @@ from ottla.coordinator.group.member_memory import MemberMemory
 from ottla.coordinator.group.records import GroupRecordSerde
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorTimer
+from ottla.coordinator.runtime.runtime import partition_for
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -66,7 +67,7 @@ def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
 class GroupCoordination(Coordination[GroupCoordinatorShard]):
     """Shards with groups; request handlers use `coordinator`."""
 
-    __slots__ = ("_config", "_host", "_memory", "_publisher", "coordinator")
+    __slots__ = ("_config", "_host", "_memory", "_new_partitions", "_publisher", "coordinator")
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
     ) -> None:
         """`transactions` is who is asked for those that commit offsets."""
         self._config = group_coordinator_config(config)
+        self._new_partitions = config.get_int(OFFSETS_TOPIC.partitions)
         self._host = host
         self._memory = MemberMemory(lambda: self._config, host.machine.clock, self._held_bytes)
         self._publisher = publisher
@@ -105,6 +107,14 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
                 memory=self._memory,
             )
         )
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that a group lies in, or will when the topic is made.
+
+        A transaction may get it before anybody has asked who coordinates the group.
+        """
+        count = self.runtime.partition_count
+        return self.runtime.partition_for(group_id) if count else partition_for(group_id, self._new_partitions)
 
     def _held_bytes(self) -> int:
         return sum(shard.context.groups.held_bytes() for _, shard in self.runtime.active_shards())

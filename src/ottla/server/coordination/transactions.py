@@ -67,7 +67,7 @@ class TransactionCoordination(Coordination[TransactionShard]):
         *,
         group_partition: Callable[[str], int],
     ) -> None:
-        """`group_partition(group id)` is the group's partition of `__consumer_offsets`; raises KafkaError."""
+        """`group_partition(group id)` is the group's partition of `__consumer_offsets`."""
         settings = transaction_coordinator_config(config)
         context = self._context = ShardContext(
             config=lambda: settings,
