@@ -6,16 +6,13 @@ copy lies in the partition of the copies that has the number of its source's.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.sim.client import RequestLost
 from ottla.sim.log_clients import LogWorld
-from ottla.sim.log_consumers import MEMBER_PAUSE_S, READ_AHEAD, WAIT_MS
-from ottla.sim.log_fetching import Fetcher
+from ottla.sim.log_consumers import READ_AHEAD, MemberFetcher
 from ottla.sim.rng import SimRng
 from ottla.sim.transactional_producer import Abortable, Fenced, TransactionalProducer, TransactionWorld
 
@@ -44,7 +41,7 @@ class _Taken(NamedTuple):
     poll: int
 
 
-class RecordCopier(Fetcher):
+class RecordCopier(MemberFetcher):
     """One process. Implements `ottla.sim.members.Copier`."""
 
     def __init__(self, world: CopyWorld, name: str, rng: SimRng) -> None:
@@ -62,8 +59,6 @@ class RecordCopier(Fetcher):
         self._numbers = 0
         self._lives = 0
         self._producer: TransactionalProducer | None = None
-        self._task = world.source.loop.create_task(self._run())
-        self._task.add_done_callback(self._ended)
 
     # -- reading
 
@@ -97,23 +92,9 @@ class RecordCopier(Fetcher):
 
     def close(self) -> None:
         """The process is over."""
-        self._task.cancel()
         if self._producer is not None:
             self._producer.close(died=True)
         super().close()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self.rng.uniform(*MEMBER_PAUSE_S))
-            try:
-                await self.poll(WAIT_MS)
-            except RequestLost:
-                await self.backoff()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.world.loop.failures.append(error)
 
     def positions_wanted(self) -> Mapping[int, int]:
         """See `Fetcher`."""

@@ -126,34 +126,13 @@ class Reader(Fetcher):
         self._ends[partition] = end
 
 
-class MemberRecords(Fetcher):
-    """What one member of a group reads, ahead of what it uses. Implements `ottla.sim.members.Records`."""
+class MemberFetcher(Fetcher):
+    """Reads all the time what one member of a group wants, ahead of what it uses."""
 
-    def __init__(self, world: LogWorld, name: str, rng: SimRng, deliveries: Deliveries) -> None:
-        super().__init__(world, name, rng)
-        self._deliveries = deliveries
-        self._ahead: dict[int, deque[tuple[int, str]]] = {}
-        self._next: dict[int, int] = {}
+    def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
+        super().__init__(world, name, rng, committed=committed)
         self._task = world.loop.create_task(self._run())
         self._task.add_done_callback(self._ended)
-
-    def read(self, partition: int, position: int, most: int) -> int:
-        """See `Records`."""
-        ahead = self._ahead.setdefault(partition, deque())
-        if (ahead[0][0] if ahead else self._next.get(partition)) != position:
-            ahead.clear()
-            self._next[partition] = position
-        for _ in range(min(most, len(ahead))):
-            offset, value = ahead.popleft()
-            self.world.history.served(self.name, partition, offset, value)
-            self._deliveries.delivered(self.name, partition, offset)
-            position = offset + 1
-        return position
-
-    def drop(self, partition: int) -> None:
-        """See `Records`."""
-        self._ahead.pop(partition, None)
-        self._next.pop(partition, None)
 
     def close(self) -> None:
         """The process is over."""
@@ -172,6 +151,34 @@ class MemberRecords(Fetcher):
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.world.loop.failures.append(error)
+
+
+class MemberRecords(MemberFetcher):
+    """What one member of a group reads. Implements `ottla.sim.members.Records`."""
+
+    def __init__(self, world: LogWorld, name: str, rng: SimRng, deliveries: Deliveries) -> None:
+        super().__init__(world, name, rng)
+        self._deliveries = deliveries
+        self._ahead: dict[int, deque[tuple[int, str]]] = {}
+        self._next: dict[int, int] = {}
+
+    def read(self, partition: int, position: int, most: int) -> int:
+        """See `Records`."""
+        ahead = self._ahead.setdefault(partition, deque())
+        if (ahead[0][0] if ahead else self._next.get(partition)) != position:
+            ahead.clear()
+            self._next[partition] = position
+        for _ in range(min(most, len(ahead))):
+            offset, value = ahead.popleft()
+            self.world.history.served(self.name, partition, offset, value)
+            self._deliveries.delivered(self.name, partition, offset)
+            position = offset + 1
+        return position
+
+    def drop(self, partition: int) -> None:
+        """See `Records`."""
+        self._ahead.pop(partition, None)
+        self._next.pop(partition, None)
 
     def positions_wanted(self) -> Mapping[int, int]:
         """See `Fetcher`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.config import GroupCoordinatorConfig
@@ -48,9 +48,8 @@ from ottla.protocol.messages.txn_offset_commit import (
 from ottla.record.batch import iter_batches
 from ottla.timeline import SnapshotRegistry
 
+from ..answers import Answer
 from ..runtime.harness import MemoryLog, VirtualTime
-
-R = TypeVar("R")
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -65,30 +64,6 @@ LATEST: Mapping[str, int] = {
     "fetch": 9,
     "describe": 6,
 }
-
-
-class Answer(Generic[R]):
-    """Collects what `done` is called with: at most once."""
-
-    def __init__(self) -> None:
-        self.responses: list[R] = []
-
-    def __call__(self, response: R) -> None:
-        self.responses.append(response)
-        assert len(self.responses) == 1, self.responses
-
-    @property
-    def pending(self) -> bool:
-        return not self.responses
-
-    @property
-    def response(self) -> R:
-        assert len(self.responses) == 1, self.responses
-        return self.responses[0]
-
-    @property
-    def error(self) -> ErrorCode:
-        return ErrorCode(self.response.error_code)  # type: ignore[attr-defined]
 
 
 class CountingRng:

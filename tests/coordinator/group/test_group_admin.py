@@ -8,7 +8,8 @@ import pytest
 
 from ottla.common.errors import ErrorCode
 
-from .conversation import INITIAL_DELAY_S, Answer, Conversation
+from ..answers import Answer
+from .conversation import INITIAL_DELAY_S, Conversation
 
 
 class TestList:

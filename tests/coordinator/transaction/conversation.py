@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ottla.common.errors import ErrorCode
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, CoordinatorTimer
@@ -30,44 +30,13 @@ from ottla.protocol.messages.list_transactions import ListTransactionsRequest, L
 from ottla.record.batch import iter_batches
 from ottla.timeline import SnapshotRegistry
 
+from ..answers import Answer
 from ..runtime.harness import MemoryLog, VirtualTime
-
-R = TypeVar("R")
 
 ID = "payments"
 TIMEOUT_MS = 60_000
 FIRST_PRODUCER_ID = 4000
 LAST_EPOCH = 32_766
-
-
-class Answer(Generic[R]):
-    """Collects what `done` is called with: at most once."""
-
-    def __init__(self) -> None:
-        self.responses: list[R] = []
-
-    def __call__(self, response: R) -> None:
-        self.responses.append(response)
-        assert len(self.responses) == 1, self.responses
-
-    @property
-    def pending(self) -> bool:
-        return not self.responses
-
-    @property
-    def response(self) -> R:
-        assert len(self.responses) == 1, self.responses
-        return self.responses[0]
-
-    @property
-    def error(self) -> ErrorCode:
-        return ErrorCode(self.response.error_code)  # type: ignore[attr-defined]
-
-    @property
-    def producer(self) -> tuple[int, int]:
-        """Producer id and epoch of an answer without error."""
-        assert self.error is ErrorCode.NONE
-        return self.response.producer_id, self.response.producer_epoch  # type: ignore[attr-defined]
 
 
 class Markers:

@@ -15,7 +15,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 
-from .conversation import ID, LAST_EPOCH, Answer, Conversation, codes
+from ..answers import Answer
+from .conversation import ID, LAST_EPOCH, Conversation, codes
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -12,7 +12,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-from .conversation import ID, LAST_EPOCH, Answer, Conversation, codes
+from ..answers import Answer
+from .conversation import ID, LAST_EPOCH, Conversation, codes
 from .test_end_txn import at
 
 E = TransactionState

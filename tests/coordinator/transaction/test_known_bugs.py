@@ -10,7 +10,8 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.state import TransactionState
 
-from .conversation import FIRST_PRODUCER_ID, ID, LAST_EPOCH, Answer, Conversation
+from ..answers import Answer
+from .conversation import FIRST_PRODUCER_ID, ID, LAST_EPOCH, Conversation
 from .test_end_txn import at
 
 MakeTalk = Callable[..., Conversation]

@@ -11,7 +11,8 @@ from ottla.coordinator.transaction.listing import EXAMINED_PER_STEP, MAX_PATTERN
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 
-from .conversation import ID, TIMEOUT_MS, Answer, Conversation
+from ..answers import Answer
+from .conversation import ID, TIMEOUT_MS, Conversation
 
 
 @pytest.fixture

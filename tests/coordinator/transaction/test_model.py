@@ -23,7 +23,8 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, TransactionMetadata
 from ottla.coordinator.transaction.state import VALID_PREVIOUS_STATES, TransactionState
 
-from .conversation import LAST_EPOCH, TIMEOUT_MS, Answer, Conversation
+from ..answers import Answer
+from .conversation import LAST_EPOCH, TIMEOUT_MS, Conversation
 
 IDS = ["a", "b"]
 FAULTS = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER]

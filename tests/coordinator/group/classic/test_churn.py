@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.member_memory import MEMBER_BYTES
 
-from ..conversation import REBALANCE_MS, SESSION_MS, Answer, Conversation
+from ...answers import Answer
+from ..conversation import REBALANCE_MS, SESSION_MS, Conversation
 
 PARTITIONS = 6
 NO_GENERATION = -1

@@ -109,7 +109,7 @@ def test_each_member_votes_for_the_first_protocol_that_all_support(talk: Convers
 def test_of_two_protocols_with_one_name_the_first_counts(talk: Conversation) -> None:
     from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
-    from ..conversation import Answer
+    from ...answers import Answer
 
     request = JoinGroupRequest(
         group_id="g",

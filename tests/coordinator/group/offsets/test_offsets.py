@@ -31,7 +31,8 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
-from ..conversation import Answer, Conversation, image_of, subscription
+from ...answers import Answer
+from ..conversation import Conversation, image_of, subscription
 
 DAY_S = 24 * 60 * 60
 INT64 = st.integers(-(2**63), 2**63 - 1)
