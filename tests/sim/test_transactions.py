@@ -16,9 +16,10 @@ from ottla.storage.producer_state import ProducerState
 from ottla.timeline import SnapshotRegistry
 
 SEEDS = range(1, 9)
-FAILED_ONCE = [39, 329]
+FAILED_ONCE = [39, 329, 805]
 """39: a marker that a coordinator wrote while a follower's fetch was served waited for that fetch's time to be over.
-329: a client that went over to the second version in the epoch of its last transaction joined that one."""
+329: a client that went over to the second version in the epoch of its last transaction joined that one.
+805: a zombie of the second version that asked for an end was given the epoch of a successor of the first version."""
 MAX_SEEDS = 30
 
 

@@ -241,3 +241,13 @@ def test_what_was_begun_by_v1_may_end_by_v2_and_the_other_way_round(talk: Conver
     assert talk.end((producer_id, 1), version=4).error is NONE
     assert (talk.markers.sent[1].transaction_version, talk.markers.sent[1].producer_epoch) == (0, 1)
     assert talk.metadata().producer_epoch == 1
+
+
+@pytest.mark.parametrize("state", [E.COMPLETE_COMMIT, E.COMPLETE_ABORT])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_zombie_of_v2_is_fenced_by_a_successor_of_v1(
+    talk: Conversation, state: TransactionState, committed: bool
+) -> None:
+    """An end of v1 raises no epoch: the one before is the zombie's, and the answer would be what its successor has."""
+    at(talk, state, client_version=0)
+    assert talk.end((77, EPOCH - 1), committed=committed, version=5).error is FENCED

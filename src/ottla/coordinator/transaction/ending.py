@@ -72,7 +72,8 @@ def end_v2(
     if producer_epoch == FENCING_EPOCH or current.producer_epoch == FENCING_EPOCH:
         # Nobody was given that epoch, and nobody gets it by asking again.
         return ErrorCode.PRODUCER_FENCED
-    ended = current.state in COMPLETED
+    # Only an end of v2 raised the epoch: after one of v1 the epoch before is that of a producer that was replaced.
+    ended = current.state in COMPLETED and current.client_version >= TRANSACTION_VERSION_2
     again = ended and (replaced or 0 < current.producer_epoch == producer_epoch + 1)
     if not again and current.producer_epoch != producer_epoch:
         return ErrorCode.PRODUCER_FENCED
