@@ -556,11 +556,11 @@ def test_a_transactional_batch_can_not_be_smuggled_in(broker):
             [RecordData(0, b"k", b"v")], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0
         )
     )
-    plain = bytes(build_batch([RecordData(0, b"k", b"v")]))
     control = bytes(build_batch([RecordData(0, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True, producer_id=5))
     with Wire(broker.port) as wire:
-        assert produce(wire, "plain", batch) == ErrorCode.INVALID_TXN_STATE
-        assert produce(wire, "plain", plain, transactional_id="forged") == ErrorCode.INVALID_TXN_STATE
+        assert produce(wire, "plain", batch) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        # Nobody coordinates an id that nobody has initialized.
+        assert produce(wire, "plain", batch, transactional_id="forged") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produce(wire, "plain", control) == ErrorCode.INVALID_RECORD
     assert partition_state(broker) == before
 

@@ -155,7 +155,12 @@ def reader(tmp_path: Path):
 @pytest.mark.pipeline
 @pytest.mark.timeout(600)
 def test_the_readme_can_be_typed(reader: Reader) -> None:
-    single = ("## Quick start", "### Point your clients at it", "## Topics into tables, exactly once")
+    single = (
+        "## Quick start",
+        "### Point your clients at it",
+        "### Exactly once",
+        "## Topics into tables, exactly once",
+    )
     for language, text in blocks(*single, "### A cluster", "### Configure it"):
         reader.read(language, text)
     reader.stop()
@@ -167,6 +172,7 @@ def test_no_block_is_forgotten() -> None:
     taken = blocks(
         "## Quick start",
         "### Point your clients at it",
+        "### Exactly once",
         "## Topics into tables, exactly once",
         "### A cluster",
         "### Configure it",
