@@ -16,10 +16,11 @@ from ottla.storage.producer_state import ProducerState
 from ottla.timeline import SnapshotRegistry
 
 SEEDS = range(1, 9)
-FAILED_ONCE = [39, 329, 805]
+FAILED_ONCE = [39, 329, 805, 905]
 """39: a marker that a coordinator wrote while a follower's fetch was served waited for that fetch's time to be over.
 329: a client that went over to the second version in the epoch of its last transaction joined that one.
-805: a zombie of the second version that asked for an end was given the epoch of a successor of the first version."""
+805: a zombie of the second version that asked for an end was given the epoch of a successor of the first version.
+905: a marker left the guard of a producer of the first version, since one of the second had asked before."""
 MAX_SEEDS = 30
 
 

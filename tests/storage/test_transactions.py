@@ -95,6 +95,14 @@ class TestBeginning:
         older.end(epoch=0)
         assert refused(older.append_with, guard, 0) == ErrorCode.INVALID_TXN_STATE
 
+    @pytest.mark.parametrize("epoch", [0, 1])
+    def test_so_it_does_where_one_of_version_2_asked_before(self, producer, older, epoch):
+        """Whose next transaction may begin with the epoch of the marker, and so be verified before it."""
+        producer.verify(0)
+        guard = older.verify(0, epoch=epoch)
+        older.end(epoch=epoch)
+        assert refused(older.append_with, guard, 0, epoch=epoch) == ErrorCode.INVALID_TXN_STATE
+
     def test_the_next_transaction_may_be_verified_before_the_marker_of_the_last(self, log, producer):
         producer.append(0)
         guard = producer.verify(0, epoch=1)
@@ -188,15 +196,19 @@ class TestVerifications:
         log.remove_expired_producers(clock.now_ms)
         assert log.producers.verifications.get(PRODUCER) is None
 
-    def test_a_later_epoch_begins_its_sequences_anew(self):
-        guard = Verifications().begin(1, 0, 7, 0, supports_epoch_bump=False)
-        guard.note(0, 5)
-        guard.note(0, 6)
-        assert guard.lowest_sequence == 5
-        guard.note(1, 8)
-        assert (guard.producer_epoch, guard.lowest_sequence) == (1, 8)
-        guard.note(0, 1)
-        assert guard.lowest_sequence == 8
+    def test_the_lowest_sequence_of_an_epoch_counts(self):
+        verifications = Verifications()
+        guard = verifications.begin(1, 3, 7, 0, supports_epoch_bump=False)
+        for epoch, sequence, lowest in ((3, 5, 5), (3, 6, 5), (2, 1, 5)):
+            assert verifications.begin(1, epoch, sequence, 0, supports_epoch_bump=False) is guard
+            assert guard.lowest_sequence == lowest
+
+    def test_a_later_epoch_has_a_guard_of_its_own(self):
+        verifications = Verifications()
+        guard = verifications.begin(1, 0, 7, 0, supports_epoch_bump=True)
+        later = verifications.begin(1, 1, 8, 0, supports_epoch_bump=False)
+        assert later is not guard
+        assert (later.producer_epoch, later.lowest_sequence, later.supports_epoch_bump) == (1, 8, False)
 
 
 class TestMarkers:

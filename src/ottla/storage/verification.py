@@ -30,13 +30,12 @@ class VerificationGuard:
         self.lowest_sequence = sequence
         self.supports_epoch_bump = supports_epoch_bump
 
-    def note(self, producer_epoch: int, sequence: int) -> None:
-        """Another batch waits for the same answer."""
-        if producer_epoch > self.producer_epoch:
-            self.producer_epoch = producer_epoch
+    def note(self, sequence: int, *, supports_epoch_bump: bool) -> None:
+        """Another batch of the epoch waits for the same answer."""
+        if sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
-        elif producer_epoch == self.producer_epoch and sequence < self.lowest_sequence:
-            self.lowest_sequence = sequence
+        if not supports_epoch_bump:
+            self.supports_epoch_bump = False  # then a marker of this epoch may be that of its own transaction
 
 
 class Verifications:
@@ -58,8 +57,12 @@ class Verifications:
         guards = self.guards
         guard = guards.get(producer_id)
         if guard is not None:
-            guard.note(producer_epoch, sequence)
-            return guard
+            if producer_epoch <= guard.producer_epoch:
+                if producer_epoch == guard.producer_epoch:
+                    guard.note(sequence, supports_epoch_bump=supports_epoch_bump)
+                return guard
+            # What is known of an older epoch, and whether its producer's rises, says nothing about this one.
+            del guards[producer_id]
         if len(guards) >= MAX_VERIFICATIONS:
             del guards[next(iter(guards))]
         guard = VerificationGuard(now_ms, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump)
