@@ -60,7 +60,7 @@ ACCEPTED = (
     # -- what is not built yet
     Accepted("its API is not served", "api_versions", path=r"api_keys\[.*\]", ottla="missing"),
     Accepted("only complete features are offered", "api_versions", path=".*_features.*"),
-    Accepted("no coordinators of transactions and shares yet", "find_coordinator"),
+    Accepted("an answer waits for the topic that it needs; no coordinators of shares yet", "find_coordinator"),
     Accepted(
         "no streams groups yet", "describe_configs", "broker.*", r".*\[group\.coordinator\.rebalance\.protocols\].*"
     ),
@@ -76,7 +76,7 @@ ACCEPTED = (
         "a setting of Ottla alone",
         "describe_configs",
         "broker.*",
-        r".*\[group\.coordinator\.((group|member)\.)?max\.bytes\].*",
+        r".*\[(group|transaction)\.coordinator\.((group|member)\.)?max\.bytes\].*",
         kafka="missing",
     ),
     Accepted("its feature is not built", "describe_configs", "broker.*", r".*configs\[.*\]", ottla="missing"),
