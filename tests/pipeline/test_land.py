@@ -20,6 +20,7 @@ pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 from ottla.pipeline import land as landing  # noqa: E402
 from ottla.pipeline.land import Landed, LandSettings, discard_load, land_task  # noqa: E402
 from ottla.pipeline.plan import OffsetRange, OnDataLoss  # noqa: E402
+from ottla.pipeline.sources import fetch as fetching  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -67,7 +68,7 @@ def test_a_range_becomes_one_file(cluster: MemoryCluster, tmp_path: Path) -> Non
 def test_small_fetches_give_the_same_rows(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landing, "FETCH_BYTES", 1)
+    monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
     monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 25)
     row = land(cluster, tmp_path, 0, 200)
     assert values(tmp_path, row) == [b"v%d" % number for number in range(200)]
@@ -107,7 +108,7 @@ def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
 def test_a_corrupt_batch_leaves_no_file(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landing, "FETCH_BYTES", 1)
+    monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
     monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 1)
     log = cluster.partitions["clicks", 0]
     bad = bytearray(log.batches[15])
@@ -139,6 +140,7 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
     failed = land(cluster, tmp_path, 10, 50)
     assert failed.error_kind == "data loss"
     assert "the log starts at 30 now" in failed.error
+    assert failed.error.endswith("; load what is there with --on-data-loss skip")
     row = land(cluster, tmp_path, 10, 50, on_data_loss="skip")
     assert (row.skipped_offsets, row.rows) == (20, 20)
     assert values(tmp_path, row)[0] == b"v30"
@@ -157,7 +159,7 @@ def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path)
 
 def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unclean election between two fetches: what comes then has the planned offsets and is something else."""
-    monkeypatch.setattr(landing, "FETCH_BYTES", 1)
+    monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
     log = cluster.partitions["clicks", 0]
     fetch = cluster.fetch
 
@@ -170,7 +172,7 @@ def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, mon
     monkeypatch.setattr(cluster, "fetch", lose_the_end)
     row = land(cluster, tmp_path, 0, 200)
     assert row.error_kind == "data loss"
-    assert "cut back to offset 150 while it was loaded" in row.error
+    assert "cut back to offset 150 while it was read" in row.error
     assert not list(tmp_path.iterdir())
     assert land(cluster, tmp_path, 0, 150).rows == 150
 
@@ -178,7 +180,7 @@ def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, mon
 def test_a_partition_that_brings_nothing_ends_in_an_error(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landing, "STALL_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(fetching, "STALL_TIMEOUT_S", 0.0)
     empty = FetchResult(b"", 200, 0, 200, ())
     monkeypatch.setattr(cluster, "fetch", lambda *_, **__: empty)
     row = land(cluster, tmp_path, 0, 10)

@@ -1,11 +1,10 @@
-"""Move planned ranges into data files inside Spark's Python workers: fetch, decode, write Parquet.
+"""Move planned ranges into data files inside Spark's Python workers: read from a source, write Parquet.
 
 Payload never enters the JVM: a worker gets the number of its task, and what comes back is one manifest row a task.
 Nothing is visible to readers of the table until the driver commits the manifest.
 
-**Invariants:** a task reads its range to the planned end and not beyond, in the partition's order, from the topic with
-the planned id and from a log that was not cut back meanwhile; a file in the
-manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
+**Invariants:** a task lands its range to the planned end and not beyond (`sources/source.py` says the rest); a file in
+the manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
 second attempt writes under another name, so a manifest names the files of exactly one attempt a task.
 
 Errors that trying again can't mend come back as manifest rows and are raised on the driver in their own words; all
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -30,17 +28,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.model import EARLIEST_TIMESTAMP, NO_OFFSET, Position
-from ottla.common.errors import ErrorCode, KafkaError, OttlaError
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, Decoded, DecodeError, decode
+from ottla.client.model import Position
+from ottla.common.errors import ErrorCode, OttlaError
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.pipeline.sources.fetch import read_range
+from ottla.pipeline.sources.source import RecordsDeletedError
 from ottla.pipeline.tables.delta import DEAD_LETTER_DIRECTORY, DataFile
 
-FETCH_BYTES = 8 << 20
-FETCH_WAIT_MS = 500
-STALL_TIMEOUT_S = 60.0
-"""How long a range below the partition's end may bring nothing before the task gives up."""
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 STATISTICS_COLUMNS = ("partition", "offset", "timestamp")
@@ -156,6 +152,9 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
         return _land_range(number, task, settings)
     except DecodeError as error:
         return Landed(number, error_kind="corrupt", error=str(error))
+    except RecordsDeletedError as error:
+        way_on = "load what is there with --on-data-loss skip"
+        return Landed(number, error_kind="data loss", error=f"{error}; {way_on}")
     except DataLossError as error:
         return Landed(number, error_kind="data loss", error=str(error))
     except OttlaError as error:
@@ -173,25 +172,14 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
         ) as letter_writer,
         settings.open_cluster() as cluster,
     ):
-        offset = task.start_offset
-        while offset < task.end_offset:
-            try:
-                decoded, size = _fetch_some(cluster, task, offset, settings.isolation)
-            except KafkaError as error:
-                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise
-                following = min(_after_loss(cluster, task, offset, settings.on_data_loss), task.end_offset)
-                skipped += following - offset
-                offset = following
-                continue
-            for batch in decoded.batches:
+        for part in read_range(cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss):
+            for batch in part.decoded.batches:
                 writer.add(batch)
-            for letters in decoded.dead_letters:
+            for letters in part.decoded.dead_letters:
                 letter_writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
-            fetched_bytes += size
-            body_bytes += decoded.body_bytes
-            offset = decoded.next_offset
-        _require_whole(cluster, task)
+            fetched_bytes += part.read_bytes
+            body_bytes += part.decoded.body_bytes
+            skipped += part.skipped_offsets
         letter_file = letter_writer.finish()
         file = writer.finish()
     row = Landed(
@@ -212,64 +200,6 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
         modified_ms=file.modified_ms,
         stats=file.stats,
     )
-
-
-def _fetch_some(cluster: ClusterView, task: OffsetRange, offset: int, isolation: str) -> tuple[Decoded, int]:
-    """Decode what one fetch brings, waiting while it brings nothing; returns it with the bytes fetched."""
-    deadline = time.monotonic() + STALL_TIMEOUT_S
-    while True:
-        result = cluster.fetch(
-            task.topic,
-            task.partition,
-            offset,
-            max_bytes=FETCH_BYTES,
-            max_wait_ms=FETCH_WAIT_MS,
-            isolation=isolation,
-            topic_id=task.wire_topic_id,
-        )
-        decoded = decode(
-            result.records,
-            topic=task.topic,
-            partition=task.partition,
-            start_offset=offset,
-            end_offset=task.end_offset,
-            aborted=result.aborted,
-        )
-        if decoded.next_offset > offset:
-            return decoded, len(result.records)
-        if time.monotonic() > deadline:
-            raise OttlaError(
-                f"topic {task.topic!r} partition {task.partition}: nothing came from offset {offset} on for "
-                f"{STALL_TIMEOUT_S:.0f} seconds, though the partition was planned up to offset {task.end_offset}"
-            )
-
-
-def _after_loss(cluster: ClusterView, task: OffsetRange, offset: int, on_data_loss: OnDataLoss) -> int:
-    """Where to go on when `offset` is gone: retention passed it after the plan was made."""
-    key = (task.topic, task.partition)
-    log_start = cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
-    what = f"topic {task.topic!r} partition {task.partition}: offset {offset} is out of range"
-    if log_start <= offset:
-        raise DataLossError(f"{what}: the log became shorter than it was when the load was planned")
-    if on_data_loss == "fail":
-        raise DataLossError(
-            f"{what}, the log starts at {log_start} now: records were deleted while they were loaded; load what is "
-            "there with --on-data-loss skip"
-        )
-    return log_start
-
-
-def _require_whole(cluster: ClusterView, task: OffsetRange) -> None:
-    """Raise DataLossError when the log was cut below the range's end since the plan: other records are in it then."""
-    if task.leader_epoch < 0:
-        return
-    key = (task.topic, task.partition)
-    end = cluster.epoch_ends({key: task.leader_epoch})[key]
-    if NO_OFFSET < end < task.end_offset:
-        raise DataLossError(
-            f"topic {task.topic!r} partition {task.partition}: the log was cut back to offset {end} while it was "
-            "loaded; nothing was committed, run the load again"
-        )
 
 
 class _FileWriter:
