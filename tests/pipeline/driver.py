@@ -14,7 +14,7 @@ from ottla.pipeline.land import Counters, Landed
 from ottla.pipeline.load import Observer, load
 from ottla.pipeline.plan import LoadPlan, PlanSettings
 from ottla.pipeline.session import open_session
-from ottla.pipeline.tables.delta import DeltaTarget
+from ottla.pipeline.sinks.delta import DeltaTarget
 
 
 class Killer(Observer):

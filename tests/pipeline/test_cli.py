@@ -14,11 +14,13 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.app import main
 from ottla.pipeline import cli
+from ottla.pipeline.cli.load import summary_text
+from ottla.pipeline.cli.sql import printable
 from ottla.pipeline.load import LoadSummary
 from ottla.pipeline.plan import LoadPlan, OffsetRange
 from ottla.pipeline.progress import ProgressLine, progress_text
 from ottla.pipeline.query import view_name
-from ottla.pipeline.tables.delta import DeltaTarget
+from ottla.pipeline.sinks.delta import DeltaTarget
 
 
 @pytest.mark.parametrize("command", ["load", "sql", "demo"])
@@ -46,20 +48,18 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
 
 def test_what_a_summary_says() -> None:
     nothing = LoadSummary(table="/t", topics=["a", "b"], pipeline_id="default")
-    assert cli.summary_text(nothing) == "Nothing new in a, b; /t is unchanged."
+    assert summary_text(nothing) == "Nothing new in a, b; /t is unchanged."
     some = LoadSummary(
         table="/t", topics=["a"], pipeline_id="default", version=3, rows=1_000, partitions=2, land_s=0.5, files=2
     )
-    assert cli.summary_text(some).startswith(
-        "Loaded 1,000 rows from 2 partitions of a into /t as version 3: 0.5 s, 2,000"
-    )
+    assert summary_text(some).startswith("Loaded 1,000 rows from 2 partitions of a into /t as version 3: 0.5 s, 2,000")
     assert some.to_json()["rows_per_s"] == 2_000
 
 
 def test_values_of_results() -> None:
-    assert cli.printable(b"caf\xc3\xa9 \xff") == "caf\u00e9 \\xff"
-    assert cli.printable([{"key": "a", "value": b"1"}, None]) == [{"key": "a", "value": "1"}, None]
-    assert cli.printable(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00+00:00"
+    assert printable(b"caf\xc3\xa9 \xff") == "caf\u00e9 \\xff"
+    assert printable([{"key": "a", "value": b"1"}, None]) == [{"key": "a", "value": "1"}, None]
+    assert printable(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00+00:00"
 
 
 @pytest.mark.parametrize(("name", "view"), [("clicks", "clicks"), ("page-views", "page_views"), ("2026", "t_2026")])

@@ -16,11 +16,11 @@ from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline import load as loading  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import DataLossError, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.tables.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.record.batch import iter_batches  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
-from .test_delta import rows  # noqa: E402
+from .sinks.test_delta import rows  # noqa: E402
 
 
 def produce(broker: Broker, start: int, end: int) -> None:

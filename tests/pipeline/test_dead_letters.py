@@ -16,7 +16,7 @@ from ottla.pipeline import load as loading  # noqa: E402
 from ottla.pipeline.decode import MAX_TIMESTAMP_MS  # noqa: E402
 from ottla.pipeline.land import Landed, LandSettings, discard_load, land_task  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.tables.delta import DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget, StaleCommitError  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 

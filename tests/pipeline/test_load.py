@@ -30,7 +30,7 @@ from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
 from ottla.pipeline.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
-from ottla.pipeline.tables.delta import DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget, StaleCommitError  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -332,7 +332,8 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_commands(spark: Any, bootstrap: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
-    monkeypatch.setattr(cli, "open_session", lambda *_: nullcontext(spark))
+    for module in ("load", "sql"):
+        monkeypatch.setattr(f"ottla.pipeline.cli.{module}.open_session", lambda *_: nullcontext(spark))
     produce(bootstrap, topic, values(0, 500))
     arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
     first = CliRunner().invoke(cli.pipeline, arguments)

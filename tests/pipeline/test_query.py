@@ -14,10 +14,10 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
-from ottla.pipeline.tables.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
-from .test_delta import ODD_NAMES, load  # noqa: E402
+from .sinks.test_delta import ODD_NAMES, load  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 

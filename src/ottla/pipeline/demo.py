@@ -33,7 +33,7 @@ from ottla.pipeline.load import LoadSummary, load
 from ottla.pipeline.plan import PlanSettings
 from ottla.pipeline.query import DEFAULT_VIEW, register_tables, run_sql
 from ottla.pipeline.session import open_session
-from ottla.pipeline.tables.delta import DeltaTarget
+from ottla.pipeline.sinks.delta import DeltaTarget
 from ottla.testing import Broker
 
 TOPIC = "page-views"

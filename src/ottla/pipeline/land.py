@@ -33,9 +33,9 @@ from ottla.common.errors import ErrorCode, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.pipeline.sinks.delta import DEAD_LETTER_DIRECTORY, DataFile
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.source import RecordsDeletedError
-from ottla.pipeline.tables.delta import DEAD_LETTER_DIRECTORY, DataFile
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000

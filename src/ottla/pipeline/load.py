@@ -32,7 +32,7 @@ from ottla.pipeline.land import (
     partition_values,
 )
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
-from ottla.pipeline.tables.delta import Committed, DataFile, DeltaTarget
+from ottla.pipeline.sinks.delta import Committed, DataFile, DeltaTarget
 
 CLIENT_ID = "ottla-pipeline"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import spark_reason
-from ottla.pipeline.tables.delta import DeltaTarget
+from ottla.pipeline.sinks.delta import DeltaTarget
 
 DEFAULT_VIEW = "records"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})

@@ -23,10 +23,10 @@ from deltalake.exceptions import CommitFailedError  # noqa: E402
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, discard_load, land_task, partition_values  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.tables import delta  # noqa: E402
-from ottla.pipeline.tables.delta import Committed, DataFile, DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks import delta  # noqa: E402
+from ottla.pipeline.sinks.delta import Committed, DataFile, DeltaTarget, StaleCommitError  # noqa: E402
 
-from .memory_cluster import MemoryCluster  # noqa: E402
+from ..memory_cluster import MemoryCluster  # noqa: E402
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+"""`ottla pipeline`: load topics into a lake table, query it, see the whole path in a demo.
+
+One module a command. Spark, Arrow and the table formats are imported by the commands that use them, when they run, so
+`--help` needs none of them.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.command import Group
+from ottla.pipeline.cli.demo import demo as demo_command
+from ottla.pipeline.cli.load import load as load_command
+from ottla.pipeline.cli.sql import sql as sql_command
+
+
+@click.group(cls=Group)
+def pipeline() -> None:
+    """Load topics into lake tables exactly once, and query them, with Spark."""
+
+
+for command in (load_command, sql_command, demo_command):
+    pipeline.add_command(command)
