@@ -14,6 +14,7 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline import load as loading  # noqa: E402
+from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import DataLossError, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
@@ -36,7 +37,9 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
     open_cluster = partial(Cluster, broker.bootstrap_servers)
     with open_cluster() as cluster:
         plan = make_plan(cluster, target, ["clicks"], settings, target.dead_letters())
-    land_settings = LandSettings(open_cluster, str(target.path), os.urandom(8).hex(), tuple(target.ensure()))
+    land_settings = LandSettings(
+        open_cluster, target.ensure(SCHEMA), target.dead_letters().layout(), os.urandom(8).hex()
+    )
     landed = [land_task(number, task, land_settings) for number, task in enumerate(plan.tasks)]
     assert [row.error for row in landed] == [""] * len(landed)
     if not plan.is_empty:

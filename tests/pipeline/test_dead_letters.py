@@ -13,10 +13,12 @@ from ottla.common.errors import OperatorError
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import load as loading  # noqa: E402
-from ottla.pipeline.decode import MAX_TIMESTAMP_MS  # noqa: E402
-from ottla.pipeline.land import Landed, LandSettings, discard_load, land_task  # noqa: E402
+from ottla.pipeline.decode import MAX_TIMESTAMP_MS, SCHEMA  # noqa: E402
+from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.sinks.delta import DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.table import Committed, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -45,9 +47,9 @@ class Load:
         self.plan: LoadPlan = make_plan(cluster, target, ["clicks"], settings or PlanSettings(), target.dead_letters())
         self.settings = LandSettings(
             cluster.open,
-            str(target.path),
+            target.ensure(SCHEMA),
+            target.dead_letters().layout(),
             uuid.uuid4().hex[:16],
-            tuple(target.ensure()),
             letters_held=self.plan.letters.held,
         )
 
@@ -63,7 +65,7 @@ class Load:
 
     def die_between_the_commits(self) -> None:
         class Dead(DeltaTarget):
-            def commit(self, *_: object, **__: object) -> None:  # type: ignore[override]
+            def commit(self, *_: object, **__: object) -> Committed:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -171,7 +173,7 @@ def test_letters_that_can_not_be_kept_stop_the_load(cluster: MemoryCluster, targ
     """Nothing of it is in the table then: a record that is in neither would be lost."""
     load = Load(cluster, target)
     rows = load.land()
-    lost = [replace(row, dead_file=row.dead_file.replace(load.settings.load_id, "gone")) for row in rows]
+    lost = [replace(row, dead_files=row.dead_files.replace(load.settings.load_id, "gone")) for row in rows]
     with pytest.raises(OperatorError, match="nothing was committed: 1 files"):
         loading._commit(load.plan, target, lost, load.settings)
     assert held(target) == []

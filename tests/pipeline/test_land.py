@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 from pathlib import Path
@@ -17,9 +16,11 @@ from ottla.record.control import end_transaction_marker
 
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 
-from ottla.pipeline import land as landing  # noqa: E402
-from ottla.pipeline.land import Landed, LandSettings, discard_load, land_task  # noqa: E402
+from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import OffsetRange, OnDataLoss  # noqa: E402
+from ottla.pipeline.sinks import writer  # noqa: E402
+from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout, files_from_json  # noqa: E402
+from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 from ottla.pipeline.sources import fetch as fetching  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
@@ -43,13 +44,19 @@ def land(
     columns: tuple[str, ...] = (),
     on_data_loss: OnDataLoss = "fail",
 ) -> Landed:
-    settings = LandSettings(cluster.open, str(table), "load1", columns, on_data_loss=on_data_loss)
+    layout = FileLayout(str(table), partition_columns=columns)
+    settings = LandSettings(cluster.open, layout, FileLayout(str(table)), "load1", on_data_loss=on_data_loss)
     topic_id = uuid_to_string(cluster.topic_ids["clicks"])
     return land_task(4, OffsetRange("clicks", topic_id, 0, start, end, 0, 0), settings)
 
 
+def file_of(row: Landed) -> DataFile:
+    (file,) = files_from_json(row.files)
+    return file
+
+
 def values(table: Path, row: Landed) -> list[Any]:
-    found: list[Any] = pq.read_table(table / row.path).column("value").to_pylist()
+    found: list[Any] = pq.read_table(table / file_of(row).path).column("value").to_pylist()
     return found
 
 
@@ -57,32 +64,32 @@ def test_a_range_becomes_one_file(cluster: MemoryCluster, tmp_path: Path) -> Non
     row = land(cluster, tmp_path, 13, 187)
     assert (row.task, row.rows, row.error) == (4, 174, "")
     assert values(tmp_path, row) == [b"v%d" % number for number in range(13, 187)]
-    assert row.size_bytes == (tmp_path / row.path).stat().st_size
-    stats = json.loads(row.stats)
-    assert stats["numRecords"] == 174
-    assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (13, 186)
-    assert stats["maxValues"]["timestamp"] == "2023-11-14T22:13:20.186Z"
-    assert stats["nullCount"]["key"] == 0
+    file = file_of(row)
+    assert row.size_bytes == file.size_bytes == (tmp_path / file.path).stat().st_size
+    assert file.rows == 174
+    assert file.columns["offset"] == ColumnStatistics(0, 13, 186)
+    assert file.columns["timestamp"].upper == 1_700_000_000_186_000
+    assert file.columns["key"] == ColumnStatistics(0)
 
 
 def test_small_fetches_give_the_same_rows(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
-    monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 25)
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 25)
     row = land(cluster, tmp_path, 0, 200)
     assert values(tmp_path, row) == [b"v%d" % number for number in range(200)]
     assert cluster.fetches == 20
-    assert pq.ParquetFile(tmp_path / row.path).num_row_groups > 3
+    assert pq.ParquetFile(tmp_path / file_of(row).path).num_row_groups > 3
 
 
 def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCluster, tmp_path: Path) -> None:
     row = land(cluster, tmp_path, 0, 10, columns=("topic", "partition"))
-    assert row.path.startswith("topic=clicks/partition=0/part-")
-    names = pq.ParquetFile(tmp_path / row.path).schema_arrow.names
+    assert file_of(row).path.startswith("topic=clicks/partition=0/part-")
+    names = pq.ParquetFile(tmp_path / file_of(row).path).schema_arrow.names
     assert "topic" not in names
     assert "partition" not in names
-    assert "partition" not in json.loads(row.stats)["minValues"]
+    assert "partition" not in file_of(row).columns
 
 
 def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
@@ -101,7 +108,7 @@ def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
     )
     log.aborted = (AbortedTransaction(5, 0),)
     row = land(cluster, tmp_path, 0, 2)
-    assert (row.rows, row.path, row.error) == (0, "", "")
+    assert (row.rows, files_from_json(row.files), row.error) == (0, [], "")
     assert not list(tmp_path.iterdir())
 
 
@@ -109,7 +116,7 @@ def test_a_corrupt_batch_leaves_no_file(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
-    monkeypatch.setattr(landing, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 1)
     log = cluster.partitions["clicks", 0]
     bad = bytearray(log.batches[15])
     bad[-1] ^= 1
@@ -151,7 +158,9 @@ def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path)
     planned = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 50, 0, 0)
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([b"other"] * 100)
-    row = land_task(4, planned, LandSettings(cluster.open, str(tmp_path), "load1"))
+    row = land_task(
+        4, planned, LandSettings(cluster.open, FileLayout(str(tmp_path)), FileLayout(str(tmp_path)), "load1")
+    )
     assert row.error_kind == "failed"
     assert "'clicks' was deleted and created again" in row.error
     assert not list(tmp_path.iterdir())

@@ -25,12 +25,14 @@ from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
+from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import Landed, LandSettings, land  # noqa: E402
 from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
 from ottla.pipeline.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
-from ottla.pipeline.sinks.delta import DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -183,7 +185,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
 
     class Elsewhere(Observer):
         def landed(self, rows: Sequence[Landed]) -> None:
-            (table / rows[0].path).unlink()
+            (table / files_from_json(rows[0].files)[0].path).unlink()
 
     with pytest.raises(OttlaError, match="nothing was committed: 1 files that Spark's workers wrote are not in"):
         load_topic(Elsewhere())
@@ -223,7 +225,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     """It dies as the system kills it when memory runs out: in the middle of a task, by SIGKILL."""
     produce(bootstrap, topic, values(0, 300))
     target, graves = DeltaTarget(table), table.with_name("graves")
-    columns = tuple(target.ensure())
+    layout = target.ensure(SCHEMA)
     graves.mkdir()
     with Cluster(bootstrap) as cluster:
         plan = make_plan(cluster, target, [topic], PlanSettings())
@@ -236,7 +238,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().fetch(topic, partition, offset, **named)
 
-    settings = LandSettings(lambda: Deadly(bootstrap), str(table), "load1", columns)
+    settings = LandSettings(lambda: Deadly(bootstrap), layout, target.dead_letters().layout(), "load1")
     if deaths < LOCAL_ATTEMPTS:
         assert sum(row.rows for row in land(spark, plan.tasks, settings)) == 300
     else:
@@ -295,7 +297,7 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
     summary = load_topic()
     assert (summary.rows, summary.dead_letters) == (1, 1)
     letters = DeltaTarget(table).dead_letters()
-    assert summary.notes == [f"1 record that the table can't hold went to {letters.path}, with the reason of each"]
+    assert summary.notes == [f"1 record that the table can't hold went to {letters.location}, with the reason of each"]
     assert loaded(table) == [b"good"]
     register_tables(spark, [letters])
     found = run_sql(spark, "select offset, timestamp_ms, value, reason from _dead_letters").to_pylist()

@@ -14,34 +14,23 @@ files stay, unreferenced).
 
 from __future__ import annotations
 
-import json
-import os
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ottla.client.model import Position
 from ottla.common.errors import ErrorCode, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
-from ottla.pipeline.sinks.delta import DEAD_LETTER_DIRECTORY, DataFile
+from ottla.pipeline.sinks.table import FileLayout, files_to_json
+from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.source import RecordsDeletedError
-
-ROW_GROUP_BYTES = 64 << 20
-ROW_GROUP_ROWS = 1_000_000
-STATISTICS_COLUMNS = ("partition", "offset", "timestamp")
-"""Small columns only: keys and values would repeat whole payloads in the footer."""
-NULL_COUNT_COLUMNS = (*STATISTICS_COLUMNS, "key", "value")
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 """Connects from inside a worker; must be picklable."""
@@ -52,10 +41,10 @@ class LandSettings:
     """What every task needs to know; travels to the workers."""
 
     open_cluster: OpenCluster
-    table_dir: str
+    layout: FileLayout
+    letters_layout: FileLayout
     load_id: str
     """In the name of every file of this load, so that those of a failed one can be found."""
-    partition_columns: tuple[str, ...] = ()
     isolation: str = "read_committed"
     on_data_loss: OnDataLoss = "fail"
     letters_held: Mapping[Position, int] = field(default_factory=dict)
@@ -64,22 +53,18 @@ class LandSettings:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The manifest row of one task. Without a file `path` is empty; `error` is empty unless the task failed.
-
-    `dead_file`: the file of its dead letters, a DataFile in JSON.
-    """
+    """The manifest row of one task; `error` is empty unless the task failed. `files`, `dead_files`: of its rows and of
+    its dead letters, as `files_to_json` writes them."""
 
     task: int
-    path: str = ""
+    files: str = ""
     size_bytes: int = 0
     rows: int = 0
     fetched_bytes: int = 0
     body_bytes: int = 0
     skipped_offsets: int = 0
-    modified_ms: int = 0
-    stats: str = ""
     dead_rows: int = 0
-    dead_file: str = ""
+    dead_files: str = ""
     error_kind: str = ""
     error: str = ""
 
@@ -118,7 +103,7 @@ def land(
 ) -> list[Landed]:
     """Run all tasks on the session, one Spark task each; returns their rows in the order of `tasks`.
 
-    Raises the first error of a task; what the other tasks wrote is then for `discard_load`.
+    Raises the first error of a task; what the other tasks wrote is then for `sinks.writer.discard_load`.
     """
     frozen = list(tasks)
 
@@ -164,12 +149,11 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
 def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     fetched_bytes = body_bytes = skipped = 0
     letters_from = settings.letters_held.get((task.topic, task.partition), 0)
-    values = partition_values(task, settings.partition_columns)
+    values = partition_values(task, settings.layout.partition_columns)
+    position = f"{task.topic}-{task.partition}-{task.start_offset:020d}"
     with (
-        _FileWriter(Path(settings.table_dir), SCHEMA, values, task, settings.load_id) as writer,
-        _FileWriter(
-            Path(settings.table_dir, DEAD_LETTER_DIRECTORY), DEAD_LETTER_SCHEMA, {}, task, settings.load_id
-        ) as letter_writer,
+        DataFileWriter(settings.layout, SCHEMA, values, position, settings.load_id) as writer,
+        DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
         settings.open_cluster() as cluster,
     ):
         for part in read_range(cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss):
@@ -182,162 +166,20 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
             skipped += part.skipped_offsets
         letter_file = letter_writer.finish()
         file = writer.finish()
-    row = Landed(
+    return Landed(
         number,
-        fetched_bytes=fetched_bytes,
-        body_bytes=body_bytes,
-        skipped_offsets=skipped,
-        dead_rows=letter_file.rows if letter_file else 0,
-        dead_file=json.dumps(asdict(letter_file)) if letter_file else "",
+        files_to_json([file] if file else []),
+        file.size_bytes if file else 0,
+        file.rows if file else 0,
+        fetched_bytes,
+        body_bytes,
+        skipped,
+        letter_file.rows if letter_file else 0,
+        files_to_json([letter_file] if letter_file else []),
     )
-    if file is None:
-        return row
-    return replace(
-        row,
-        path=file.path,
-        size_bytes=file.size_bytes,
-        rows=file.rows,
-        modified_ms=file.modified_ms,
-        stats=file.stats,
-    )
-
-
-class _FileWriter:
-    """One Parquet file, opened with its first row; removed unless `finish` was reached."""
-
-    def __init__(
-        self, root: Path, schema: pa.Schema, values: Mapping[str, str], task: OffsetRange, load_id: str
-    ) -> None:
-        self._partition_values = values
-        directory = "".join(f"{name}={value}/" for name, value in values.items())
-        attempt = uuid.uuid4().hex[:8]
-        name = f"part-{task.topic}-{task.partition}-{task.start_offset:020d}-{load_id}-{attempt}.zstd.parquet"
-        self._relative = directory + name
-        self._path = root / self._relative
-        kept = [column for column in schema if column.name not in values]
-        self._schema = pa.schema(kept)
-        self._writer: Any = None
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = 0
-        self._pending_rows = 0
-        self._statistics = _Statistics()
-        self._finished = False
-
-    def __enter__(self) -> _FileWriter:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if not self._finished and self._writer is not None:
-            with suppress(OSError):  # a full disk fails again here
-                self._writer.close()
-            self._path.unlink(missing_ok=True)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; they are written in row groups of bounded size."""
-        if not batch.num_rows:
-            return
-        self._statistics.add(batch)
-        self._pending.append(batch.select(self._schema.names))
-        self._pending_bytes += batch.nbytes
-        self._pending_rows += batch.num_rows
-        if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
-            self._write_group()
-
-    def finish(self) -> DataFile | None:
-        """Close and sync the file; None when there was no row."""
-        self._write_group()
-        if self._writer is None:
-            return None
-        self._writer.close()
-        for path in (self._path, self._path.parent):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        status = self._path.stat()
-        self._finished = True
-        return DataFile(
-            self._relative,
-            status.st_size,
-            self._statistics.rows,
-            self._statistics.to_json(self._schema.names),
-            int(status.st_mtime * 1000),
-            self._partition_values,
-        )
-
-    def _write_group(self) -> None:
-        if not self._pending:
-            return
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._path,
-                self._schema,
-                compression="zstd",
-                use_dictionary=["topic"] if "topic" in self._schema.names else False,
-                write_statistics=[name for name in STATISTICS_COLUMNS if name in self._schema.names],
-            )
-        self._writer.write_table(
-            pa.Table.from_batches(self._pending, schema=self._schema), row_group_size=ROW_GROUP_ROWS
-        )
-        self._pending = []
-        self._pending_bytes = self._pending_rows = 0
 
 
 def partition_values(task: OffsetRange, columns: Sequence[str]) -> dict[str, str]:
     """The values of the table's partition columns in every row of a task."""
     values = {"topic": task.topic, "partition": str(task.partition)}
     return {name: values[name] for name in columns}
-
-
-class _Statistics:
-    """Row count and the extremes of offset and timestamp, as Delta's statistics."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._least: dict[str, int] = {}
-        self._greatest: dict[str, int] = {}
-        self._nulls: dict[str, int] = {}
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
-        present = batch.schema.names
-        for name in [name for name in STATISTICS_COLUMNS if name in present]:
-            extremes = pc.min_max(batch.column(name).cast(pa.int64()))
-            least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
-            if least is not None:
-                self._least[name] = min(least, self._least.get(name, least))
-                self._greatest[name] = max(greatest, self._greatest.get(name, greatest))
-        for name in [name for name in NULL_COUNT_COLUMNS if name in present]:
-            self._nulls[name] = self._nulls.get(name, 0) + batch.column(name).null_count
-
-    def to_json(self, columns: Sequence[str]) -> str:
-        return json.dumps(
-            {
-                "numRecords": self.rows,
-                "minValues": {name: _stat(name, value) for name, value in self._least.items() if name in columns},
-                "maxValues": {name: _stat(name, value) for name, value in self._greatest.items() if name in columns},
-                "nullCount": {name: count for name, count in self._nulls.items() if name in columns},
-            }
-        )
-
-
-def _stat(name: str, value: int) -> int | str:
-    """Timestamps in whole milliseconds, which Kafka's are exactly: the greatest is not cut below the truth."""
-    if name != "timestamp":
-        return value
-    instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value)
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def discard_load(table_dir: str, load_id: str, named: Collection[Path] = ()) -> None:
-    """Remove the files of a load that failed, but none that the table names; what can't go stays for a vacuum."""
-    kept = {path.name for path in named}  # unique by load and attempt, so nothing hangs on how a path is written
-    for path in Path(table_dir).rglob(f"part-*-{load_id}-*.zstd.parquet"):
-        if path.name in kept:
-            continue
-        try:
-            path.unlink(missing_ok=True)
-        except OSError:
-            continue

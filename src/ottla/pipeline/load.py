@@ -10,7 +10,6 @@ Nothing starts Spark when there is nothing to load. Left out: committing the off
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -21,18 +20,18 @@ from typing import Any
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.land import (
     Counters,
     Landed,
     LandSettings,
     OpenCluster,
-    discard_load,
     land,
     make_counters,
-    partition_values,
 )
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
-from ottla.pipeline.sinks.delta import Committed, DataFile, DeltaTarget
+from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
+from ottla.pipeline.sinks.writer import discard_load
 
 CLIENT_ID = "ottla-pipeline"
 
@@ -86,7 +85,7 @@ class Observer:
 
 def load(
     topics: Sequence[str],
-    target: DeltaTarget,
+    target: Table,
     bootstrap_servers: str,
     open_session: OpenSession,
     settings: PlanSettings,
@@ -104,7 +103,7 @@ def load(
     with open_cluster() as cluster:
         plan = make_plan(cluster, target, topics, settings, target.dead_letters())
     summary = LoadSummary(
-        table=str(target.path),
+        table=target.location,
         topics=list(dict.fromkeys(topics)),
         pipeline_id=settings.pipeline_id,
         plan_s=time.monotonic() - started,
@@ -119,18 +118,19 @@ def load(
 
 def _run(
     plan: LoadPlan,
-    target: DeltaTarget,
+    target: Table,
     open_cluster: OpenCluster,
     open_session: OpenSession,
     settings: PlanSettings,
     observer: Observer,
     summary: LoadSummary,
 ) -> LoadSummary:
+    letters = target.dead_letters()
     land_settings = LandSettings(
         open_cluster=open_cluster,
-        table_dir=str(target.path),
+        layout=target.ensure(SCHEMA),
+        letters_layout=letters.layout(),
         load_id=uuid.uuid4().hex[:16],
-        partition_columns=tuple(target.ensure()),
         isolation=settings.isolation,
         on_data_loss=settings.on_data_loss,
         letters_held=plan.letters.held,
@@ -151,11 +151,13 @@ def _run(
         observer.landed(rows)
         committing = time.monotonic()
         committed = _commit(plan, target, rows, land_settings)
+    except UnknownCommitError:
+        raise  # its files may be in the table
     except OttlaError:
         with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
-            letters = target.dead_letters()
             named = target.named_files() | (letters.named_files() if letters.exists() else set())
-            discard_load(land_settings.table_dir, land_settings.load_id, named)
+            for directory in {land_settings.layout.directory, land_settings.letters_layout.directory}:
+                discard_load(directory, land_settings.load_id, named)
         raise
     observer.committed(committed.version)
     return replace(
@@ -165,7 +167,7 @@ def _run(
         offsets=plan.offsets,
         partitions=len(plan.ranges),
         tasks=len(plan.tasks),
-        files=sum(1 for row in rows if row.path),
+        files=sum(len(files_from_json(row.files)) for row in rows),
         fetched_bytes=sum(row.fetched_bytes for row in rows),
         body_bytes=sum(row.body_bytes for row in rows),
         written_bytes=sum(row.size_bytes for row in rows),
@@ -179,9 +181,9 @@ def _run(
     )
 
 
-def _letter_notes(rows: Sequence[Landed], target: DeltaTarget) -> list[str]:
+def _letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:
     count = sum(row.dead_rows for row in rows)
-    path = target.dead_letters().path
+    path = target.dead_letters().location
     records = "record" if count == 1 else "records"
     return [f"{count:,} {records} that the table can't hold went to {path}, with the reason of each"] if count else []
 
@@ -191,24 +193,13 @@ def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
     return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
 
 
-def _commit(plan: LoadPlan, target: DeltaTarget, rows: Sequence[Landed], settings: LandSettings) -> Committed:
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
     """Dead letters first: they may be there before the load is, and then they are not written again; never too late."""
-    letters = [DataFile(**json.loads(row.dead_file)) for row in rows if row.dead_file]
-    files = [
-        DataFile(
-            row.path,
-            row.size_bytes,
-            row.rows,
-            row.stats,
-            row.modified_ms,
-            partition_values(plan.tasks[row.task], settings.partition_columns),
-        )
-        for row in rows
-        if row.path
-    ]
+    letters = [file for row in rows for file in files_from_json(row.dead_files)]
+    files = [file for row in rows for file in files_from_json(row.files)]
     if letters:
         table = target.dead_letters()
-        table.ensure()
+        table.ensure(DEAD_LETTER_SCHEMA)
         table.commit(
             plan.letters.expected,
             plan.letters.following,

@@ -1,22 +1,22 @@
-"""SQL over loaded tables: Spark reads a Delta table by the list of its data files, without any jar.
+"""SQL over loaded tables: Spark reads a table by the list of its data files, without any jar.
 
 The list is that of one version, so a query sees a consistent table whatever is loaded meanwhile. A table is visible
 under the name of its directory, and under `records` when it is the only one.
 
 **Invariant:** no statement that writes is run. What Spark takes as a subquery only reads; of all others those that name
-what is there are let through by their first word. Left out: tables with deletion vectors, which are refused.
+what is there are let through by their first word. Left out: tables whose files alone would not give their rows (Delta's
+deletion vectors, Iceberg's delete files), which are refused.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import spark_reason
-from ottla.pipeline.sinks.delta import DeltaTarget
+from ottla.pipeline.sinks.table import Table
 
 DEFAULT_VIEW = "records"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
@@ -28,13 +28,13 @@ _GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 
-def view_name(target: DeltaTarget) -> str:
+def view_name(target: Table) -> str:
     """The directory's name as an SQL identifier."""
-    name = re.sub(r"\W", "_", target.path.name, flags=re.ASCII)
+    name = re.sub(r"\W", "_", target.name, flags=re.ASCII)
     return name if re.match(r"[A-Za-z_]", name) else f"t_{name}"
 
 
-def register_tables(spark: Any, targets: Sequence[DeltaTarget]) -> list[str]:
+def register_tables(spark: Any, targets: Sequence[Table]) -> list[str]:
     """Make each table visible as a temporary view; returns the names. Raises OperatorError."""
     names = []
     for target in targets:
@@ -50,22 +50,25 @@ def register_tables(spark: Any, targets: Sequence[DeltaTarget]) -> list[str]:
     return names
 
 
-def read_table(spark: Any, target: DeltaTarget) -> Any:
+def read_table(spark: Any, target: Table) -> Any:
     """The newest version of the table as a DataFrame. Raises OperatorError."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = StructType.fromJson(json.loads(target.schema_json()))
+    schema = from_arrow_schema(target.schema(), prefer_timestamp_ntz=True)
+    layout = target.layout()
     files = [_GLOB_CHARACTERS.sub(r"\\\1", path) for path in target.files()]
     if not files:
         return spark.createDataFrame([], schema)
     columns = [f"`{name.replace('`', '``')}`" for name in schema.names]
     try:
-        # The base path makes Spark take partition columns from the directories; they come last then.
-        reader = spark.read.schema(schema).option("basePath", str(target.path))
+        reader = spark.read.schema(schema)
+        if layout.partition_columns and not layout.partitions_in_files:
+            # The base path makes Spark take partition columns from the directories; they come last then.
+            reader = reader.option("basePath", layout.directory)
         return reader.parquet(*files).select(*columns)
     except PySparkException as error:
-        raise OperatorError(f"Spark can't read the table {target.path}: {_reason(error)}") from error
+        raise OperatorError(f"Spark can't read the table {target.location}: {_reason(error)}") from error
 
 
 def run_sql(spark: Any, statement: str) -> Any:

@@ -21,10 +21,12 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 from deltalake.exceptions import CommitFailedError  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.land import LandSettings, discard_load, land_task, partition_values  # noqa: E402
+from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks import delta  # noqa: E402
-from ottla.pipeline.sinks.delta import Committed, DataFile, DeltaTarget, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.table import Committed, DataFile, StaleCommitError, files_from_json  # noqa: E402
+from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
 
@@ -39,14 +41,9 @@ def cluster() -> MemoryCluster:
 
 
 def written(cluster: MemoryCluster, target: DeltaTarget, plan: LoadPlan) -> list[DataFile]:
-    columns = tuple(target.ensure())
-    settings = LandSettings(cluster.open, str(target.path), "load", columns)
-    files = []
-    for number, task in enumerate(plan.tasks):
-        row = land_task(number, task, settings)
-        values = partition_values(task, columns)
-        files.append(DataFile(row.path, row.size_bytes, row.rows, row.stats, row.modified_ms, values))
-    return files
+    settings = LandSettings(cluster.open, target.ensure(SCHEMA), target.dead_letters().layout(), "load")
+    rows = [land_task(number, task, settings) for number, task in enumerate(plan.tasks)]
+    return [file for row in rows for file in files_from_json(row.files)]
 
 
 def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile], load_id: str = "load") -> Committed:
@@ -96,6 +93,7 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, tmp_path: Pat
     actions = pa.table(deltalake.DeltaTable(str(target.path)).get_add_actions(flatten=True))
     assert actions.column("max.offset").to_pylist() == [49, 49]
     assert sum(actions.column("num_records").to_pylist()) == 100
+    assert {str(time) for time in actions.column("max.timestamp").to_pylist()} == {"2023-11-14 22:13:20.049000+00:00"}
 
 
 def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_offsets_outlive_compaction_checkpoint_and_cleanup(cluster: MemoryCluste
 
 def test_a_commit_without_files_moves_the_offsets(cluster: MemoryCluster, tmp_path: Path) -> None:
     target = DeltaTarget(tmp_path / "table")
-    target.ensure()
+    target.ensure(SCHEMA)
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     commit(target, plan, [])
     assert make_plan(cluster, target, ["clicks"], PlanSettings()).is_empty
@@ -195,18 +193,18 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
     foreign = tmp_path / "foreign"
     deltalake.write_deltalake(str(foreign), pa.table({"a": [1]}))
     with pytest.raises(OperatorError, match="lacks the column 'topic'"):
-        DeltaTarget(foreign).ensure()
+        DeltaTarget(foreign).ensure(SCHEMA)
     (tmp_path / "file").touch()
     with pytest.raises(OperatorError, match="can't be made"):
-        DeltaTarget(tmp_path / "file").ensure()
+        DeltaTarget(tmp_path / "file").ensure(SCHEMA)
     with pytest.raises(OperatorError, match="not by 'value'"):
         DeltaTarget(tmp_path / "table", ["value"])
     forgetful = DeltaTarget(tmp_path / "forgetful")
-    forgetful.ensure()
+    forgetful.ensure(SCHEMA)
     properties = {delta.TRANSACTION_RETENTION: "interval 1 day"}
     deltalake.DeltaTable(str(forgetful.path)).alter.set_table_properties(properties)
     with pytest.raises(OperatorError, match="load records twice"):
-        forgetful.ensure()
+        forgetful.ensure(SCHEMA)
 
 
 ODD_NAMES = ["plain", "with space", "häuser", "{a,b}[c]*?", "100%", "a:b#c", "🙂 ~'\"&+"]
@@ -228,7 +226,7 @@ def full_disk(free: int = 6_000) -> Iterator[None]:
 def test_a_checkpoint_that_fails_does_not_undo_the_commit(cluster: MemoryCluster, tmp_path: Path, name: str) -> None:
     """delta-rs raises the same error for it as for a commit that failed; the files must stay, and load once."""
     target = DeltaTarget(tmp_path / name)
-    target.ensure()
+    target.ensure(SCHEMA)
     deltalake.DeltaTable(str(target.path)).alter.set_table_properties({"delta.checkpointInterval": "3"})
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)

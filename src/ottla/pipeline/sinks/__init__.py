@@ -1,1 +1,1 @@
-"""Lake tables as targets: committed_offsets, commit(expected -> next). `table` is the interface, one module a format."""
+"""Lake tables as targets: files and offsets in one commit. `table` is the interface, one module a format."""

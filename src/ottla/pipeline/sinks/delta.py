@@ -23,19 +23,27 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.table import (
+    DEAD_LETTER_DIRECTORY,
+    PARTITION_COLUMNS,
+    Committed,
+    DataFile,
+    FileLayout,
+    StaleCommitError,
+)
 
 RANGES_KEY = "ottla.ranges"
 TOPICS_KEY = "ottla.topics"
@@ -48,8 +56,6 @@ COMMIT_ATTEMPTS = 20
 HISTORY_LIMIT = 100
 """Commits that are searched for the newest topic ids."""
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-PARTITION_COLUMNS = ("topic", "partition")
-DEAD_LETTER_DIRECTORY = "_dead_letters"
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
 refuses control characters and what is no UTF-8."""
@@ -58,37 +64,11 @@ _DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
 _BACKTRACE = re.compile(r"\d+: ")
 
 
-class StaleCommitError(OttlaError):
-    """Another load moved the same partitions since this one planned; nothing of this one was committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One Parquet file below the table's directory; `stats`: Delta's statistics JSON, `modified_ms` from the epoch."""
-
-    path: str
-    size_bytes: int
-    rows: int
-    stats: str
-    modified_ms: int
-    partition_values: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A commit that happened; `note` says what failed after it, and is empty otherwise."""
-
-    version: int
-    note: str = ""
-
-
 class DeltaTarget:
     """A Delta table in a local directory, made on the first load."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], partition_by: Sequence[str] = (), schema: pa.Schema = SCHEMA
-    ) -> None:
-        """`partition_by` takes effect when the table is made: any of PARTITION_COLUMNS. `schema`: what it has to hold.
+    def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
+        """`partition_by` takes effect when the table is made: any of PARTITION_COLUMNS.
 
         Raises OperatorError for other columns, and for a path that delta-rs can't open.
         """
@@ -105,44 +85,51 @@ class DeltaTarget:
                 "elsewhere; choose a directory without it"
             )
         self._partition_by = list(partition_by)
-        self._schema = schema
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
     def dead_letters(self) -> DeltaTarget:
-        """The table of records that this one can't hold. Its directory is one that readers and vacuums leave out."""
-        return DeltaTarget(self.path / DEAD_LETTER_DIRECTORY, schema=DEAD_LETTER_SCHEMA)
+        return DeltaTarget(self.path / DEAD_LETTER_DIRECTORY)
 
     def exists(self) -> bool:
-        """True when the directory holds a Delta table."""
         return self.path.is_dir() and bool(DeltaTable.is_deltatable(str(self.path)))
 
-    def ensure(self) -> list[str]:
-        """Make the table unless it is there; returns its partition columns. Raises OperatorError if it can't serve."""
+    def ensure(self, schema: pa.Schema) -> FileLayout:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.exists():
-                self._create()
+                self._create(schema)
         except (OSError, DeltaError) as error:
             raise OperatorError(f"the table directory {self.path} can't be made: {_words(error)}") from error
         table = self._open()
-        self._check(table)
-        return list(table.metadata().partition_columns)
+        self._check(table, schema)
+        return FileLayout(str(self.path), "", tuple(table.metadata().partition_columns))
 
-    def _create(self) -> None:
+    def layout(self) -> FileLayout:
+        columns = tuple(self._open().metadata().partition_columns) if self.exists() else tuple(self._partition_by)
+        return FileLayout(str(self.path), "", columns)
+
+    def _create(self, schema: pa.Schema) -> None:
         try:
-            DeltaTable.create(str(self.path), self._schema, mode="ignore", partition_by=self._partition_by or None)
+            DeltaTable.create(str(self.path), schema, mode="ignore", partition_by=self._partition_by or None)
         except DeltaError:
             if not self.exists():  # else another load made it in the same moment, or only what came after failed
                 raise
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
-        """The next offset of each application id, None for one that never loaded (or without a table)."""
         if not self.exists():
             return dict.fromkeys(app_ids)
         table = self._open()
         return {name: table.transaction_version(name) for name in app_ids}
 
     def known_topic_ids(self) -> dict[str, str]:
-        """Topic name -> id of its latest load, from the commit metadata; old commits may have been cleaned away."""
+        """From the commit metadata; old commits may have been cleaned away."""
         if not self.exists():
             return {}
         for commit in self._open().history(HISTORY_LIMIT):
@@ -156,16 +143,12 @@ class DeltaTarget:
         following: Mapping[str, int],
         files: Sequence[DataFile],
         *,
+        removed: Collection[str] = (),
         load_id: str,
         pipeline_id: str,
         topic_ids: Mapping[str, str],
         ranges: Mapping[str, tuple[int, int]],
     ) -> Committed:
-        """Add `files` and move each application id from `expected` to `following`, all or nothing.
-
-        `load_id` tells this commit from all others. Raises StaleCommitError when an id is not at its expected offset
-        any more, OperatorError on other failures; in both cases nothing was committed.
-        """
         self._require_files(files)
         metadata = {
             LOAD_KEY: load_id,
@@ -183,7 +166,7 @@ class DeltaTarget:
             table = self._open()
             self._check_expected(table, expected)
             version = int(table.version()) + 1
-            error = _write(table, files, properties)
+            error = _write(table, files, self._removals(table, removed), properties)
             if error is None:
                 return Committed(version, self._sync_log(version))
             if self._is_version_of(version, load_id):
@@ -197,10 +180,7 @@ class DeltaTarget:
         )
 
     def files(self) -> list[str]:
-        """Absolute paths of the data files of the newest version, for readers without a Delta library.
-
-        Raises OperatorError when there is no table or when deletion vectors make the plain files wrong.
-        """
+        """Refused for a table with deletion vectors, which the plain files would ignore."""
         table = self._open()
         features = table.protocol().reader_features or []
         if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
@@ -210,8 +190,7 @@ class DeltaTarget:
     def named_files(self) -> set[Path]:
         """Files that the newest version names, or any older one whose commit is still in the log.
 
-        That covers every file of a load that just ended, whatever was compacted or deleted since. Raises OperatorError
-        when the log can't be read.
+        That covers every file of a load that just ended, whatever was compacted or deleted since.
         """
         found = {self._data_path(address) for address in _addresses(self._open())}
         try:
@@ -221,15 +200,29 @@ class DeltaTarget:
             raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
         return found
 
-    def partition_columns(self) -> list[str]:
-        return list(self._open().metadata().partition_columns)
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._open().schema())
 
-    def schema_json(self) -> str:
-        """The columns as Delta and Spark write them (`StructType` in JSON)."""
-        return str(self._open().schema().to_json())
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        """Columns can be added; a type stays, since delta-rs doesn't write tables with Delta's type widening."""
+        table = self._open()
+        found = pa.schema(table.schema())
+        for column in schema:
+            position = found.get_field_index(column.name)
+            if position >= 0 and not _same_type(found.field(position).type, column.type):
+                raise OperatorError(
+                    f"the column {column.name!r} of the table {self.path} has the type {found.field(position).type}, "
+                    f"which a Delta table can't widen to {column.type}"
+                )
+        missing = pa.schema([column.with_nullable(True) for column in schema if column.name not in found.names])
+        if missing:
+            try:
+                table.alter.add_columns(list(Schema.from_arrow(missing).fields))
+            except DeltaError as error:
+                raise OperatorError(f"the table {self.path} can't take new columns: {_words(error)}") from error
+        return self.schema()
 
     def version(self) -> int:
-        """The newest version of the table."""
         return int(self._open().version())
 
     @property
@@ -269,9 +262,9 @@ class DeltaTarget:
         except (OSError, DeltaError) as error:
             raise OperatorError(f"the Delta table in {self.path} can't be read: {_words(error)}") from error
 
-    def _check(self, table: Any) -> None:
+    def _check(self, table: Any, schema: pa.Schema) -> None:
         found = pa.schema(table.schema())
-        for column in self._schema:
+        for column in schema:
             position = found.get_field_index(column.name)
             if position < 0 or not _same_type(found.field(position).type, column.type):
                 raise OperatorError(
@@ -303,6 +296,19 @@ class DeltaTarget:
                     "of this load was committed, run it again"
                 )
 
+    def _removals(self, table: Any, removed: Collection[str]) -> list[RemoveAction]:
+        """Raises StaleCommitError when one of them is not in that version any more."""
+        if not removed:
+            return []
+        found = {str(self._data_path(row["path"])): row for row in pa.table(table.get_add_actions()).to_pylist()}
+        gone = next((path for path in removed if path not in found), None)
+        if gone is not None:
+            raise StaleCommitError(
+                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
+                "load was committed, run it again"
+            )
+        return [_removal(found[path]) for path in removed]
+
     def _sync_log(self, version: int) -> str:
         """Make a commit durable, which delta-rs leaves to the operating system; returns why that failed, or nothing."""
         try:
@@ -317,11 +323,17 @@ class DeltaTarget:
         return ""
 
 
-def _write(table: Any, files: Sequence[DataFile], properties: CommitProperties) -> Exception | None:
+def _write(
+    table: Any, files: Sequence[DataFile], removals: Sequence[RemoveAction], properties: CommitProperties
+) -> Exception | None:
     """Try to commit; returns the error, which does not tell whether the commit happened."""
+    schema = pa.schema(table.schema())
     actions = [
-        AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, True, file.stats)
-        for file in files
+        *(
+            AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, True, _stats(file, schema))
+            for file in files
+        ),
+        *removals,
     ]
     partition_by = list(table.metadata().partition_columns) or None
     try:
@@ -331,6 +343,41 @@ def _write(table: Any, files: Sequence[DataFile], properties: CommitProperties) 
     except Exception as error:  # also those of the checkpoint, of any kind
         return error
     return None
+
+
+def _removal(found: Mapping[str, Any]) -> RemoveAction:
+    """The action that takes a file out, from its row among the table's files."""
+    values = {name: None if value is None else str(value) for name, value in (found.get("partition") or {}).items()}
+    return RemoveAction(found["path"], True, int(time.time() * 1000), found["size_bytes"], values)
+
+
+def _stats(file: DataFile, schema: pa.Schema) -> str:
+    """Delta's statistics of a file, in JSON."""
+    bounds = {name: column for name, column in file.columns.items() if column.lower is not None}
+    return json.dumps(
+        {
+            "numRecords": file.rows,
+            "minValues": {name: _bound(schema.field(name).type, column.lower) for name, column in bounds.items()},
+            "maxValues": {
+                name: _bound(schema.field(name).type, column.upper, up=True) for name, column in bounds.items()
+            },
+            "nullCount": {name: column.nulls for name, column in file.columns.items()},
+        }
+    )
+
+
+def _bound(kind: Any, value: int | None, *, up: bool = False) -> int | str | None:
+    """A number as JSON has it; dates and times as text, times in whole milliseconds, the greatest rounded up."""
+    if value is None:
+        return None
+    if pa.types.is_date(kind):
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    if not pa.types.is_timestamp(kind):
+        return value
+    milliseconds = -(-value // 1000) if up else value // 1000
+    instant = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    text = instant.isoformat(timespec="milliseconds").removesuffix("+00:00")
+    return f"{text}Z" if kind.tz else text
 
 
 def _size(path: Path) -> int:

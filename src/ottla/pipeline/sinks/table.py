@@ -1,0 +1,168 @@
+"""What a load needs of a lake table, whatever its format: files and offsets in one commit.
+
+The table is the truth of how far its topics are loaded: it holds a next offset for each application id (one a pipeline
+and partition, see `ottla.pipeline.plan`), and moves it in the commit that brings the rows.
+
+**Every format promises:** a commit carries files only together with the offsets behind them; it succeeds only if every
+application id that it moves is still where its plan found it, whoever committed in between and whenever this committer
+opened the table; whether a commit happened is never taken from an error but looked up by the id of its load; offsets
+outlive compaction, vacuum and the expiry of old versions; what others committed in between only leads to another look.
+`tests/pipeline/sinks/test_formats.py` holds each format to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ottla.common.errors import OttlaError
+
+PARTITION_COLUMNS = ("topic", "partition")
+DEAD_LETTER_DIRECTORY = "_dead_letters"
+
+
+class StaleCommitError(OttlaError):
+    """Another load moved the same partitions since this one planned; nothing of this one was committed."""
+
+
+class UnknownCommitError(OttlaError):
+    """Whether the commit happened can't be told now: its files have to stay, the next load finds out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Of one column of a file; `lower` and `upper` in Arrow's own numbers (a timestamp: its unit from the epoch), both
+    None without any value or where no extremes are kept."""
+
+    nulls: int
+    lower: int | None = None
+    upper: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file that was written whole; `path` is relative to the table, `modified_ms` from the epoch."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    modified_ms: int
+    columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
+    partition_values: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> DataFile:
+        """The inverse of `dataclasses.asdict`."""
+        columns = {name: ColumnStatistics(**values) for name, values in found["columns"].items()}
+        return cls(**{**found, "columns": columns})
+
+
+def files_to_json(files: Iterable[DataFile]) -> str:
+    """As a manifest row carries them from a worker to the driver."""
+    return json.dumps([asdict(file) for file in files])
+
+
+def files_from_json(text: str) -> list[DataFile]:
+    """The inverse of `files_to_json`; an empty text is no file."""
+    return [DataFile.from_dict(found) for found in json.loads(text or "[]")]
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """Where and how data files of a table are written; travels to the workers."""
+
+    directory: str
+    """Absolute; `DataFile.path` is relative to it."""
+    subdirectory: str = ""
+    """Within it, where data files lie."""
+    partition_columns: tuple[str, ...] = ()
+    """Those whose values a file's path tells."""
+    partitions_in_files: bool = False
+    """True where the partition columns are in the files as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that happened; `note` says what failed after it, and is empty otherwise."""
+
+    version: int
+    note: str = ""
+
+
+class Table(Protocol):
+    """A lake table; made on the first load."""
+
+    @property
+    def location(self) -> str:
+        """What a person calls the table: its directory, or its name in a catalog."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the location, as views are called by it."""
+
+    def exists(self) -> bool:
+        """True when the table was made. Raises OperatorError when that can't be told."""
+
+    def ensure(self, schema: pa.Schema) -> FileLayout:
+        """Make the table unless it is there; returns how its files are written.
+
+        Raises OperatorError if it can't be made, lacks a column of `schema`, or is set so that it can't keep offsets.
+        """
+
+    def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
+        """The next offset of each application id, None for one that never loaded (or without a table)."""
+
+    def known_topic_ids(self) -> dict[str, str]:
+        """Topic name -> id of its latest load, as far as the table remembers."""
+
+    def commit(
+        self,
+        expected: Mapping[str, int | None],
+        following: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        removed: Collection[str] = (),
+        load_id: str,
+        pipeline_id: str,
+        topic_ids: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+    ) -> Committed:
+        """Add `files`, take away those whose paths are `removed`, and move each application id from `expected` to
+        `following`, all or nothing.
+
+        `removed`: as `files()` gives them. `load_id` tells this commit from all others. Raises StaleCommitError when an
+        id is not at its expected offset any more or a file to remove is gone, OperatorError on other failures; nothing
+        was committed then. UnknownCommitError: it may have been.
+        """
+
+    def files(self) -> list[str]:
+        """Absolute paths of the data files of the newest version, for readers without a library of the format.
+
+        Raises OperatorError when there is no table or when its files alone would not give its rows.
+        """
+
+    def named_files(self) -> set[Path]:
+        """Files that any version names that can still be read. Raises OperatorError when that can't be told."""
+
+    def layout(self) -> FileLayout:
+        """How the files of the table are written. Raises OperatorError when there is no table."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of the newest version."""
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        """Give the table the columns of `schema` that it lacks, and wider types where the format has them.
+
+        Returns its schema then. Raises OperatorError when a type can't be widened; nothing was changed then.
+        """
+
+    def version(self) -> int:
+        """The newest version of the table; rises with each commit. Raises OperatorError when there is no table."""
+
+    def dead_letters(self) -> Table:
+        """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""

@@ -1,0 +1,168 @@
+"""Data files as workers write them: Parquet, synced, named by their load.
+
+A name is `part-TOPIC-PARTITION-OFFSET-LOAD-ATTEMPT.zstd.parquet`. It tells whose load a file is, wherever it lies, so
+that those of one that failed are found; each attempt at a task writes under a name of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout
+
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1_000_000
+
+_NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
+
+
+def load_of(path: Path) -> str | None:
+    """The id of the load that wrote a data file, None for a file that no load did."""
+    match = _NAME.fullmatch(path.name)
+    return match["load"] if match else None
+
+
+def discard_load(table_dir: str, load_id: str, named: Collection[Path] = ()) -> None:
+    """Remove the files of a load that failed, but none that the table names; what can't go stays for a vacuum."""
+    kept = {path.name for path in named}  # unique by load and attempt, so nothing hangs on how a path is written
+    for path in Path(table_dir).rglob(f"part-*-{load_id}-*.zstd.parquet"):
+        if path.name in kept:
+            continue
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+class DataFileWriter:
+    """One Parquet file, opened with its first row; removed unless `finish` was reached."""
+
+    def __init__(
+        self, layout: FileLayout, schema: pa.Schema, values: Mapping[str, str], position: str, load_id: str
+    ) -> None:
+        """`schema`: of the rows that come; `values`: of the layout's partition columns in all of them, as text.
+
+        `position` says in the name where the rows are from, such as `TOPIC-PARTITION-OFFSET`. `load_id`: letters and
+        digits.
+        """
+        self._partition_values = values
+        directory = layout.subdirectory + "".join(f"{name}={value}/" for name, value in values.items())
+        attempt = uuid.uuid4().hex[:8]
+        self._relative = f"{directory}part-{position}-{load_id}-{attempt}.zstd.parquet"
+        self._path = Path(layout.directory) / self._relative
+        self._schema = schema
+        if not layout.partitions_in_files:
+            self._schema = pa.schema([column for column in schema if column.name not in values])
+        self._bounded = [column.name for column in self._schema if _has_bounds(column.type)]
+        self._writer: Any = None
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        self._statistics = _Statistics(self._schema.names, self._bounded)
+        self._finished = False
+
+    def __enter__(self) -> DataFileWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._finished and self._writer is not None:
+            with suppress(OSError):  # a full disk fails again here
+                self._writer.close()
+            self._path.unlink(missing_ok=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in; they are written in row groups of bounded size."""
+        if not batch.num_rows:
+            return
+        kept = batch.select(self._schema.names)
+        self._statistics.add(kept)
+        self._pending.append(kept)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
+            self._write_group()
+
+    def finish(self) -> DataFile | None:
+        """Close and sync the file; None when there was no row."""
+        self._write_group()
+        if self._writer is None:
+            return None
+        self._writer.close()
+        for path in (self._path, self._path.parent):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        status = self._path.stat()
+        self._finished = True
+        return DataFile(
+            self._relative,
+            status.st_size,
+            self._statistics.rows,
+            int(status.st_mtime * 1000),
+            self._statistics.columns(),
+            self._partition_values,
+        )
+
+    def _write_group(self) -> None:
+        if not self._pending:
+            return
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self._path,
+                self._schema,
+                compression="zstd",
+                use_dictionary=["topic"] if "topic" in self._schema.names else False,
+                write_statistics=self._bounded,  # keys and values would repeat whole payloads in the footer
+            )
+        self._writer.write_table(
+            pa.Table.from_batches(self._pending, schema=self._schema), row_group_size=ROW_GROUP_ROWS
+        )
+        self._pending = []
+        self._pending_bytes = self._pending_rows = 0
+
+
+def _has_bounds(kind: Any) -> bool:
+    """True for small columns with an order: whole numbers, dates and times."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+class _Statistics:
+    """Row count, null counts and extremes of the columns of one file."""
+
+    def __init__(self, names: Collection[str], bounded: Collection[str]) -> None:
+        self.rows = 0
+        self._bounded = bounded
+        self._least: dict[str, int] = {}
+        self._greatest: dict[str, int] = {}
+        self._nulls = dict.fromkeys(names, 0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        for name in self._bounded:
+            column = batch.column(name)
+            if pa.types.is_date32(column.type):
+                column = column.cast(pa.int32())
+            extremes = pc.min_max(column.cast(pa.int64()))
+            least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+            if least is not None:
+                self._least[name] = min(least, self._least.get(name, least))
+                self._greatest[name] = max(greatest, self._greatest.get(name, greatest))
+        for name in self._nulls:
+            self._nulls[name] += batch.column(name).null_count
+
+    def columns(self) -> dict[str, ColumnStatistics]:
+        return {
+            name: ColumnStatistics(count, self._least.get(name), self._greatest.get(name))
+            for name, count in self._nulls.items()
+        }
