@@ -86,7 +86,7 @@ def java_libraries(name: str) -> str:
             [*command, f"-DoutputDirectory={libraries}"], capture_output=True, text=True, timeout=900, check=False
         )
         if result.returncode != 0:
-            pytest.skip(f"Maven could not resolve Apache Kafka: {result.stdout.strip()[-300:]}")
+            pytest.skip(f"Maven could not resolve compat/java/{name}.xml: {result.stdout.strip()[-300:]}")
         shutil.copy(pom, stamp)
     return str(libraries / "*")
 
@@ -107,6 +107,12 @@ def java_tools_classpath() -> str:
 def java_streams_classpath() -> str:
     """Kafka Streams."""
     return java_libraries("streams")
+
+
+@pytest.fixture(scope="session")
+def spark_connector() -> list[Path]:
+    """The jars of Spark's Kafka connector."""
+    return sorted(Path(java_libraries("spark")).parent.glob("*.jar"))
 
 
 @pytest.fixture(scope="session")
@@ -166,20 +172,31 @@ def kafkajs() -> Path:
     return home
 
 
-@pytest.fixture(scope="session")
-def quixstreams() -> Path:
-    """The Python of an environment with quixstreams, which needs older clients than the other tests; made once."""
-    home = CACHE / "quixstreams"
-    stamp, wanted = home / "requirements.txt", ROOT / "compat" / "quixstreams" / "requirements.txt"
+def python_environment(name: str) -> Path:
+    """The Python of an environment with what compat/<name>/requirements.txt pins, made once."""
+    home = CACHE / name
+    stamp, wanted = home / "requirements.txt", ROOT / "compat" / name / "requirements.txt"
     if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
         command = [str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", "-r", str(wanted)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if result.returncode != 0:
-            pytest.skip(f"pip could not install quixstreams: {result.stderr.strip()[-300:]}")
+            pytest.skip(f"pip could not install what {name} needs: {result.stderr.strip()[-300:]}")
         shutil.copy(wanted, stamp)
     return home / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def quixstreams() -> Path:
+    """A Python with quixstreams, which needs older clients than the other tests."""
+    return python_environment("quixstreams")
+
+
+@pytest.fixture(scope="session")
+def spark_python() -> Path:
+    """A Python with the pyspark that the connector is for."""
+    return python_environment("spark")
 
 
 @pytest.fixture(scope="session")
