@@ -20,13 +20,18 @@ MAX_LINE_BYTES = 1_000_000
 """A line is a record; what is longer neither fits in one nor is it a request."""
 SHOWN_BYTES = 80
 
-_LINE = re.compile(
-    rb"\S+ \S+ \S+ "  # client, identity, user
-    rb"\[\d\d/[A-Z][a-z]{2}/\d{4}(?::\d\d){3} [+-]\d{4}\] "
-    rb'"[^"\\]*(?:\\.[^"\\]*)*" '  # the request; quotes in it are escaped
-    rb"\d{3} (?:\d+|-)(?: .*)?\r?",  # referer and agent of the combined format, and what a server adds
-    re.DOTALL,
+_QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+"""What is between quotes; a quote in it is escaped."""
+LINE_PATTERN = (
+    r"(?s:(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) "
+    r"\[(?P<day>\d\d)/(?P<month>[A-Z][a-z]{2})/(?P<year>\d{4}):(?P<clock>\d\d:\d\d:\d\d) (?P<zone>[+-]\d{4})\] "
+    rf'"(?:(?P<method>[A-Z]+) (?P<path>{_QUOTED}) (?P<protocol>HTTP/[0-9.]+)|{_QUOTED})" '
+    r"(?P<status>\d{3}) (?P<bytes>\d+|-)"
+    rf'(?: "(?P<referer>{_QUOTED})" "(?P<agent>{_QUOTED})")?'  # the combined format
+    r"(?: .*)?\r?)"  # what a server adds
 )
+"""One line of either format without its end, in the syntax that Python's `re` and RE2 share; to be matched whole."""
+_LINE = re.compile(LINE_PATTERN.encode())
 EXAMPLE = '192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET /page HTTP/1.1" 200 1234 "http://referer/" "agent"'
 
 

@@ -1,0 +1,39 @@
+"""The names of decoded fields in a table, beside the columns that every Kafka record has.
+
+A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`. Names are told apart without
+regard to case, as Spark does; of fields that differ in case only, the first has a column. The characters that Delta
+keeps out of column names have no substitute: a field with one of them has no column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.pipeline.decode import SCHEMA
+
+PREFIX = "value_"
+UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
+"""What Delta refuses in names of columns without column mapping (its protocol, "Column Mapping")."""
+KAFKA_COLUMNS = frozenset(SCHEMA.names)
+
+
+def column_name(field: str) -> str:
+    """The column of a top-level field."""
+    return PREFIX + field if field.lower() in KAFKA_COLUMNS else field
+
+
+def field_name(column: str) -> str:
+    """The top-level field of a column."""
+    field = column.removeprefix(PREFIX)
+    return field if field.lower() in KAFKA_COLUMNS else column
+
+
+def usable_names(fields: Iterable[str]) -> list[str]:
+    """Those that a table can have side by side, in order."""
+    taken: set[str] = set()
+    found = []
+    for name in fields:
+        if name and name.lower() not in taken and not UNUSABLE_CHARACTERS & set(name) and name.isprintable():
+            taken.add(name.lower())
+            found.append(name)
+    return found

@@ -1,0 +1,154 @@
+"""What a decoder of values is, and how one bad value among many is found.
+
+Values are decoded many at a time by vectorised parsers, which refuse a whole input for one bad value. So a refused
+input is halved until the bad values stand alone: k bad ones among n cost about k * log n small parses, none cost
+nothing.
+
+**Invariants:** a value's row depends on that value alone, never on its neighbours; every value has exactly one row,
+that of a bad value and of a tombstone is null in all columns; what a record brings can make it bad, but never ends a
+load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.common.control_chars import escape_control_chars
+
+MAX_PARSE_BYTES = 16 << 20
+"""Values parsed at once; also keeps Arrow's 32-bit offsets and block sizes in range."""
+MAX_REASON_LENGTH = 300
+
+Parse = Callable[[pa.Array], pa.RecordBatch]
+"""Rows of some values without nulls, one each; raises ValueError (ArrowInvalid is one) unless all of them are good."""
+Screen = Callable[[bytes], str | None]
+"""The defect of a value that `parse` is sure to refuse, None for any other: much quicker where many are bad."""
+Places = npt.NDArray[np.int64]
+"""Positions of values in what was given to decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedValues:
+    """`columns`: one row a value. `bad`: positions of the values that can't be decoded, rising, each with its
+    reason."""
+
+    columns: pa.RecordBatch
+    bad: list[int] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+
+class Decoder(Protocol):
+    """Values to columns; picklable, since it travels to Spark's workers, and its schema is known before they start."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, named and typed as `decode` gives them."""
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        """Decode binary values; a null one (a tombstone) has a row of nulls. Raises only what is not a value's
+        fault."""
+
+
+def decode_by_halves(
+    values: pa.Array, schema: pa.Schema, parse: Parse, screen: Screen = lambda _value: None
+) -> DecodedValues:
+    """Parse all values that are not null at once, and where that is refused, by halves of those that pass the
+    screen."""
+    found = _Found()
+    positions = np.flatnonzero(np.asarray(values.is_valid()))
+    waiting = [(positions, values.drop_null() if values.null_count else values)]
+    while waiting:
+        places, part = waiting.pop()
+        if len(part) > 1 and part.nbytes > MAX_PARSE_BYTES:
+            waiting += _halves(places, part)
+        elif len(part) and not found.try_parse(places, part, parse):
+            reasons = [screen(value) for value in part.to_pylist()]
+            found.refuse(places, reasons)
+            kept = np.array([reason is None for reason in reasons])
+            _parse_by_halves(places[kept], part.filter(pa.array(kept)), parse, found)
+    found.bad.sort()
+    columns = _spread(found.pieces, found.good, len(values), schema)
+    return DecodedValues(columns, [place for place, _ in found.bad], [reason for _, reason in found.bad])
+
+
+def _parse_by_halves(places: Places, part: pa.Array, parse: Parse, found: _Found) -> None:
+    waiting = [(places, part)]
+    while waiting:
+        places, part = waiting.pop()
+        if len(part) and not found.try_parse(places, part, parse):
+            if len(part) > 1:
+                waiting += _halves(places, part)
+            else:
+                found.refuse(places, [found.defect])
+
+
+def _halves(places: Places, part: pa.Array) -> list[tuple[Places, pa.Array]]:
+    """The second half first: the last of a stack is the next."""
+    middle = len(part) // 2
+    return [(places[middle:], part.slice(middle)), (places[:middle], part.slice(0, middle))]
+
+
+class _Found:
+    """Rows of the good values in order of their places, and the bad ones; `defect` is of the last refused parse."""
+
+    def __init__(self) -> None:
+        self.pieces: list[pa.RecordBatch] = []
+        self.good: list[Places] = []
+        self.bad: list[tuple[int, str]] = []
+        self.defect = ""
+
+    def try_parse(self, places: Places, part: pa.Array, parse: Parse) -> bool:
+        try:
+            rows = parse(part)
+        except ValueError as error:
+            self.defect = str(error)
+            return False
+        self.pieces.append(rows)
+        self.good.append(places)
+        return True
+
+    def refuse(self, places: Places, reasons: Sequence[str | None]) -> None:
+        self.bad += [
+            (place, reason_text(reason))
+            for place, reason in zip(places.tolist(), reasons, strict=True)
+            if reason is not None
+        ]
+
+
+def _spread(pieces: list[pa.RecordBatch], good: list[Places], count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of all pieces at the positions of their values; null rows between them."""
+    if len(pieces) == 1 and pieces[0].num_rows == count:
+        return pieces[0]
+    if not schema.names:
+        return empty_rows(count, schema)
+    rows = pa.Table.from_batches(pieces, schema=schema)
+    taken = np.zeros(count, np.int64)
+    absent = np.ones(count, np.bool_)
+    if good:
+        found = np.concatenate(good)
+        taken[found] = np.arange(len(found))
+        absent[found] = False
+    whole = rows.take(pa.array(taken, mask=absent)).combine_chunks()
+    return whole.to_batches()[0] if count else empty_rows(0, schema)
+
+
+def empty_rows(count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of nulls."""
+    rows = pa.StructArray.from_arrays(
+        [pa.nulls(count, column.type) for column in schema],
+        fields=list(schema),
+        mask=None if schema.names else pa.array(np.zeros(count, np.bool_)),
+    )
+    return pa.RecordBatch.from_struct_array(rows)
+
+
+def reason_text(text: str) -> str:
+    """A reason as a table of dead letters holds it: one short line whatever the value brought into it."""
+    line = escape_control_chars(" ".join(text.split()))
+    return line if len(line) <= MAX_REASON_LENGTH else line[: MAX_REASON_LENGTH - 3] + "..."

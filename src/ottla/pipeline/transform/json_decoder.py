@@ -1,0 +1,150 @@
+"""Values that are JSON objects (RFC 8259), by pyarrow's JSON reader; one value is one object, over however many lines.
+
+The reader takes a stream of objects, so values are joined by line feeds. A value that starts with `{` and ends with `}`
+can neither run on into the next one nor hide one: `}`, a line feed and `{` never stand in a row inside an object, nor
+in a string, where a line feed has to be escaped. So as many objects as values mean one object each.
+
+Fields without a column are passed over, absent ones are null. A field that is there twice makes the value bad where it
+has a column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
+never rounded into an integer column, nor is text read as a number. The reader keeps its own stack, so nesting costs no
+recursion; what it passes over has no depth limit but the value's size.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+
+_OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
+_PLACEHOLDER = pa.schema([("\0", pa.null())])
+"""What the reader is asked for where no field has a column: without one it does not tell how many objects there are."""
+_KINDS = ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "an array"), (dict, "an object"))
+READ_AS_TEXT = (pa.types.is_date, pa.types.is_time)
+"""Types that the reader takes for numbers; they are read as text in ISO 8601 and cast."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDecoder:
+    """`schema`: the fields that have columns, nested ones too."""
+
+    schema: pa.Schema
+
+    def __post_init__(self) -> None:
+        """Raises OperatorError for a type that JSON does not give."""
+        for column in self.schema:
+            _require_readable(column.name, column.type)
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        return decode_by_halves(values, self.schema, self._parse, self._defect)
+
+    def _parse(self, values: pa.Array) -> pa.RecordBatch:
+        text = values.cast(pa.string())
+        if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
+            raise ValueError("the value is no JSON object")
+        lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
+        buffer = lines[0].as_buffer()
+        wanted = pa.schema([(column.name, _read_type(column.type)) for column in self.schema]) or _PLACEHOLDER
+        try:
+            table = pyarrow.json.read_json(
+                pa.BufferReader(buffer),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
+                parse_options=pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore"),
+            )
+        except pa.ArrowInvalid as error:
+            raise ValueError(str(error).removesuffix(" in row 0")) from error
+        if table.num_rows != len(values):
+            raise ValueError("the value holds several JSON objects")
+        table = table.select(self.schema.names).cast(self.schema)
+        return one_batch(table, len(values))
+
+    def _defect(self, value: bytes) -> str | None:
+        """What is wrong with a value that the reader is sure to refuse; of others it may not know."""
+        try:
+            found = json.loads(value)
+        except UnicodeDecodeError as error:
+            return f"the value is not UTF-8: {error.reason} at byte {error.start}"
+        except json.JSONDecodeError as error:
+            return None if b"Inf" in value else f"the value is no JSON: {error}"  # the reader takes Inf, Python doesn't
+        except (ValueError, RecursionError):  # more digits or levels than Python takes
+            return None
+        return _misfit("", found, pa.struct(list(self.schema)))
+
+
+def one_batch(table: pa.Table, count: int) -> pa.RecordBatch:
+    """A table of `count` rows as one batch, also where it has no columns, and so no rows."""
+    if not table.num_columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    return table.combine_chunks().to_batches()[0]
+
+
+def _read_type(type_: pa.DataType) -> pa.DataType:
+    """What the reader is asked for to get a type."""
+    if any(test(type_) for test in READ_AS_TEXT):
+        return pa.string()
+    if pa.types.is_struct(type_):
+        return pa.struct([(part.name, _read_type(part.type)) for part in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_read_type(type_.value_type))
+    return type_
+
+
+def _require_readable(name: str, type_: pa.DataType) -> None:
+    if pa.types.is_struct(type_):
+        for part in type_:
+            _require_readable(f"{name}.{part.name}", part.type)
+    elif pa.types.is_list(type_):
+        _require_readable(f"{name}[]", type_.value_type)
+    elif pa.types.is_map(type_) or pa.types.is_nested(type_):
+        raise OperatorError(
+            f"the schema has the column {name!r} of type {type_}, which is not read from JSON; leave it out, or "
+            "declare the keys of the object as fields of a struct"
+        )
+
+
+def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
+    """Why a value can't be in a column of that type, as far as the kind and size of it tell."""
+    if value is None:
+        return None
+    if pa.types.is_struct(type_) and isinstance(value, dict):
+        tests = (_misfit(f"{path}.{part.name}", value.get(part.name), part.type) for part in type_)
+        return next((reason for reason in tests if reason), None)
+    if pa.types.is_list(type_) and isinstance(value, list):
+        return next((reason for one in value if (reason := _misfit(f"{path}[]", one, type_.value_type))), None)
+    where = f"the field {path.removeprefix('.')!r}" if path else "the value"
+    kind = next(text for kinds, text in _KINDS if isinstance(value, kinds))
+    if kind not in _kinds_of(type_):
+        return f"{where} is {kind}, and its column of type {type_}" if path else f"the value is {kind}, not an object"
+    if pa.types.is_integer(type_) and (isinstance(value, float) or not _fits(value, type_)):
+        return f"{where} is {value}, which its column of type {type_} can't hold"
+    return None
+
+
+def _fits(number: int, type_: pa.DataType) -> bool:
+    try:
+        pa.scalar(number, type_)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _kinds_of(type_: pa.DataType) -> tuple[str, ...]:
+    """Kinds of JSON that a column of that type may take."""
+    if pa.types.is_boolean(type_):
+        return ("true or false",)
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return ("a number",)
+    if pa.types.is_decimal(type_):
+        return ("a number", "text")
+    if pa.types.is_struct(type_):
+        return ("an object",)
+    if pa.types.is_list(type_):
+        return ("an array",)
+    return ("text",)

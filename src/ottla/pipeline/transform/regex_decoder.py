@@ -1,0 +1,89 @@
+"""Values that are lines of text, by a regular expression (RE2's syntax) whose named groups are the columns.
+
+The expression has to match the whole value. Its columns are text, or what the schema says, read from the group's text;
+there an empty group is null. RE2 takes time in proportion to the value, whatever the expression and the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import re2
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+
+
+@dataclass(frozen=True, slots=True)
+class RegexDecoder:
+    """`schema` has a column for each group of `pattern`, in any order."""
+
+    pattern: str
+    schema: pa.Schema
+
+    def __post_init__(self) -> None:
+        """Raises OperatorError for what is no expression, and for a column that is no group or not read from text."""
+        groups = group_names(self.pattern)
+        for column in self.schema:
+            if column.name not in groups:
+                raise OperatorError(f"the schema has the column {column.name!r}, and the pattern no group of that name")
+            require_castable(column)
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        return decode_by_halves(values, self.schema, self._parse)
+
+    def _parse(self, values: pa.Array) -> pa.RecordBatch:
+        groups = extract_groups(values, self.pattern)
+        return pa.RecordBatch.from_arrays(
+            [cast_text(groups.field(column.name), column.type) for column in self.schema], schema=self.schema
+        )
+
+
+def extract_groups(values: pa.Array, pattern: str) -> pa.StructArray:
+    """The groups of each value as text, empty where a group took no part. Raises ValueError unless all values match."""
+    groups = pc.extract_regex(values.cast(pa.string()), rf"\A(?:{pattern})\z")
+    if groups.null_count:
+        raise ValueError("the value does not match the pattern")
+    return groups
+
+
+def cast_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Raises ValueError (ArrowInvalid) for a text that is no value of the type."""
+    return text if text.type == type_ else null_if(text, "").cast(type_)
+
+
+def null_if(text: pa.Array, absent: str) -> pa.Array:
+    """The same with nulls in place of `absent`."""
+    return pc.if_else(pc.equal(text, absent), None, text)
+
+
+def group_names(pattern: str) -> Sequence[str]:
+    """The named groups in the order of the expression. Raises OperatorError."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0]
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise OperatorError(f"the pattern {pattern!r} is no regular expression of RE2: {text}") from error
+    names = sorted(compiled.groupindex, key=compiled.groupindex.__getitem__)
+    if not names or compiled.groups != len(names):
+        raise OperatorError(
+            f"the pattern {pattern!r} has {compiled.groups} groups, {len(names)} of them named: its columns are its "
+            "groups, each named as in (?P<status>[0-9]+); groups without a column are written (?:...)"
+        )
+    return names
+
+
+def require_castable(column: pa.Field) -> None:
+    """Raises OperatorError for a type that is not read from text."""
+    try:
+        pa.array([], pa.string()).cast(column.type)
+    except pa.ArrowNotImplementedError as error:
+        raise OperatorError(
+            f"the schema has the column {column.name!r} of type {column.type}, which is not read from text"
+        ) from error

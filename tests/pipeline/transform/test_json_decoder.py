@@ -1,0 +1,217 @@
+"""JSON: what `json.loads` reads is what the columns hold; a bad value is found, named, and spoils no other."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.common.errors import OperatorError
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.transform import decoder as decoding  # noqa: E402
+from ottla.pipeline.transform.json_decoder import JsonDecoder  # noqa: E402
+from ottla.pipeline.transform.json_inference import MAX_FIELDS, infer_json_schema  # noqa: E402
+
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("s", pa.string()),
+        ("d", pa.float64()),
+        ("b", pa.bool_()),
+        ("n", pa.struct([("x", pa.int32()), ("l", pa.list_(pa.int64()))])),
+        ("day", pa.date32()),
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("huge", pa.decimal128(38, 0)),
+    ]
+)
+DECODER = JsonDecoder(SCHEMA)
+EMPTY = dict.fromkeys(SCHEMA.names)
+
+
+def decode(*values: bytes | None, decoder: JsonDecoder = DECODER) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    result = decoder.decode(pa.array(values, pa.binary()))
+    assert result.columns.schema == decoder.schema
+    assert result.columns.num_rows == len(values)
+    result.columns.validate(full=True)
+    return result.columns.to_pylist(), dict(zip(result.bad, result.reasons, strict=True))
+
+
+def test_every_type_arrives() -> None:
+    value = {
+        "a": -(2**63), "s": "\u00e4\0\n", "d": 2, "b": False, "n": {"x": 7, "l": [1, None, 3], "other": 1},
+        "day": "2024-02-29", "t": "2026-03-02T10:05:03.5Z", "huge": 2**70, "more": [{}],
+    }  # fmt: skip
+    rows, bad = decode(json.dumps(value, indent=2).encode(), b"{}", None, b' {"a" :1}\r\n')
+    assert not bad
+    assert rows[0] == {
+        "a": -(2**63), "s": "\u00e4\0\n", "d": 2.0, "b": False, "n": {"x": 7, "l": [1, None, 3]},
+        "day": date(2024, 2, 29), "t": datetime(2026, 3, 2, 10, 5, 3, 500_000, UTC), "huge": 2**70,
+    }  # fmt: skip
+    assert rows[1:] == [EMPTY, EMPTY, {**EMPTY, "a": 1}]
+
+
+BAD = {
+    b"": "no JSON",
+    b"{": "no JSON",
+    b'{"a":1': "no JSON",
+    b"}{": "no JSON",
+    b'{"a":1}{"a":2}': "no JSON",
+    b'{"a":1}\n{"a":2}': "no JSON",
+    b'{"a":1},{"a":2}': "no JSON",
+    b"[1]": "an array, not an object",
+    b"17": "a number, not an object",
+    b"null": "no JSON object",
+    b"\xef\xbb\xbf{}": "",
+    b'{"s":"\xff"}': "not UTF-8",
+    b'{"other":"\xff"}': "not UTF-8",
+    b'{"s":"\\udc00"}': "surrogate",
+    b'{"s":"a\nb"}': "no JSON",
+    b'{"a":1,"a":1}': "twice",
+    b'{"a":9223372036854775808}': "'a' is 9223372036854775808, which its column of type int64 can't hold",
+    b'{"a":1.0}': "'a' is 1.0",
+    b'{"a":"1"}': "the field 'a' is text, and its column of type int64",
+    b'{"a":true}': "'a' is true or false",
+    b'{"a":' + b"9" * 5_000 + b"}": "int64",
+    b'{"s":1}': "'s' is a number",
+    b'{"n":{"x":3000000000}}': "'n.x' is 3000000000",
+    b'{"n":{"l":[1,"x"]}}': "'n.l[]' is text",
+    b'{"n":{"l":' + b"[" * 50_000 + b"]" * 50_000 + b"}}": "n/l",
+    b'{"day":"2023-02-29"}': "2023-02-29",
+    b'{"t":"soon"}': "soon",
+    b'{"d":1e999}': "too big",
+    b"\x1b[31m": "no JSON",
+}
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_bad_value_has_its_reason_alone_and_among_others(value: bytes) -> None:
+    good = b'{"a":5}'
+    rows, bad = decode(value)
+    assert rows == [EMPTY]
+    assert BAD[value] in bad[0]
+    assert len(bad[0]) <= decoding.MAX_REASON_LENGTH
+    assert bad[0].isprintable()
+    rows, among = decode(good, value, good, None, value, good)
+    assert among == {1: bad[0], 4: bad[0]}
+    assert [row["a"] for row in rows] == [5, None, 5, None, None, 5]
+
+
+def test_what_odd_values_make_when_joined() -> None:
+    """Two halves of an object are no object, however many others a third value brings along."""
+    rows, bad = decode(b'{"a":1', b"}", b'{"a":2}{"a":3}', b'{"s":"', b'"}', b'{"a":4}')
+    assert list(bad) == [0, 1, 2, 3, 4]
+    assert rows[5]["a"] == 4
+
+
+def test_not_a_number_and_infinity_are_numbers() -> None:
+    rows, bad = decode(b'{"d":NaN}', b'{"d":-Infinity}', b'{"d":Inf}', b'{"a":NaN}')
+    assert math.isnan(rows[0]["d"])
+    assert [row["d"] for row in rows[1:3]] == [-math.inf, math.inf]
+    assert list(bad) == [3]
+
+
+def test_what_is_passed_over_may_be_nested_deeply() -> None:
+    rows, bad = decode(b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":1}')
+    assert (rows[0]["a"], bad) == (1, {})
+
+
+def test_no_columns_at_all() -> None:
+    none = JsonDecoder(pa.schema([]))
+    result = none.decode(pa.array([b"{}", b"x", None, b"{}{}", b'{"a":1}']))
+    assert (result.columns.num_rows, result.bad) == (5, [1, 3])
+    assert none.decode(pa.array([], pa.binary())).columns.num_rows == 0
+    assert DECODER.decode(pa.array([], pa.binary())).columns.num_rows == 0
+
+
+def test_a_large_input_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MAX_PARSE_BYTES", 500)
+    values = [b'{"a":%d}' % number if number % 7 else b"x" * number for number in range(300)]
+    rows, bad = decode(*values)
+    assert [row["a"] for row in rows] == [number if number % 7 else None for number in range(300)]
+    assert list(bad) == list(range(0, 300, 7))
+
+
+def test_it_travels() -> None:
+    again = pickle.loads(pickle.dumps(DECODER))
+    assert again == DECODER
+    assert again.decode(pa.array([b'{"a":1}'])).columns.column("a").to_pylist() == [1]
+
+
+@pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.map_(pa.string(), pa.int64()))])
+def test_a_type_that_json_does_not_give(type_: Any) -> None:
+    with pytest.raises(OperatorError, match="of type map"):
+        JsonDecoder(pa.schema([("m", type_)]))
+
+
+numbers = st.integers(-(2**63), 2**63 - 1)
+record = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": st.none() | numbers,
+        "s": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+        "d": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "b": st.none() | st.booleans(),
+        "n": st.fixed_dictionaries({}, optional={"l": st.lists(st.none() | numbers)}),
+        "other": st.recursive(st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
+    },
+)
+
+
+@given(values=st.lists(st.one_of(record, st.none(), st.binary(max_size=8)), max_size=12), spaced=st.booleans())
+def test_equals_json_loads(values: list[Any], spaced: bool) -> None:
+    stored = [
+        value if isinstance(value, bytes | None) else json.dumps(value, indent=1 if spaced else None).encode()
+        for value in values
+    ]
+    rows, bad = decode(*stored)
+    for number, (value, row) in enumerate(zip(values, rows, strict=True)):
+        if isinstance(value, dict):
+            nested = value.get("n")
+            expected = {name: value.get(name) for name in SCHEMA.names} | {
+                "n": None if nested is None else {"x": None, "l": nested.get("l")}
+            }
+            assert (row, number in bad) == (expected, False)
+        else:
+            assert (row, number in bad) == (EMPTY, value is not None)
+
+
+def test_inference() -> None:
+    found = infer_json_schema(
+        [
+            b'{"a":1,"d":1,"s":"x","n":{"q":[{"z":1},{"w":true}],"no":null},"mixed":1,"list":[],"nothing":{},"id":1}',
+            b'{"d":1.5,"huge":18446744073709551615,"vast":1%s,"mixed":"x","ID":2,"a b":1,"time":"2026-01-01"}'
+            % (b"0" * 40),
+            b"no JSON",
+            b"[" * 100_000,
+            b"[1]",
+            None,
+        ]
+    )
+    assert found == pa.schema(
+        [
+            ("a", pa.int64()),
+            ("d", pa.float64()),
+            ("s", pa.string()),
+            ("n", pa.struct([("q", pa.list_(pa.struct([("z", pa.int64()), ("w", pa.bool_())])))])),
+            ("id", pa.int64()),
+            ("huge", pa.decimal128(38, 0)),
+            ("vast", pa.float64()),
+            ("time", pa.string()),
+        ]
+    )
+    assert infer_json_schema([]) == pa.schema([])
+
+
+def test_names_made_of_data_don_t_become_columns_without_end() -> None:
+    found = infer_json_schema(b'{"k%d":1}' % number for number in range(3 * MAX_FIELDS))
+    assert len(found) == MAX_FIELDS
+    deep = infer_json_schema([b'{"a":' * 500 + b"1" + b"}" * 500, b'{"b":1}'])
+    assert deep.names == ["b"]
