@@ -15,6 +15,9 @@ from typing import Any, Protocol
 
 from ottla.common.disk import Buffer
 
+Address = tuple[str, int]
+"""(host, port) where a node listens for others."""
+
 PeerDone = Callable[[memoryview | None, BaseException | None], None]
 """The response's body without header, valid only during the call, or the error."""
 

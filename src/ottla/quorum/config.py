@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.ids import Uuid
+from ottla.common.peer import Address
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import Address, ReplicaKey, Timeouts, Voter
+from ottla.quorum.raft_types import ReplicaKey, Timeouts, Voter
 
 
 class LocalReplica(NamedTuple):

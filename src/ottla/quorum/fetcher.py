@@ -19,12 +19,13 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.machine import Machine
+from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Follower, Raft, Unattached
-from ottla.quorum.raft_types import Address, OffsetAndEpoch
+from ottla.quorum.raft_types import OffsetAndEpoch
 from ottla.quorum.rpc import (
     Answer,
     fetch_request,

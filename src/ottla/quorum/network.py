@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.peer import PeerConnection, PeerNetwork
+from ottla.common.peer import Address, PeerConnection, PeerNetwork
 from ottla.net.peer_messages import MessageDone, send_message
-from ottla.quorum.raft_types import Address
 
 
 class QuorumNetwork:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
+from ottla.common.peer import Address, PeerNetwork
 from ottla.net.peer_messages import MessageDone
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
@@ -18,7 +18,7 @@ from ottla.quorum.joining import VoterJoiner
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Raft
-from ottla.quorum.raft_types import Address, SendBegin, SendEnd, SendVote, Voter
+from ottla.quorum.raft_types import SendBegin, SendEnd, SendVote, Voter
 from ottla.quorum.rpc import begin_request
 from ottla.quorum.sender import EffectSender, address_of
 

@@ -30,11 +30,11 @@ from __future__ import annotations
 from ottla.common.clock import Rng
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
     MAX_LEADER_EPOCH,
-    Address,
     Effect,
     ElectionState,
     FetchVerdict,

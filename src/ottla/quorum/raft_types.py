@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
 from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
+from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 
 MAX_LEADER_EPOCH = 2**31 - 1
@@ -38,10 +39,6 @@ class Voter(NamedTuple):
     @property
     def key(self) -> ReplicaKey:
         return ReplicaKey(self.voter_id, self.directory_id)
-
-
-Address = tuple[str, int]
-"""(host, port) of a controller."""
 
 
 class OffsetAndEpoch(NamedTuple):

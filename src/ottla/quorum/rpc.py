@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochPartition,
@@ -62,7 +63,6 @@ from ottla.protocol.messages.vote import (
     VoteTopicResponse,
 )
 from ottla.quorum.raft_types import (
-    Address,
     FetchVerdict,
     OffsetAndEpoch,
     Peer,

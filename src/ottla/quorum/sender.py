@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ErrorCode
+from ottla.common.peer import Address
 from ottla.protocol.messages.control_records import KRaftVersionFeature
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
@@ -16,7 +17,7 @@ from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft
-from ottla.quorum.raft_types import Address, OffsetAndEpoch, SendBegin, SendEnd, SendVote, Voter
+from ottla.quorum.raft_types import OffsetAndEpoch, SendBegin, SendEnd, SendVote, Voter
 from ottla.quorum.rpc import (
     begin_request,
     end_request,

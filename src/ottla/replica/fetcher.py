@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import PeerConnection
+from ottla.common.peer import Address, PeerConnection
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -199,7 +199,7 @@ class ReplicaFetcher:
         return len(self._followed)
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         return self._host, self._port
 
     def max_lag(self) -> int:

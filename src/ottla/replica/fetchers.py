@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.common.peer import Address
 from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
 from ottla.replica.partition import Partition
 
-AddressOf = Callable[[int], "tuple[str, int] | None"]
+AddressOf = Callable[[int], Address | None]
 """Where other brokers reach the broker of an id; None while the metadata does not know."""
 
 

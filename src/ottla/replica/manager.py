@@ -25,6 +25,7 @@ from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import TopicKey, unknown_topic
@@ -210,7 +211,7 @@ class ReplicaManager:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
-    def address_of(self, broker_id: int) -> tuple[str, int] | None:
+    def address_of(self, broker_id: int) -> Address | None:
         """Where a broker listens for others, as the metadata has it."""
         broker = self._image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)

@@ -17,9 +17,10 @@ from typing import Any
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.common.peer import ControllerDone, PeerConnection, PeerNetwork
+from ottla.common.peer import ControllerDone, PeerNetwork
 from ottla.controller.driver import Controller
 from ottla.controller.requests import operation_of
+from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.create_topics import CreateTopicsResponse
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -38,7 +39,7 @@ ForwardDone = Callable[[bytes | None, BaseException | None], None]
 class ControllerChannel:
     """Implements `ControllerRequests` for one broker."""
 
-    __slots__ = ("_address", "_clock", "_closed", "_connection", "_controller", "_endpoint", "_peers", "_scheduler")
+    __slots__ = ("_clock", "_closed", "_controller", "_endpoint", "_link", "_scheduler")
 
     def __init__(
         self,
@@ -52,11 +53,9 @@ class ControllerChannel:
         """`endpoint` tells where the active controller listens; without `peers` it is always the one given."""
         self._controller = controller
         self._endpoint = endpoint
-        self._peers = peers
+        self._link = None if peers is None else PeerLink(peers)
         self._clock = clock
         self._scheduler = scheduler
-        self._connection: PeerConnection | None = None
-        self._address: tuple[str, int] | None = None
         self._closed = False
 
     # -- requests of this broker -------------------------------------------------------------------------------------
@@ -130,32 +129,22 @@ class ControllerChannel:
         """Another node leads the quorum: what is under way at the one before fails now, and its callers try again."""
         endpoint = self._endpoint()
         address = None if endpoint is None else (endpoint.host, endpoint.port)
-        if address != self._address:
-            self._disconnect()
+        if self._link is not None:
+            self._link.leave_unless(address)
 
     def close(self) -> None:
         """Nobody is answered any more."""
         self._closed = True
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        connection, self._connection, self._address = self._connection, None, None
-        if connection is not None:
-            connection.close()
+        if self._link is not None:
+            self._link.close()
 
     def _send_away(self, message: object, done: ControllerDone, timeout_s: float) -> None:
         endpoint = self._endpoint()
-        if endpoint is None or self._peers is None or self._closed:
+        if endpoint is None or self._link is None or self._closed:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
             self._answer_later(done, None, error)
             return
-        address = (endpoint.host, endpoint.port)
-        connection = self._connection
-        if connection is None or connection.failed or address != self._address:
-            self._disconnect()
-            connection = self._connection = self._peers.connect(*address)
-            self._address = address
-        send_message(connection, message, done, timeout_s)
+        send_message(self._link.to((endpoint.host, endpoint.port)), message, done, timeout_s)
 
     def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
         """Run `attempt` until it ends with anything but an error that another controller would not have."""

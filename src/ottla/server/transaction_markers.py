@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
-from ottla.common.peer import PeerConnection, PeerNetwork
+from ottla.common.peer import Address, PeerNetwork
 from ottla.coordinator.transaction.markers import TopicPartition, TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage
+from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -91,12 +92,11 @@ class _Share(NamedTuple):
 class _Destination:
     """Another broker."""
 
-    __slots__ = ("address", "broker_id", "connection", "failures", "paused", "queued", "under_way")
+    __slots__ = ("broker_id", "failures", "link", "paused", "queued", "under_way")
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, link: PeerLink) -> None:
         self.broker_id = broker_id
-        self.address: tuple[str, int] | None = None
-        self.connection: PeerConnection | None = None
+        self.link = link
         self.failures = 0
         """Requests without an answer since the last one that had one."""
         self.paused = False
@@ -132,7 +132,7 @@ class TransactionMarkers:
         network: PeerNetwork,
         *,
         image: Callable[[], MetadataImage],
-        address_of: Callable[[int], tuple[str, int] | None],
+        address_of: Callable[[int], Address | None],
         scheduler: Scheduler,
         failures: Failures,
     ) -> None:
@@ -181,8 +181,7 @@ class TransactionMarkers:
         self._retries.clear()
         for destination in self._destinations.values():
             destination.queued.clear()
-            if destination.connection is not None:
-                destination.connection.close()
+            destination.link.close()
 
     @property
     def leaderless_count(self) -> int:
@@ -217,7 +216,7 @@ class TransactionMarkers:
             else:
                 destination = self._destinations.get(leader)
                 if destination is None:
-                    destination = self._destinations[leader] = _Destination(leader)
+                    destination = self._destinations[leader] = _Destination(leader, PeerLink(self._network))
                 destination.queued.append(_Share(ending, places, tries))
         if not ending.left:
             self._gone.append(ending)
@@ -272,12 +271,7 @@ class TransactionMarkers:
         if address is None:
             self._pause(destination, shares)
             return
-        connection = destination.connection
-        if connection is None or connection.failed or address != destination.address:
-            if connection is not None:
-                connection.close()
-            connection = destination.connection = self._network.connect(*address)
-            destination.address = address
+        connection = destination.link.to(address)
         destination.under_way = shares
 
         def answered(response: WriteTxnMarkersResponse | None, error: BaseException | None) -> None:

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode
-from ottla.common.peer import PeerConnection, PeerNetwork
+from ottla.common.peer import Address, PeerNetwork
 from ottla.metrics.registry import MetricsRegistry
+from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.add_partitions_to_txn import SPEC as ADD_PARTITIONS_TO_TXN
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -95,12 +96,11 @@ class _Question(NamedTuple):
 class _Peer:
     """What one broker is asked."""
 
-    __slots__ = ("address", "broker_id", "connection", "queued", "under_way")
+    __slots__ = ("broker_id", "link", "queued", "under_way")
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, link: PeerLink) -> None:
         self.broker_id = broker_id
-        self.address: tuple[str, int] | None = None
-        self.connection: PeerConnection | None = None
+        self.link = link
         self.queued: dict[str, _Question] = {}
         """By transactional id, in the order of their coming."""
         self.under_way: dict[str, _Question] = {}
@@ -128,7 +128,7 @@ class TransactionPartitions:
         network: PeerNetwork,
         *,
         coordinator_of: Callable[[str], int | None],
-        address_of: Callable[[int], tuple[str, int] | None],
+        address_of: Callable[[int], Address | None],
         clock: Clock,
         statistics: VerificationStatistics,
     ) -> None:
@@ -192,7 +192,9 @@ class TransactionPartitions:
             verify_only=verify_only,
             topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
-        peer = self._peers.setdefault(coordinator_id, _Peer(coordinator_id))
+        peer = self._peers.get(coordinator_id)
+        if peer is None:
+            peer = self._peers[coordinator_id] = _Peer(coordinator_id, PeerLink(self._network))
         self._queue(peer, _Question(transaction, partitions, answered))
         self._send(peer)
 
@@ -216,8 +218,7 @@ class TransactionPartitions:
             waiting = [*peer.under_way.values(), *peer.queued.values()]
             peer.under_way = {}
             peer.queued = {}
-            if peer.connection is not None:
-                peer.connection.close()
+            peer.link.close()
             for question in waiting:
                 _fail(question, ErrorCode.NETWORK_EXCEPTION)
 
@@ -249,12 +250,7 @@ class TransactionPartitions:
             for question in queued.values():
                 _fail(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
-        connection = peer.connection
-        if connection is None or connection.failed or address != peer.address:
-            if connection is not None:
-                connection.close()
-            connection = peer.connection = self._network.connect(*address)
-            peer.address = address
+        connection = peer.link.to(address)
         asked = peer.under_way = _take(peer.queued)
         request = AddPartitionsToTxnRequest(transactions=[question.transaction for question in asked.values()])
 

@@ -1,0 +1,37 @@
+"""The way to one node: its connection, made anew where the last one failed or the node is elsewhere by now."""
+
+from __future__ import annotations
+
+from ottla.common.peer import Address, PeerConnection, PeerNetwork
+
+
+class PeerLink:
+    """Has at most one connection. Nothing is connected until somebody asks for it."""
+
+    __slots__ = ("_address", "_connection", "_network")
+
+    def __init__(self, network: PeerNetwork) -> None:
+        self._network = network
+        self._address: Address | None = None
+        self._connection: PeerConnection | None = None
+
+    def to(self, address: Address) -> PeerConnection:
+        """The connection to the node, which is at `address` now."""
+        self.leave_unless(address)
+        connection = self._connection
+        if connection is None or connection.failed:
+            self.close()
+            connection = self._connection = self._network.connect(*address)
+            self._address = address
+        return connection
+
+    def leave_unless(self, address: Address | None) -> None:
+        """Close a connection that goes elsewhere; None: the node is nowhere now."""
+        if address != self._address:
+            self.close()
+
+    def close(self) -> None:
+        """Give the connection up: what is under way fails. The next one who asks gets a new one."""
+        connection, self._connection, self._address = self._connection, None, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,83 @@
+"""The way to one node: when its connection is kept, and when it is made anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.peer import Address
+from ottla.net.peer_link import PeerLink
+
+HERE = ("a", 1)
+THERE = ("b", 1)
+
+
+class Connection:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.failed = False
+
+    def request(self, *_: object) -> None:
+        raise AssertionError("a link sends nothing")
+
+    def close(self) -> None:
+        self.failed = True
+
+
+class World:
+    """A network that remembers what was connected, and a link on it."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.link = PeerLink(self)
+
+    def connect(self, host: str, port: int) -> Connection:
+        self.connections.append(Connection((host, port)))
+        return self.connections[-1]
+
+    def state(self) -> list[tuple[Address, bool]]:
+        """Each connection: where it goes, and whether it is open."""
+        return [(connection.address, not connection.failed) for connection in self.connections]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_nothing_is_connected_before_somebody_asks(world: World) -> None:
+    world.link.leave_unless(HERE)
+    world.link.close()
+    assert world.state() == []
+
+
+def test_a_connection_is_kept_while_it_is_good(world: World) -> None:
+    assert world.link.to(HERE) is world.link.to(HERE)
+    assert world.state() == [(HERE, True)]
+
+
+def test_one_that_failed_is_made_anew(world: World) -> None:
+    world.link.to(HERE).close()
+    assert not world.link.to(HERE).failed
+    assert world.state() == [(HERE, False), (HERE, True)]
+
+
+def test_a_node_that_moved_is_left_where_it_was(world: World) -> None:
+    world.link.to(HERE)
+    assert not world.link.to(THERE).failed
+    assert world.state() == [(HERE, False), (THERE, True)]
+
+
+@pytest.mark.parametrize("elsewhere", [THERE, None])
+def test_it_is_left_before_anybody_asks_for_the_new_place(world: World, elsewhere: Address | None) -> None:
+    world.link.to(HERE)
+    world.link.leave_unless(HERE)
+    assert world.state() == [(HERE, True)]
+    world.link.leave_unless(elsewhere)
+    assert world.state() == [(HERE, False)]
+
+
+def test_after_a_close_the_next_one_gets_a_new_connection(world: World) -> None:
+    world.link.to(HERE)
+    world.link.close()
+    assert not world.link.to(HERE).failed
+    assert world.state() == [(HERE, False), (HERE, True)]
