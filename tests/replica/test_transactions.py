@@ -10,6 +10,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import EndMarker
 from ottla.replica.partition import READ_COMMITTED, Partition
 
 from .world import World
@@ -42,7 +43,7 @@ def write(partition: Partition, producer_id: int, sequence: int = 0, *, producer
 
 
 def end(partition: Partition, producer_id: int, *, committed: bool, producer_epoch: int = 1) -> None:
-    partition.append_end_marker(producer_id, producer_epoch, 1, committed=committed, transaction_version=2)
+    partition.append_end_marker(EndMarker(producer_id, producer_epoch, 1, committed, 2))
 
 
 def state(partition: Partition) -> Any:

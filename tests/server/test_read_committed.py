@@ -9,6 +9,7 @@ import pytest
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.record.batch import iter_batches
+from ottla.record.control import EndMarker
 from ottla.record.transactions import TransactionFilter
 from ottla.replica.partition import Partition
 
@@ -41,9 +42,7 @@ def write(
 
 
 def end(partition: Partition, *, committed: bool, producer_id: int = 5, producer_epoch: int = 1) -> int:
-    return partition.append_end_marker(
-        producer_id, producer_epoch, 1, committed=committed, transaction_version=2
-    ).last_offset
+    return partition.append_end_marker(EndMarker(producer_id, producer_epoch, 1, committed, 2)).last_offset
 
 
 def only(response: Any) -> Any:

@@ -20,8 +20,9 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.record.control import EndMarker
 from ottla.server.failures import Failures
-from ottla.server.marker_writer import EndMarker, MarkerDone
+from ottla.server.marker_writer import MarkerDone
 from ottla.server.transaction_markers import (
     LONGEST_PAUSE,
     PARTITIONS_PER_REQUEST,

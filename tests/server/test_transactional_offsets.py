@@ -15,7 +15,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.record.batch import iter_batches
-from ottla.record.control import ControlRecordType, control_record_type
+from ottla.record.control import ControlRecordType, EndMarker, control_record_type
 
 from .harness import Connection, Server
 from .test_groups import commit, coordinate, join, stored
@@ -140,12 +140,8 @@ def test_a_late_marker_ends_nothing_of_the_next_transaction(coordinated: Connect
     answers: list[KafkaError | None] = []
     client.server.broker.parts.groups.runtime.complete_transaction(
         partition_for("g", 50),
-        sender.producer_id,
-        sender.producer_epoch,
-        0,
-        committed=True,
-        transaction_version=2,
-        done=answers.append,
+        EndMarker(sender.producer_id, sender.producer_epoch, 0, committed=True, transaction_version=2),
+        answers.append,
     )
     (refused,) = answers
     assert refused is not None

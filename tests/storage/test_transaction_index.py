@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from ottla.record.control import EndMarker
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log_config import LogConfig
@@ -42,7 +43,7 @@ def write(fakes, clock, log, producer_id, count=1):
 
 
 def end(log, producer_id, *, committed=False):
-    marker = log.end_marker(producer_id, 0, 1, committed=committed, transaction_version=1)
+    marker = log.end_marker(EndMarker(producer_id, 0, 1, committed, 1))
     return log.append_as_leader(marker, 0, len(marker), 0, client=False).base_offset
 
 

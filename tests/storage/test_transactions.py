@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.control import EndMarker
 from ottla.storage.verification import MAX_VERIFICATIONS, Verifications
 
 PRODUCER = 9
@@ -43,11 +44,13 @@ class Producer:
 
     def end(self, *, committed=True, epoch=0, coordinator_epoch=1, version=None):
         marker = self.log.end_marker(
-            self.producer_id,
-            epoch,
-            coordinator_epoch,
-            committed=committed,
-            transaction_version=self.version if version is None else version,
+            EndMarker(
+                self.producer_id,
+                epoch,
+                coordinator_epoch,
+                committed,
+                self.version if version is None else version,
+            )
         )
         return self.log.append_as_leader(marker, 0, len(marker), 1, client=False)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.record.batch import iter_batches
+from ottla.record.control import EndMarker
 from ottla.record.transactions import TransactionFilter
 from ottla.storage.log_config import LogConfig
 from ottla.storage.transaction_index import ENTRY
@@ -175,9 +176,7 @@ class Machine:
             self.marker(producer_id, epoch + (producer_id == NEWER), committed=committed)
 
     def marker(self, producer_id: int, epoch: int, *, committed: bool) -> None:
-        marker = self.log.end_marker(
-            producer_id, epoch, 1, committed=committed, transaction_version=2 if producer_id == NEWER else 1
-        )
+        marker = self.log.end_marker(EndMarker(producer_id, epoch, 1, committed, 2 if producer_id == NEWER else 1))
         result = self.log.append_as_leader(marker, 0, len(marker), 0, client=False)
         self.entries.append(Entry(result.base_offset, result.last_offset, producer_id, epoch, -1, committed))
 

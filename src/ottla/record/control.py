@@ -66,6 +66,18 @@ class EndTransactionMarker(NamedTuple):
     coordinator_epoch: int
 
 
+class EndMarker(NamedTuple):
+    """The end of a producer's transaction in a partition, as its coordinator decided it (KIP-98, KIP-1228)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of two coordinators of a transaction the older one is refused."""
+    committed: bool
+    transaction_version: int
+    """By whose rules the partition checks the producer's epoch."""
+
+
 def control_record_key(record_type: ControlRecordType) -> bytes:
     """The key of a control record of that type."""
     return _KEY.pack(_KEY_VERSION, record_type)

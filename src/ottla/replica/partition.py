@@ -22,6 +22,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.record.batch import BASE_OFFSET, BATCH_HEADER, HEADER_SIZE, LAST_OFFSET_DELTA
+from ottla.record.control import EndMarker
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.aborted_transactions import ListedTransactions
@@ -397,16 +398,8 @@ class Partition:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
 
-    def append_end_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        committed: bool,
-        transaction_version: int,
-    ) -> AppendResult:
-        """End the producer's transaction here. One that is closed already gets another marker, as in Apache Kafka.
+    def append_end_marker(self, marker: EndMarker) -> AppendResult:
+        """End a producer's transaction here. One that is closed already gets another marker, as in Apache Kafka.
 
         Acknowledged as acks=all is. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and as
         `append_records`.
@@ -414,14 +407,8 @@ class Partition:
         self.check_leader()
         if not self.enough_in_sync:
             raise self._not_enough_in_sync()
-        marker = self.log.end_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            committed=committed,
-            transaction_version=transaction_version,
-        )
-        return self.append_records(marker, 0, len(marker), True, client=False)
+        batch = self.log.end_marker(marker)
+        return self.append_records(batch, 0, len(batch), True, client=False)
 
     def acknowledged(self, result: AppendResult, acks_all: bool) -> bool:
         """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""

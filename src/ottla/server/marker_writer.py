@@ -12,9 +12,10 @@ which are the coordinator's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.control import EndMarker
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation, Purgatory
@@ -33,32 +34,13 @@ _NOT_HERE = frozenset(
 a leader, as in Apache Kafka."""
 
 
-class EndMarker(NamedTuple):
-    """The end of a producer's transaction, for whatever partition."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    committed: bool
-    transaction_version: int
-    """By whose rules the partition checks the epoch (KIP-1228)."""
-
-
 class CoordinatorTransactions(Protocol):
     """The runtime of a coordinator, as markers need it."""
 
     def complete_transaction(
-        self,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        committed: bool,
-        transaction_version: int,
-        done: Callable[[KafkaError | None], None],
+        self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Append a marker to `partition` and apply it to its shard; `done(None)` once it is committed."""
+        """Append `marker` to `partition` and apply it to its shard; `done(None)` once it is committed."""
         ...
 
 
@@ -97,13 +79,7 @@ class MarkerWriter:
             if coordinator is not None:
                 self._write_to_log_of(coordinator(), index, marker, done)
                 return
-            result = partition.append_end_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                committed=marker.committed,
-                transaction_version=marker.transaction_version,
-            )
+            result = partition.append_end_marker(marker)
         except KafkaError as error:
             done(error.code)
         except OSError as error:
@@ -122,15 +98,7 @@ class MarkerWriter:
             else:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_HERE else error.code)
 
-        coordinator.complete_transaction(
-            index,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            committed=marker.committed,
-            transaction_version=marker.transaction_version,
-            done=completed,
-        )
+        coordinator.complete_transaction(index, marker, completed)
 
 
 class DelayedMarker(DelayedOperation):

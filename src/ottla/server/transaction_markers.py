@@ -30,8 +30,9 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.record.control import EndMarker
 from ottla.server.failures import Failures
-from ottla.server.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, EndMarker, MarkerDone
+from ottla.server.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, MarkerDone
 
 REQUEST_TIMEOUT_S = ACKNOWLEDGEMENT_TIMEOUT_S + 10.0
 """Of one request: longer than the peer waits for its replicas."""

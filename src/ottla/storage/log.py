@@ -23,7 +23,7 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
-from ottla.record.control import end_transaction_marker
+from ottla.record.control import EndMarker, end_transaction_marker
 from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.checkpoints import TopicPartition, format_partition_metadata, write_unsynced
 from ottla.storage.deletion import delete_segments
@@ -231,26 +231,20 @@ class Log:
             producer_id, producer_epoch, base_sequence, self._clock.time_ms(), supports_epoch_bump=supports_epoch_bump
         )
 
-    def end_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        committed: bool,
-        transaction_version: int,
-    ) -> bytearray:
+    def end_marker(self, marker: EndMarker) -> bytearray:
         """The control batch that ends a producer's transaction, to be appended at once as the broker's own.
 
         Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        self.producers.check_marker(
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
+        )
         return end_transaction_marker(
-            commit=committed,
+            commit=marker.committed,
             timestamp_ms=self._clock.time_ms(),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
         )
 
     def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:

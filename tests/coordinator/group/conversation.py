@@ -46,6 +46,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from ottla.record.batch import iter_batches
+from ottla.record.control import EndMarker
 from ottla.timeline import SnapshotRegistry
 
 from ..answers import Answer
@@ -353,9 +354,7 @@ class Conversation:
     def end_transaction(self, producer_id: int = 7, *, committed: bool = True) -> ErrorCode:
         """The answer to the marker of a producer."""
         answers: list[KafkaError | None] = []
-        self.runtime.complete_transaction(
-            0, producer_id, 4, 1, committed=committed, transaction_version=2, done=answers.append
-        )
+        self.runtime.complete_transaction(0, EndMarker(producer_id, 4, 1, committed, 2), answers.append)
         self.time.settle()
         (error,) = answers
         return ErrorCode.NONE if error is None else error.code

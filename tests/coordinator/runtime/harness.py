@@ -20,14 +20,13 @@ from ottla.coordinator.runtime import (
     CoordinatorRuntime,
     CoordinatorTimer,
     LogOffsets,
-    Marker,
     ReadDone,
     Transaction,
     VerificationDone,
 )
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
-from ottla.record.control import ControlRecordType, control_record_type, end_transaction_marker
+from ottla.record.control import ControlRecordType, EndMarker, control_record_type, end_transaction_marker
 from ottla.timeline import SnapshotRegistry, TimelineDict
 
 Done = Callable[[Any, KafkaError | None], None]
@@ -136,7 +135,7 @@ class MemoryLog:
             self.commit(partition, self.end[partition])
         return self.end[partition]
 
-    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: EndMarker) -> int:
         batch = end_transaction_marker(
             commit=marker.committed,
             timestamp_ms=self.time.time_ms(),
@@ -393,13 +392,7 @@ class Setup:
         """Schedule the marker of a producer; the response is None."""
         outcome = Outcome()
         self.runtime.complete_transaction(
-            partition,
-            producer_id,
-            1,
-            3,
-            committed=committed,
-            transaction_version=2,
-            done=lambda error: outcome(None, error),
+            partition, EndMarker(producer_id, 1, 3, committed, 2), lambda error: outcome(None, error)
         )
         return outcome
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.runtime import LogOffsets, Marker, Transaction
+from ottla.coordinator.runtime import LogOffsets, Transaction
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import EndMarker
 from ottla.server.coordination.log import ReplicaCoordinatorLog
 from ottla.server.transaction_partitions import PartitionsDone
 
@@ -179,7 +180,7 @@ class TestTransactions:
         assert log.append(0, 0, self.batch(), guard) == 1
         assert self.verify(log) == [(None, None)], "it is open: nobody is asked"
         assert log.append(0, 0, self.batch()) == 2
-        assert log.append_end_marker(0, 0, Marker(7, 1, 5, committed=True, transaction_version=2)) == 3
+        assert log.append_end_marker(0, 0, EndMarker(7, 1, 5, committed=True, transaction_version=2)) == 3
         assert log.offsets(0) == LogOffsets(0, 3, 3)
         assert self.verify(log, epoch=1) == []
         assert len(transactions.asked) == 2
@@ -202,21 +203,21 @@ class TestTransactions:
         assert len(transactions.asked) == 1
 
     def test_old_epochs(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
-        assert log.append_end_marker(0, 0, Marker(7, 3, 5, committed=False, transaction_version=2)) == 1
+        assert log.append_end_marker(0, 0, EndMarker(7, 3, 5, committed=False, transaction_version=2)) == 1
         ((_, error),) = self.verify(log, epoch=2)
         assert error is not None
         assert error.code == ErrorCode.INVALID_PRODUCER_EPOCH
         with pytest.raises(KafkaError) as refused:
-            log.append_end_marker(0, 0, Marker(7, 2, 5, committed=False, transaction_version=2))
+            log.append_end_marker(0, 0, EndMarker(7, 2, 5, committed=False, transaction_version=2))
         assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
         with pytest.raises(KafkaError) as fenced:
-            log.append_end_marker(0, 0, Marker(7, 4, 4, committed=False, transaction_version=2))
+            log.append_end_marker(0, 0, EndMarker(7, 4, 4, committed=False, transaction_version=2))
         assert fenced.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
         assert log.offsets(0).log_end_offset == 1
 
     def test_another_leader_epoch(self, log: ReplicaCoordinatorLog) -> None:
         with pytest.raises(KafkaError) as refused:
-            log.append_end_marker(0, 1, Marker(7, 0, 5, committed=True, transaction_version=0))
+            log.append_end_marker(0, 1, EndMarker(7, 0, 5, committed=True, transaction_version=0))
         assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
         ((_, error),) = self.verify(log, partition=7)
         assert error is not None

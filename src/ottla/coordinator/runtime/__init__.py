@@ -2,7 +2,7 @@
 
 from ottla.coordinator.runtime.context import TIMER
 from ottla.coordinator.runtime.errors import append_error
-from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, Marker, ReadDone, Transaction, VerificationDone
+from ottla.coordinator.runtime.log import CoordinatorLog, LogOffsets, ReadDone, Transaction, VerificationDone
 from ottla.coordinator.runtime.operation import CoordinatorOperation
 from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorRecord, CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.runtime import WRITE_TXN_MARKER, CoordinatorRuntime
@@ -26,7 +26,6 @@ __all__ = [
     "CoordinatorStatistics",
     "CoordinatorTimer",
     "LogOffsets",
-    "Marker",
     "ReadDone",
     "ShardFactory",
     "Transaction",

@@ -34,7 +34,7 @@ from ottla.coordinator.runtime.batch import (
     record_size_bytes,
 )
 from ottla.coordinator.runtime.errors import append_error
-from ottla.coordinator.runtime.log import CoordinatorLog, Marker
+from ottla.coordinator.runtime.log import CoordinatorLog
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.slices import SlicedWork
@@ -43,6 +43,7 @@ from ottla.coordinator.runtime.statistics import CoordinatorStatistics
 from ottla.coordinator.runtime.timer import CoordinatorTimer, TimerOperation
 from ottla.record.batch import HEADER_SIZE
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import EndMarker
 from ottla.timeline import SnapshotRegistry
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
@@ -256,7 +257,7 @@ class CoordinatorContext(Generic[S]):
         finally:
             self._running = False
 
-    def complete_transaction(self, name: str, marker: Marker, done: Callable[[KafkaError | None], None]) -> None:
+    def complete_transaction(self, name: str, marker: EndMarker, done: Callable[[KafkaError | None], None]) -> None:
         """Append and replay `marker`, now or after the operation that is running."""
         self._waiting.append(partial(self._complete_transaction, name, marker, done))
         if self._running:
@@ -495,7 +496,7 @@ class CoordinatorContext(Generic[S]):
 
     # --- the end of a transaction ------------------------------------------------------------------------------------
 
-    def _complete_transaction(self, name: str, marker: Marker, done: Callable[[KafkaError | None], None]) -> None:
+    def _complete_transaction(self, name: str, marker: EndMarker, done: Callable[[KafkaError | None], None]) -> None:
         self.flush()
         code = REFUSALS.get(self.state)
         if code is not None:
@@ -525,7 +526,7 @@ class CoordinatorContext(Generic[S]):
         self.registry.revert_to(self.last_written_offset)
         self._finish(operation, failure)
 
-    def _append_end_marker(self, marker: Marker) -> int:
+    def _append_end_marker(self, marker: EndMarker) -> int:
         self._appending = True
         try:
             end_offset = self._parts.log.append_end_marker(self.partition, self.leader_epoch, marker)

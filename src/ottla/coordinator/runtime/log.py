@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import KafkaError
+from ottla.record.control import EndMarker
 
 ReadDone = Callable[[bytes | bytearray | memoryview | None, KafkaError | None], None]
 VerificationDone = Callable[[Any, KafkaError | None], None]
@@ -29,16 +30,6 @@ class Transaction(NamedTuple):
     """The partition is added to it by the way; otherwise the client has done that, which is verified (KIP-890)."""
 
 
-class Marker(NamedTuple):
-    """The end of a transaction in one partition, as its coordinator decided it (KIP-98, KIP-1228)."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    committed: bool
-    transaction_version: int
-
-
 class CoordinatorLog(Protocol):
     """The partitions of one internal topic. All methods belong to the loop and raise KafkaError.
 
@@ -56,7 +47,7 @@ class CoordinatorLog(Protocol):
         """
         ...
 
-    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: EndMarker) -> int:
         """Append the control batch that ends a transaction, in the same way; returns the log end offset.
 
         Raises what `append` does, and TRANSACTION_COORDINATOR_FENCED.

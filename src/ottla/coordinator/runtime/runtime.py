@@ -23,13 +23,14 @@ from ottla.coordinator.runtime.batch import Producer
 from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
 from ottla.coordinator.runtime.errors import append_error
 from ottla.coordinator.runtime.loader import Loader
-from ottla.coordinator.runtime.log import CoordinatorLog, Marker, Transaction
+from ottla.coordinator.runtime.log import CoordinatorLog, Transaction
 from ottla.coordinator.runtime.operation import ContextT, CoordinatorOperation, RequestT, ResponseT
 from ottla.coordinator.runtime.records import CoordinatorResult, CoordinatorSerde
 from ottla.coordinator.runtime.shard import CoordinatorShard, ShardFactory
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.runtime.state import REFUSALS, CoordinatorState
 from ottla.coordinator.runtime.statistics import CoordinatorStatistics
+from ottla.record.control import EndMarker
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 T = TypeVar("T")
@@ -285,17 +286,9 @@ class CoordinatorRuntime(Generic[S]):
         self._parts.log.verify_transaction(partition, transaction, verified)
 
     def complete_transaction(
-        self,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        committed: bool,
-        transaction_version: int,
-        done: Callable[[KafkaError | None], None],
+        self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Append a marker to `partition` and apply it to its shard; `done(None)` once it is committed.
+        """Append `marker` to `partition` and apply it to its shard; `done(None)` once it is committed.
 
         Errors by `done`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state of the
         shard, the last one also when the high watermark did not pass the marker within the write time-out (it stays);
@@ -304,9 +297,8 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts.get(partition)
         if context is None:
             done(self._unknown())
-            return
-        marker = Marker(producer_id, producer_epoch, coordinator_epoch, committed, transaction_version)
-        context.complete_transaction(WRITE_TXN_MARKER, marker, done)
+        else:
+            context.complete_transaction(WRITE_TXN_MARKER, marker, done)
 
     def schedule_read(
         self,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.coordinator.runtime import LogOffsets, Marker, ReadDone, Transaction, VerificationDone
+from ottla.coordinator.runtime import LogOffsets, ReadDone, Transaction, VerificationDone
 from ottla.record.batch import NO_SEQUENCE
+from ottla.record.control import EndMarker
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.server.in_flight import InFlight
@@ -51,18 +52,12 @@ class ReplicaCoordinatorLog:
             raise _offline(replica, error) from error
         return result.last_offset + 1
 
-    def append_end_marker(self, partition: int, leader_epoch: int, marker: Marker) -> int:
+    def append_end_marker(self, partition: int, leader_epoch: int, marker: EndMarker) -> int:
         """See `CoordinatorLog`."""
         replica = self._replicas.find(self._topic, partition)
         replica.check_leader(leader_epoch)
         try:
-            result = replica.append_end_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                committed=marker.committed,
-                transaction_version=marker.transaction_version,
-            )
+            result = replica.append_end_marker(marker)
         except OSError as error:
             raise _offline(replica, error) from error
         return result.last_offset + 1

@@ -18,10 +18,11 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.record.control import EndMarker
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.marker_writer import EndMarker, MarkerDone
+from ottla.server.marker_writer import MarkerDone
 from ottla.server.request import Request
 
 _NEEDS = (
