@@ -145,7 +145,7 @@ class Connection:
                 break
             offered = {entry.api_key: entry.max_version for entry in response.api_keys}
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
-                code = ErrorCode(response.error_code)
+                code = ErrorCode.for_code(response.error_code)
                 raise KafkaError(code, f"{self.address} refused ApiVersions: {code.name}")
             version = min(version - 1, max(0, offered.get(ApiKey.API_VERSIONS, 0)))
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}

@@ -35,11 +35,7 @@ def error_words(code: int) -> str:
 
 def response_error(code: int, subject: str, message: str | None = None) -> KafkaError:
     """The exception for a code other than NONE; `message` is the broker's own, where the response has one."""
-    try:
-        known = ErrorCode(code)
-    except ValueError:
-        known = ErrorCode.UNKNOWN_SERVER_ERROR
-    return KafkaError(known, f"{subject}: {(message or error_words(code)).rstrip('.')}")
+    return KafkaError(ErrorCode.for_code(code), f"{subject}: {(message or error_words(code)).rstrip('.')}")
 
 
 def raise_for(code: int, subject: str, message: str | None = None) -> None:

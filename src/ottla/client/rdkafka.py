@@ -20,10 +20,7 @@ _STATE = re.compile(r" \(after .*\)$")
 
 def kafka_error(error: Any, subject: str = "") -> KafkaError:
     """An error of librdkafka as ours; its own codes (below -1) have no counterpart in the protocol."""
-    try:
-        code = ErrorCode(error.code())
-    except ValueError:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    code = ErrorCode.for_code(error.code())
     text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
     return KafkaError(code, f"{subject}: {text}" if subject else text)
 

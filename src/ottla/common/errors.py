@@ -152,6 +152,14 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
+    @classmethod
+    def for_code(cls, number: int) -> ErrorCode:
+        """What another program answered; UNKNOWN_SERVER_ERROR for a number that is not known here."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
 
 RETRIABLE_ERRORS = frozenset(
     {

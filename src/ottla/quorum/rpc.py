@@ -84,14 +84,6 @@ class Answer(NamedTuple):
     partition: Any
 
 
-def error_code(number: int) -> ErrorCode:
-    """The error of that number; UNKNOWN_SERVER_ERROR for one that is not known here."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
 def only_partition(topics: Sequence[Any], name_of: str, index_of: str) -> Any:
     """The part of a request that speaks of the metadata log; raises KafkaError INVALID_REQUEST."""
     if len(topics) != 1 or getattr(topics[0], name_of) != METADATA_TOPIC or len(topics[0].partitions) != 1:
@@ -124,10 +116,10 @@ def _peer(leader_id: int, leader_epoch: int, nodes: Sequence[Any]) -> Peer:
 
 def _read(response: Any, topics: Sequence[Any]) -> Answer:
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(error_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
     partition = topics[0].partitions[0]
     peer = _peer(partition.leader_id, partition.leader_epoch, response.node_endpoints)
-    return Answer(error_code(partition.error_code), peer, partition)
+    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
 
 
 # -- Vote ------------------------------------------------------------------------------------------------------------
@@ -269,11 +261,11 @@ def read_fetch(response: FetchResponse) -> Answer:
     """`partition` is a PartitionData."""
     topics = response.responses
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(error_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)
-    return Answer(error_code(partition.error_code), peer, partition)
+    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
 
 
 # -- FetchSnapshot ---------------------------------------------------------------------------------------------------
@@ -322,8 +314,8 @@ def read_snapshot_piece(response: FetchSnapshotResponse) -> Answer:
     """`partition` holds size, position and bytes."""
     topics = response.topics
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(error_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)
-    return Answer(error_code(partition.error_code), peer, partition)
+    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)

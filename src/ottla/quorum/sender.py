@@ -21,7 +21,6 @@ from ottla.quorum.raft_types import OffsetAndEpoch, SendBegin, SendEnd, SendVote
 from ottla.quorum.rpc import (
     begin_request,
     end_request,
-    error_code,
     read_epoch_response,
     read_vote,
     vote_request,
@@ -157,7 +156,7 @@ class EffectSender:
         )
 
         def answered(response: Any, error: BaseException | None) -> None:
-            code = error_code(response.error_code) if error is None else None
+            code = ErrorCode.for_code(response.error_code) if error is None else None
             if code is not ErrorCode.NONE:
                 logger.debug("the leader does not take the new address: %s", error or code)
             self._scheduler.call_later(_RETRY_UPDATE_S, self._update_again)

@@ -141,7 +141,7 @@ class IsrChanges:
         if self._stopped:
             return
         if response is None or response.error_code != ErrorCode.NONE:
-            reason = error if response is None else ErrorCode(response.error_code).name
+            reason = error if response is None else ErrorCode.for_code(response.error_code).name
             logger.info("a change of ISRs is sent again: %s", reason, extra=RATE_LIMITED)
             self._again(sent)
             return
@@ -164,14 +164,14 @@ class IsrChanges:
     def _settle(self, proposal: Proposal, result: AlterPartitionPartitionResult) -> bool:
         """Hand the outcome to the partition; False when it is to be sent again."""
         partition, change, grows = proposal
-        code = result.error_code
+        code = ErrorCode.for_code(result.error_code)
         statistics = self._statistics
         if code == ErrorCode.NONE:
             (statistics.isr_expands if grows else statistics.isr_shrinks).value += 1
             partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
             return True
         statistics.failed_isr_updates.value += 1
-        logger.info("%r: the ISR %s was refused: %s", partition, change.isr, ErrorCode(code).name, extra=RATE_LIMITED)
+        logger.info("%r: the ISR %s was refused: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
         if code in NOT_ATTEMPTED_ERRORS:
             partition.isr_not_attempted(change)
             return True

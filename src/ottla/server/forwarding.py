@@ -116,7 +116,7 @@ class ControllerChannel:
                 if self._closed:
                     return
                 if error is None and response is not None and response.error_code:
-                    error = KafkaError(ErrorCode(response.error_code))
+                    error = KafkaError(ErrorCode.for_code(response.error_code))
                 answered(None if error is not None or response is None else response.response_data, error)
 
             self._send_away(envelope, opened, FORWARD_TIMEOUT_S)
@@ -178,7 +178,7 @@ def _refusal(response: Any) -> KafkaError | None:
             return KafkaError(ErrorCode.NOT_CONTROLLER)
         return None
     if response.error_code:
-        return KafkaError(ErrorCode(response.error_code), getattr(response, "error_message", None) or "")
+        return KafkaError(ErrorCode.for_code(response.error_code), getattr(response, "error_message", None) or "")
     return None
 
 

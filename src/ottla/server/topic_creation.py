@@ -50,8 +50,9 @@ class TopicCreation:
             else:
                 for topic in response.topics:
                     # Somebody else was faster: it is there.
-                    if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                        problems[topic.name] = KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+                    code = ErrorCode.for_code(topic.error_code)
+                    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                        problems[topic.name] = KafkaError(code, topic.error_message or "")
             there = [name for name in names if name not in problems]
             self._arrivals.wait(self._metadata.image, there, lambda: done(problems))
 

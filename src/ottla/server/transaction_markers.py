@@ -415,12 +415,5 @@ def _results(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition
         codes = results.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for partition in topic.partitions:
-                codes[topic.name, partition.partition_index] = _code(partition.error_code)
+                codes[topic.name, partition.partition_index] = ErrorCode.for_code(partition.error_code)
     return results
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

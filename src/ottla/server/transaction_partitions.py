@@ -283,7 +283,7 @@ def _answers(
     if error is not None or response is None:
         return _to_all(asked, ErrorCode.NETWORK_EXCEPTION)
     if response.error_code:
-        code = _code(response.error_code)
+        code = ErrorCode.for_code(response.error_code)
         # A client has no use for what a broker may not.
         return _to_all(asked, ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code)
     results = {result.transactional_id: result for result in response.results_by_transaction}
@@ -295,7 +295,7 @@ def _errors(question: _Question, result: AddPartitionsToTxnResult | None) -> Par
     for topic in () if result is None else result.topic_results:
         for partition in topic.results_by_partition:
             if (topic.name, partition.partition_index) in errors:
-                errors[topic.name, partition.partition_index] = _code(partition.partition_error_code)
+                errors[topic.name, partition.partition_index] = ErrorCode.for_code(partition.partition_error_code)
     return errors
 
 
@@ -310,10 +310,3 @@ def _fail(question: _Question, code: ErrorCode) -> None:
 def _told(error: ErrorCode) -> ErrorCode:
     """PRODUCER_FENCED is an error of coordinators, which producers don't know in the answer to a Produce."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
