@@ -1,6 +1,7 @@
 """One request in work: who asked, and how the answer gets back.
 
-A handler either returns its response or parks the request and later calls `answer` or `respond_parts` exactly once.
+A handler either returns its response or parks the request and later calls `answer`, `answer_with` or
+`respond_parts` exactly once.
 """
 
 from __future__ import annotations
@@ -124,6 +125,10 @@ class Request:
     def answer(self, build: Callable[[], object]) -> None:
         """Finish a parked request with the message that `build` makes; what it raises is answered as an error."""
         self.dispatcher.answer_parked(self, build)
+
+    def answer_with(self, response: object) -> None:
+        """Finish a parked request with this message."""
+        self.answer(lambda: response)
 
     def respond_parts(self, parts: list[Part]) -> None:
         """Finish a parked request with an encoded response; an empty list means that none is due."""

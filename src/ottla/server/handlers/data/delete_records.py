@@ -85,7 +85,7 @@ class DelayedDeleteRecords(DelayedOperation):
         self._waiting = still
         if still:
             return False
-        self._request.answer(lambda: self._response)
+        self._request.answer_with(self._response)
         return True
 
     def expire(self) -> None:
@@ -93,7 +93,7 @@ class DelayedDeleteRecords(DelayedOperation):
         if not self.try_complete(False):
             for _, answer in self._waiting:
                 _fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
-            self._request.answer(lambda: self._response)
+            self._request.answer_with(self._response)
 
     def fail(self, error: Exception) -> None:
         """A defect: the client can't be told more than a closed connection does."""

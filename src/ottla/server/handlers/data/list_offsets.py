@@ -113,7 +113,7 @@ class Listing:
                 self._request.answer(_raising(error))
                 return
             if response is not None:
-                self._request.answer(lambda: response)
+                self._request.answer_with(response)
         finally:
             self._context.in_flight.end()
 

@@ -13,7 +13,7 @@ from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering, request_context
+from ottla.server.handlers.groups.group_requests import request_context
 from ottla.server.request import Request
 
 
@@ -23,7 +23,7 @@ def handle(
     """Hand the request to the group coordinator, unless the protocol is switched off."""
     if not consumer_protocol_enabled(context):
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
-    context.group_coordinator.consumer_group_heartbeat(request_context(request), message, answering(request))
+    context.group_coordinator.consumer_group_heartbeat(request_context(request), message, request.answer_with)
     return None
 
 

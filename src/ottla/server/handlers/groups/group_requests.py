@@ -33,7 +33,7 @@ def coordinated(
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
-        ask(context.group_coordinator, request_context(request), message, answering(request))
+        ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
     return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
 
@@ -46,25 +46,16 @@ def request_context(request: Request) -> RequestContext:
     )
 
 
-def answering(request: Request) -> Callable[[Any], None]:
-    """A callback that finishes `request` with the response it is called with."""
-
-    def done(response: Any) -> None:
-        request.answer(lambda: response)
-
-    return done
-
-
 def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[Any], None]:
-    """The same for groups that are described; where it is wanted, with what the asking client may do with each."""
-    answer = answering(request)
+    """What finishes `request` with a response that describes groups; where it is wanted, with what the asking client
+    may do with each."""
     if not wanted:
-        return answer
+        return request.answer_with
 
     def done(response: Any) -> None:
         for group in response.groups:
             if not group.error_code:
                 group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
-        answer(response)
+        request.answer_with(response)
 
     return done

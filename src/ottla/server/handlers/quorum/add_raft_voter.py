@@ -13,7 +13,7 @@ from ottla.server.request import Request
 
 def handle(context: QuorumContext, request: Request, message: AddRaftVoterRequest) -> None:
     """Make an observer a voter; answered when that is committed, unless the request waives it."""
-    context.service.add_voter(message, lambda response: request.answer(lambda: response))
+    context.service.add_voter(message, request.answer_with)
 
 
 ADD_RAFT_VOTER = DeclaredApi(

@@ -13,7 +13,7 @@ from ottla.server.request import Request
 
 def handle(context: QuorumContext, request: Request, message: FetchSnapshotRequest) -> None:
     """A piece of a snapshot; the channel parks while the pool reads it."""
-    context.service.fetch_snapshot(message, lambda response: request.answer(lambda: response))
+    context.service.fetch_snapshot(message, request.answer_with)
 
 
 FETCH_SNAPSHOT = DeclaredApi(

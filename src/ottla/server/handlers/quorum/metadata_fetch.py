@@ -17,7 +17,7 @@ from ottla.server.request import Request
 
 def handle(context: QuorumContext, request: Request, message: FetchRequest) -> None:
     """Answered when there are records, more is committed than the follower knows, or its time is over."""
-    context.service.fetch(message, lambda response: request.answer(lambda: response))
+    context.service.fetch(message, request.answer_with)
 
 
 METADATA_FETCH = DeclaredApi(

@@ -13,7 +13,7 @@ from ottla.server.request import Request
 
 def handle(context: QuorumContext, request: Request, message: RemoveRaftVoterRequest) -> None:
     """Take a voter out of the quorum; answered when that is committed."""
-    context.service.remove_voter(message, lambda response: request.answer(lambda: response))
+    context.service.remove_voter(message, request.answer_with)
 
 
 REMOVE_RAFT_VOTER = DeclaredApi(

@@ -13,7 +13,7 @@ from ottla.server.request import Request
 
 def handle(context: QuorumContext, request: Request, message: UpdateRaftVoterRequest) -> None:
     """A voter tells where it is reached; answered when that is committed."""
-    context.service.update_voter(message, lambda response: request.answer(lambda: response))
+    context.service.update_voter(message, request.answer_with)
 
 
 UPDATE_RAFT_VOTER = DeclaredApi(

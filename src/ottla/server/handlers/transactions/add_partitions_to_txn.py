@@ -23,7 +23,6 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.handlers.transactions.transaction_requests import answering
 from ottla.server.request import Request
 
 
@@ -43,7 +42,7 @@ def handle(
         if refused:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_refusals(topics, refused))
     context.check_partition_count(sum(len(topic.partitions) for topic in topics))
-    context.coordinator.add_partitions_to_txn(request.api_version, message, answering(request))
+    context.coordinator.add_partitions_to_txn(request.api_version, message, request.answer_with)
     return None
 
 

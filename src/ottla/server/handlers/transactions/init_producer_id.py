@@ -13,7 +13,6 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.handlers.transactions.transaction_requests import answering
 from ottla.server.request import Request
 
 NO_PRODUCER_ID = -1
@@ -23,7 +22,7 @@ NO_PRODUCER_EPOCH = -1
 def handle(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
     """Answer with the next id, once its block is committed, or as the coordinator does."""
     if message.transactional_id is not None:
-        context.coordinator.init_producer_id(request.api_version, message, answering(request))
+        context.coordinator.init_producer_id(request.api_version, message, request.answer_with)
         return
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id comes with its epoch or not at all")

@@ -27,15 +27,6 @@ def coordinated(
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
-        ask(context.coordinator, request.api_version, message, answering(request))
+        ask(context.coordinator, request.api_version, message, request.answer_with)
 
     return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
-
-
-def answering(request: Request) -> Callable[[Any], None]:
-    """A callback that finishes `request` with the response it is called with."""
-
-    def done(response: Any) -> None:
-        request.answer(lambda: response)
-
-    return done
