@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 )
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, TransactionMetadata
+from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.state import VALID_PREVIOUS_STATES, TransactionState
+from ottla.record.batch import NO_PRODUCER_EPOCH
 
 from ..answers import Answer
 from .conversation import LAST_EPOCH, TIMEOUT_MS, Conversation

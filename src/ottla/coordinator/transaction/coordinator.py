@@ -24,7 +24,7 @@ from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.listing import TransactionFilter, steps
 from ottla.coordinator.transaction.markers import TopicPartition
-from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION_2
+from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.operations import Asked, PartitionCodes, PartitionsOf
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID
 from ottla.coordinator.transaction.shard import Answer, TransactionShard
@@ -46,6 +46,7 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 Q = TypeVar("Q")
 R = TypeVar("R")

@@ -11,7 +11,6 @@ from ottla.common.errors import ErrorCode
 from ottla.coordinator.transaction.metadata import (
     FENCING_EPOCH,
     LAST_EPOCH,
-    NO_PRODUCER_ID,
     TRANSACTION_VERSION_2,
     TransactionMetadata,
     fenced,
@@ -19,6 +18,7 @@ from ottla.coordinator.transaction.metadata import (
 )
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID, Decision, Needs
 from ottla.coordinator.transaction.state import COMPLETED, PREPARED, TransactionState
+from ottla.record.batch import NO_PRODUCER_ID
 
 _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 

@@ -13,7 +13,6 @@ from ottla.common.errors import ErrorCode
 from ottla.coordinator.transaction.ending import abort_open
 from ottla.coordinator.transaction.metadata import (
     LAST_EPOCH,
-    NO_PRODUCER_EPOCH,
     TransactionMetadata,
     initialized,
     new_producer,
@@ -21,6 +20,7 @@ from ottla.coordinator.transaction.metadata import (
 )
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID, Decision
 from ottla.coordinator.transaction.state import PREPARED, TransactionState
+from ottla.record.batch import NO_PRODUCER_EPOCH
 
 
 class ProducerIdentity(NamedTuple):

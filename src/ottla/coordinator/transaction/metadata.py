@@ -15,9 +15,8 @@ from typing import NamedTuple
 from ottla.common.errors import InvariantError
 from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.state import IDLE, VALID_PREVIOUS_STATES, TransactionState
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 
 LAST_EPOCH = 32_766

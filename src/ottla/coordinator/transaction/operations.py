@@ -15,7 +15,7 @@ from ottla.coordinator.transaction.endings import COMPLETE
 from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
 from ottla.coordinator.transaction.markers import TopicPartition
-from ottla.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION_2
+from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.records import MAX_ID_BYTES
 from ottla.coordinator.transaction.shard import Answer
 from ottla.coordinator.transaction.sweeps import ABORT_WITH_PRODUCER_ID
@@ -23,6 +23,7 @@ from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_END_TXN_V2 = 5
 """EndTxn from this version on is one of transactions v2, whatever the cluster's level."""

@@ -20,14 +20,13 @@ from ottla.coordinator.runtime import CoordinatorRecord
 from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import (
     NO_PARTITIONS,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     TRANSACTION_VERSION_1,
     TransactionMetadata,
 )
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message
 from ottla.protocol.messages.transaction_records import TransactionLogValue
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.record.varint import write_unsigned_varint
 
 KIND = 0

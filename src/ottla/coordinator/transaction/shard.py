@@ -25,8 +25,6 @@ from ottla.coordinator.transaction.initialization import ProducerIdentity, initi
 from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.memory import PARTITION_BYTES, Held, id_bytes
 from ottla.coordinator.transaction.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     TRANSACTION_VERSION_2,
     TransactionMetadata,
     next_identity,
@@ -35,6 +33,7 @@ from ottla.coordinator.transaction.outcome import Needs
 from ottla.coordinator.transaction.records import TransactionRecord
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.coordinator.transaction.sweeps import Sweeps
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 
 logger = logging.getLogger(__name__)

@@ -39,11 +39,11 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from ottla.record.batch import NO_PRODUCER_ID
 from ottla.timeline import TimelineDict, TimelineValue
 
 NO_OFFSET = -1
 NO_RETENTION = -1
-NO_PRODUCER_ID = -1
 GROUP_ID_NOT_FOUND_VERSION = 9
 """OffsetCommit from here on says GROUP_ID_NOT_FOUND (KIP-848); ILLEGAL_GENERATION before."""
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_VERSION = 6

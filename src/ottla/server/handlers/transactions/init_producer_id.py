@@ -10,13 +10,11 @@ from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.registry import ApiKey
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.request import Request
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 
 
 def handle(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
