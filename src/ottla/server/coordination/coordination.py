@@ -115,15 +115,19 @@ class Coordination(Generic[S]):
 
     # --- who coordinates a key -------------------------------------------------------------------------------------
 
+    def partition_of(self, key: str, partition_count: int) -> int:
+        """The partition of `key` where the topic has so many; the runtime may not know of the topic yet."""
+        runtime = self.runtime
+        if runtime.partition_count == partition_count:
+            return runtime.partition_for(key)  # which remembers what it hashed
+        return partition_for(key, partition_count)
+
     def leader(self, key: str, image: MetadataImage) -> int | None:
         """The broker that coordinates `key` as `image` has it; None while nobody does."""
         topic = image.topic(self.topic.name)
         if topic is None:
             return None
-        count, runtime = len(topic.partitions), self.runtime
-        # The runtime remembers what it hashed; it may not know of the topic yet.
-        index = runtime.partition_for(key) if runtime.partition_count == count else partition_for(key, count)
-        partition = topic.partitions.get(index)
+        partition = topic.partitions.get(self.partition_of(key, len(topic.partitions)))
         return None if partition is None or partition.leader == NO_LEADER else partition.leader
 
     def is_loading(self, key: str) -> bool:

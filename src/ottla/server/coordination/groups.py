@@ -10,7 +10,6 @@ from ottla.coordinator.group.member_memory import MemberMemory
 from ottla.coordinator.group.records import GroupRecordSerde
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorTimer
-from ottla.coordinator.runtime.runtime import partition_for
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -113,8 +112,7 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
 
         A transaction may get it before anybody has asked who coordinates the group.
         """
-        count = self.runtime.partition_count
-        return self.runtime.partition_for(group_id) if count else partition_for(group_id, self._new_partitions)
+        return self.partition_of(group_id, self.runtime.partition_count or self._new_partitions)
 
     def _held_bytes(self) -> int:
         return sum(shard.context.groups.held_bytes() for _, shard in self.runtime.active_shards())
