@@ -1,14 +1,14 @@
 """ListTransactions and DescribeTransactions: what tools are told (KIP-664, KIP-994, KIP-1152).
 
-Patterns are matched by RE2, as in Apache Kafka: in time linear in the id, whatever the pattern. A coordinator may know
-a million ids, so they are filtered a step at a time.
+A coordinator may know a million ids, so they are filtered a step at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode
+from ottla.common.patterns import compile_pattern
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.state import STATES_BY_LABEL
 from ottla.protocol.messages.describe_transactions import TopicData
@@ -17,17 +17,6 @@ from ottla.protocol.messages.list_transactions import ListedTransaction, ListTra
 
 EXAMINED_PER_STEP = 500
 """Ids filtered in one step: up to eight milliseconds for the worst pattern, a fraction of one without."""
-
-MAX_PATTERN_BYTES = 32_767
-"""A longer pattern is refused; no id is longer either."""
-
-MAX_PROGRAM_BYTES = 1 << 20
-"""What the compiled pattern and its caches may take; an eighth of RE2's default."""
-
-SHOWN_CHARACTERS = 200
-"""How much of a pattern an error message repeats."""
-
-Matcher = Callable[[bytes], object]
 
 
 class TransactionFilter:
@@ -47,7 +36,7 @@ class TransactionFilter:
         self._duration_ms = request.duration_filter
         self._now_ms = now_ms
         pattern = request.transactional_id_pattern
-        self._matches = compile_pattern(pattern) if pattern else None
+        self._matches = compile_pattern(pattern, "Transaction ID pattern") if pattern else None
 
     def select(self, transactions: Iterable[tuple[str, TransactionMetadata | None]]) -> list[ListedTransaction]:
         """Those that are asked for; None: there is no such id any more."""
@@ -70,34 +59,6 @@ class TransactionFilter:
                 )
             )
         return listed
-
-
-def compile_pattern(pattern: str) -> Matcher:
-    """A function that is true for ids (UTF-8) that match as a whole. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
-    encoded = pattern.encode()
-    if len(encoded) > MAX_PATTERN_BYTES:
-        raise _invalid(pattern, f"it has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}")
-    import re2  # here, since only tools ask by a pattern and each import delays the start
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PROGRAM_BYTES
-    try:
-        matcher: Matcher = re2.compile(encoded, options).fullmatch
-    except re2.error as error:
-        reason = error.args[0] if error.args else "unknown"
-        raise _invalid(
-            pattern, reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        ) from error
-    return matcher
-
-
-def _invalid(pattern: str, reason: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_REGULAR_EXPRESSION,
-        f"Transaction ID pattern `{pattern[:SHOWN_CHARACTERS]}` is not a valid regular expression: "
-        f"{reason[:SHOWN_CHARACTERS]}.",
-    )
 
 
 def steps(transactional_ids: Sequence[str]) -> Iterable[Sequence[str]]:

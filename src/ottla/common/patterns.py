@@ -1,0 +1,52 @@
+"""Regular expressions of clients, compiled and matched by RE2 (KIP-848, KIP-1152).
+
+RE2 matches in time linear in the text, whatever the pattern, and refuses patterns that would need too much memory, so
+a hostile pattern costs no more than a long one. Apache Kafka uses RE2/J, a port of the engine with the same syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.common.errors import ErrorCode, KafkaError
+
+MAX_PATTERN_BYTES = 32_767
+"""A longer pattern is refused: strings in keys of records have 16-bit lengths, and no name or id is longer either."""
+
+MAX_PROGRAM_BYTES = 1 << 20
+"""What the compiled pattern and its caches may take; an eighth of RE2's default. RE2 keeps the last 128 patterns."""
+
+SHOWN_CHARACTERS = 200
+"""How much of a pattern an error message repeats."""
+
+Matcher = Callable[[bytes], object]
+"""Takes the text as UTF-8, which saves the engine's wrapper a conversion; what it returns is true for a match."""
+
+
+def compile_pattern(pattern: str, what: str) -> Matcher:
+    """What matches whole texts. Raises KafkaError INVALID_REGULAR_EXPRESSION, whose message begins with `what`."""
+    encoded = pattern.encode()
+    if len(encoded) > MAX_PATTERN_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"{what} has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}.",
+        )
+    import re2  # here, since only few clients have patterns and each import delays the start
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_BYTES
+    try:
+        matcher: Matcher = re2.compile(encoded, options).fullmatch
+    except re2.error as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"{what} `{pattern[:SHOWN_CHARACTERS]}` is not a valid regular expression: "
+            f"{_reason(error)[:SHOWN_CHARACTERS]}.",
+        ) from error
+    return matcher
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else "unknown"
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
