@@ -1,4 +1,4 @@
-"""Load generators in C: compiled on first use, and anew when their source has changed."""
+"""Load generators in C: compiled on first use, and anew when their source or what they share has changed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.peers import ROOT
 
+SHARED = ROOT / "bench" / "harness" / "generator.h"
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 
@@ -17,7 +18,7 @@ def compiled(source: Path) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         raise RuntimeError(f"{source.stem} needs a C compiler named cc, such as Debian's package gcc")
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes()).hexdigest()[:12]
     program = ROOT / ".cache" / "bench" / f"{source.stem}-{digest}"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -13,45 +13,32 @@
  *
  * A run ends after its time, after its number of requests, or on SIGTERM; what is unanswered then is waited for.
  *
- * Quantiles come from a histogram with 128 steps for every doubling (an error below 0.8 %), in bounded memory.
- *
  * Left out on purpose: TLS, more than one thread, any parsing of messages. Linux only.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#define PROGRAM "replayer"
+#include "../harness/generator.h"
+
 enum {
-    SIZE_BYTES = 4,
-    CORRELATION_IN_REQUEST = 8, /* behind size, api key and version */
-    HEAD_BYTES = 64,            /* of every response that is kept for checks, size prefix included */
-    MIN_RESPONSE = 4,           /* a correlation id */
+    HEAD_BYTES = 64,  /* of every response that is kept for checks, size prefix included */
+    MIN_RESPONSE = 4, /* a correlation id */
     MAX_RESPONSE = 1 << 30,
     MAX_WINDOW = 4096,
     READ_BYTES = 1 << 20,
     MAX_EVENTS = 256,
-    STEPS = 128, /* of the histogram, for each doubling */
-    DOUBLINGS = 40,
 };
 
 static volatile sig_atomic_t asked_to_end;
 
-static const int64_t SECOND = 1000000000;
 static const double STALLED_S = 60.0; /* without any response: the server hangs */
 
 struct frames {
@@ -111,81 +98,23 @@ struct run {
     struct connection *connections;
     int epoll, timer;
     int64_t begun, measured_from, ends;
-    int64_t sent, answered, measured, bytes_in, bytes_out;
+    int64_t sent, answered, bytes_in, bytes_out;
     int64_t due; /* requests that the schedule of the open loop has released */
     int stopping;
     int ready; /* connections whose prologue is answered */
     int64_t last_response;
     int64_t largest_ns;
     double total_ns;
-    uint64_t histogram[DOUBLINGS * STEPS];
+    struct histogram latency;
     size_t first_length;
     FILE *sample;
     char *buffer;
     int64_t ended;
 };
 
-__attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("replayer: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-static void *allocate(size_t count, size_t size) {
-    void *memory = calloc(count ? count : 1, size);
-    if (memory == NULL) fail("out of memory");
-    return memory;
-}
-
-static int64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec * SECOND + at.tv_nsec;
-}
-
-static uint32_t read_be32(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return ntohl(value);
-}
-
-static void write_be32(char *at, uint32_t value) {
-    value = htonl(value);
-    memcpy(at, &value, 4);
-}
-
 static void write_be64(char *at, uint64_t value) {
     write_be32(at, (uint32_t)(value >> 32));
     write_be32(at + 4, (uint32_t)value);
-}
-
-/* ---- histogram: below 2 * STEPS exact, above STEPS buckets for every doubling ---- */
-
-static size_t bucket_of(uint64_t value) {
-    if (value < 2 * STEPS) return value;
-    int shift = 63 - __builtin_clzll(value) - 7;
-    size_t bucket = (size_t)shift * STEPS + (value >> shift);
-    return bucket < DOUBLINGS * STEPS ? bucket : DOUBLINGS * STEPS - 1;
-}
-
-static uint64_t value_of(size_t bucket) {
-    if (bucket < 2 * STEPS) return bucket;
-    int shift = (int)(bucket / STEPS) - 1;
-    uint64_t low = (uint64_t)(bucket - (size_t)shift * STEPS) << shift;
-    return low + ((1ULL << shift) >> 1);
-}
-
-static double quantile_us(const struct run *run, double quantile) {
-    uint64_t rank = (uint64_t)(quantile * (double)run->measured), seen = 0;
-    for (size_t bucket = 0; bucket < DOUBLINGS * STEPS; bucket++) {
-        seen += run->histogram[bucket];
-        if (seen > rank) return (double)value_of(bucket) / 1000.0;
-    }
-    return (double)run->largest_ns / 1000.0;
 }
 
 /* ---- frames ---- */
@@ -307,11 +236,6 @@ static void follow_schedule(struct run *run) {
 
 /* ---- receiving ---- */
 
-static void say(const char *word) {
-    puts(word);
-    fflush(stdout);
-}
-
 static void stop(struct run *run) {
     if (!run->stopping) say("end");
     run->stopping = 1;
@@ -335,11 +259,10 @@ static void count(struct run *run, struct connection *c, int64_t at) {
     int64_t latency = at - c->sent[c->sent_begin];
     run->answered++;
     if (at < run->measured_from || at > run->ends) return;
-    if (run->measured == 0 && run->options.warmup > 0) say("begin");
-    run->measured++;
+    if (run->latency.count == 0 && run->options.warmup > 0) say("begin");
     run->ended = at;
     run->total_ns += (double)latency;
-    run->histogram[bucket_of((uint64_t)latency)]++;
+    add(&run->latency, latency);
     if (latency > run->largest_ns) run->largest_ns = latency;
 }
 
@@ -483,15 +406,17 @@ static void report(const struct run *run) {
     double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                  (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
     double seconds = (double)(run->ended - run->measured_from) / 1e9;
-    double mean = run->measured ? run->total_ns / (double)run->measured / 1000.0 : 0.0;
+    const struct histogram *latency = &run->latency;
+    uint64_t measured = latency->count;
+    double mean = measured ? run->total_ns / (double)measured / 1000.0 : 0.0;
     printf("{\"requests\": %ld, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"connections\": %d, \"window\": %d, "
            "\"rate\": %.1f, \"latency_us\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, "
            "\"max\": %.1f, \"mean\": %.1f}, \"all_requests\": %ld, \"bytes_in\": %ld, \"bytes_out\": %ld, "
            "\"client_cpu_s\": %.3f}\n",
-           (long)run->measured, seconds, seconds > 0 ? (double)run->measured / seconds : 0.0, run->options.connections,
-           run->options.window, run->options.rate, quantile_us(run, 0.5), quantile_us(run, 0.9), quantile_us(run, 0.99),
-           quantile_us(run, 0.999), (double)run->largest_ns / 1000.0, mean, (long)run->answered, (long)run->bytes_in,
-           (long)run->bytes_out, cpu);
+           (long)measured, seconds, seconds > 0 ? (double)measured / seconds : 0.0, run->options.connections,
+           run->options.window, run->options.rate, quantile_us(latency, 0.5), quantile_us(latency, 0.9),
+           quantile_us(latency, 0.99), quantile_us(latency, 0.999), (double)run->largest_ns / 1000.0, mean,
+           (long)run->answered, (long)run->bytes_in, (long)run->bytes_out, cpu);
 }
 
 static void check(const struct options *o) {
@@ -557,11 +482,7 @@ int main(int count, char **arguments) {
     static struct run run;
     run.options = parse(count, arguments);
     check(&run.options);
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    prctl(PR_SET_TIMERSLACK, 1);
+    make_ready();
     signal(SIGTERM, on_signal);
     run.epoll = epoll_create1(EPOLL_CLOEXEC);
     run.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

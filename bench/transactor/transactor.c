@@ -16,37 +16,25 @@
  * CONCURRENT_TRANSACTIONS and a coordinator that still loads are tried again as clients do, and counted. Every other
  * error ends the program with a sentence and exit code 1.
  *
- * Quantiles come from a histogram with 128 steps for every doubling (an error below 0.8 %), in bounded memory.
- *
  * Left out on purpose: more than one broker, more than one thread, aborts. Linux only.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#define PROGRAM "transactor"
+#include "../harness/generator.h"
+
 enum {
-    SIZE_BYTES = 4,
-    CORRELATION_IN_REQUEST = 8, /* behind size, api key and version */
     MAX_PARTITIONS = 16,
     MAX_RESPONSE = 4096,
     MAX_EVENTS = 256,
-    LEVELS = 4,  /* of rests between tries */
-    STEPS = 128, /* of the histogram, for each doubling */
-    DOUBLINGS = 40,
+    LEVELS = 4, /* of rests between tries */
     /* of a record batch, magic 2 */
     BATCH_CRC = 17,
     BATCH_CHECKED = 21, /* from here to the end */
@@ -59,7 +47,6 @@ enum {
     CONCURRENT_TRANSACTIONS = 51,
 };
 
-static const int64_t SECOND = 1000000000;
 static const int64_t FIRST_REST = 100000000; /* as Java's client and librdkafka: doubled until LEVELS are used up */
 static const double STALLED_S = 60.0; /* without any response, or without every first transaction: the server hangs */
 
@@ -94,11 +81,6 @@ struct producer {
     int64_t rests_until;
 };
 
-struct histogram {
-    uint64_t buckets[DOUBLINGS * STEPS];
-    uint64_t count;
-};
-
 struct run {
     struct options options;
     struct producer *producers;
@@ -110,39 +92,6 @@ struct run {
     double cpu_s; /* of this program, within the measured time */
     struct histogram answer, complete;
 };
-
-__attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("transactor: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-static void *allocate(size_t count, size_t size) {
-    void *memory = calloc(count ? count : 1, size);
-    if (memory == NULL) fail("out of memory");
-    return memory;
-}
-
-static int64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec * SECOND + at.tv_nsec;
-}
-
-static uint32_t read_be32(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return ntohl(value);
-}
-
-static void write_be32(char *at, uint32_t value) {
-    value = htonl(value);
-    memcpy(at, &value, 4);
-}
 
 static int read_be16(const char *at) {
     return (int16_t)((unsigned char)at[0] << 8 | (unsigned char)at[1]);
@@ -164,32 +113,6 @@ static uint32_t crc32c(const char *bytes, size_t size) {
     uint32_t value = ~0u;
     for (size_t i = 0; i < size; i++) value = value >> 8 ^ crc_table[(value ^ (unsigned char)bytes[i]) & 255];
     return ~value;
-}
-
-/* ---- histogram: below 2 * STEPS exact, above STEPS buckets for every doubling ---- */
-
-static void add(struct histogram *histogram, int64_t nanoseconds) {
-    uint64_t value = nanoseconds > 0 ? (uint64_t)nanoseconds : 0;
-    size_t bucket = value;
-    if (value >= 2 * STEPS) {
-        int shift = 63 - __builtin_clzll(value) - 7;
-        bucket = (size_t)shift * STEPS + (value >> shift);
-    }
-    histogram->buckets[bucket < DOUBLINGS * STEPS ? bucket : DOUBLINGS * STEPS - 1]++;
-    histogram->count++;
-}
-
-static double quantile_us(const struct histogram *histogram, double quantile) {
-    uint64_t rank = (uint64_t)(quantile * (double)histogram->count), seen = 0;
-    for (size_t bucket = 0; bucket < DOUBLINGS * STEPS; bucket++) {
-        seen += histogram->buckets[bucket];
-        if (seen <= rank) continue;
-        if (bucket < 2 * STEPS) return (double)bucket / 1000.0;
-        int shift = (int)(bucket / STEPS) - 1;
-        uint64_t low = (uint64_t)(bucket - (size_t)shift * STEPS) << shift;
-        return (double)(low + ((1ULL << shift) >> 1)) / 1000.0;
-    }
-    return 0.0;
 }
 
 /* ---- requests ---- */
@@ -317,11 +240,6 @@ static int error_of(const struct run *run, const struct producer *p, size_t leng
         if (code != 0) return code;
     }
     return 0;
-}
-
-static void say(const char *word) {
-    puts(word);
-    fflush(stdout);
 }
 
 static void answered(struct run *run, struct producer *p, size_t length, int64_t at) {
@@ -519,11 +437,7 @@ int main(int count, char **arguments) {
     static struct run run;
     run.options = parse(count, arguments);
     make_crc_table();
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    prctl(PR_SET_TIMERSLACK, 1);
+    make_ready();
     run.epoll = epoll_create1(EPOLL_CLOEXEC);
     run.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
