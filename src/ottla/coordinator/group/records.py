@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`: typed on one side, key and value bytes on the other.
 
 A key is the kind of record as a 16-bit integer and the key's body, always in its version 0. A value is its version as a
-16-bit integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.3
+16-bit integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.4
 writes, and read in every version that is declared. Records of kind 0, which brokers before Kafka 0.9 wrote, read as
 kind 1. Kinds that are not declared (share and streams groups) read as None: whoever replays skips them, so that data of
 a newer broker does not stop this one, and the log keeps them.

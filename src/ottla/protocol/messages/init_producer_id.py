@@ -1,7 +1,7 @@
 """InitProducerId (key 22): a producer id for idempotence, or the next epoch of a transactional id.
 
 2 is flexible, 3 lets a producer go on after an error (KIP-360), 4 may answer PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE
-(KIP-890). 6 is two-phase commit (KIP-939), unstable in Apache Kafka 4.3 and not advertised.
+(KIP-890). 6 is two-phase commit (KIP-939), unstable in Apache Kafka 4.4 and not advertised.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ class InitProducerIdResponse:
 
 
 SPEC = ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, max_version=5)
-"""Version 6 is unstable in Apache Kafka 4.3."""
+"""Version 6 is unstable in Apache Kafka 4.4."""

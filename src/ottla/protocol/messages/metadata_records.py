@@ -1,7 +1,7 @@
 """Records of the metadata log (KIP-500 and later), as `kafka-dump-log --cluster-metadata-decoder` reads them.
 
 Each travels as frame version (unsigned varint, 1), key, version and body; the framing is `ottla.quorum`'s. Tagged
-fields of change records mean "unchanged" by their default. Of Apache Kafka 4.3's schemas those are left out that have
+fields of change records mean "unchanged" by their default. Of Apache Kafka 4.4's schemas those are left out that have
 no use here yet: ACLs, SCRAM, delegation tokens, ZooKeeper migration, ELR clearing, controller removal.
 """
 
