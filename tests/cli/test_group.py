@@ -7,51 +7,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from click.testing import CliRunner
 
-from ottla.app.main import cli
 from ottla.cli.consume import consume
 from ottla.cli.group import group
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
-from ottla.testing import Broker
 
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
 WAIT_S = 30.0
 CONFIGS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 5000}
 
 
-@pytest.fixture(scope="module")
-def servers():
-    other = os.environ.get("OTTLA_TEST_BOOTSTRAP")
-    if other:
-        yield other
-        return
-    with Broker(configs=CONFIGS) as broker:
-        yield broker.bootstrap_servers
-
-
 @pytest.fixture
 def name() -> str:
     return f"cli-group-{next(NUMBERS)}"
-
-
-@pytest.fixture
-def run(servers):
-    def run(command, *arguments, stdin=None, exit_code=0):
-        environment = {"OTTLA_BOOTSTRAP_SERVER": servers}
-        result = CliRunner(env=environment).invoke(cli, [command.name, *arguments], input=stdin, catch_exceptions=False)
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return run
 
 
 @pytest.fixture

@@ -16,10 +16,8 @@ import time
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import ottla
-from ottla.app.main import cli
 from ottla.cli.consume import consume
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
@@ -29,34 +27,12 @@ from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey
 from ottla.record.builder import RecordData, build_batch
-from ottla.testing import Broker
 
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
 CONFIGS = {"transaction.partition.verification.enable": False}
 WAIT_S = 30.0
 LAST_PRODUCE_BY_NAME = 11
 """Before the version that adds partitions to transactions by itself."""
-
-
-@pytest.fixture(scope="module")
-def servers():
-    other = os.environ.get("OTTLA_TEST_BOOTSTRAP")
-    if other:
-        yield other
-        return
-    with Broker(configs=CONFIGS) as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def run(servers):
-    def run(command, *arguments, stdin=None, exit_code=0):
-        environment = {"OTTLA_BOOTSTRAP_SERVER": servers}
-        result = CliRunner(env=environment).invoke(cli, [command.name, *arguments], input=stdin, catch_exceptions=False)
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return run
 
 
 @pytest.fixture

@@ -31,16 +31,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def run(ottla_broker):
-    """Run a command in this process against the broker; the result must be 0 unless another code is expected."""
-
-    def run(command, *arguments, stdin=None, exit_code=0):
-        environment = {"OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
-        result = CliRunner(env=environment).invoke(cli, [command.name, *arguments], input=stdin, catch_exceptions=False)
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return run
+def servers(ottla_broker) -> str:
+    return ottla_broker.bootstrap_servers
 
 
 @pytest.fixture
