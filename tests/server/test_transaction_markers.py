@@ -10,7 +10,8 @@ import pytest
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import PeerDone
-from ottla.coordinator.transaction.markers import TopicPartition, TxnMarker
+from ottla.common.topic_partition import TopicPartition
+from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.write_txn_markers import (

@@ -10,6 +10,7 @@ import pytest
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import PeerConnection, PeerDone
+from ottla.common.topic_partition import TopicPartition
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -23,7 +24,6 @@ from ottla.server.transaction_partitions import (
     PARTITIONS_PER_REQUEST,
     PartitionErrors,
     PartitionsDone,
-    TopicPartition,
     TransactionPartitions,
     VerificationStatistics,
 )

@@ -38,6 +38,7 @@ from ottla.client.model import (
     TransactionFilters,
 )
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.topic_partition import by_topic
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 DEFAULT_MAX_TIMEOUT = "15m"
@@ -124,9 +125,6 @@ def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server
 
 
 def _description_json(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in found.partitions:
-        by_topic.setdefault(topic, []).append(partition)
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
@@ -136,7 +134,7 @@ def _description_json(found: TransactionDescription, now_ms: int) -> dict[str, A
         "timeout_ms": found.timeout_ms,
         "start_time_ms": found.start_ms,
         "duration_ms": None if found.start_ms is None else max(0, now_ms - found.start_ms),
-        "partitions": by_topic,
+        "partitions": by_topic(found.partitions),
     }
 
 

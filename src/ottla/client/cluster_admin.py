@@ -17,6 +17,7 @@ from ottla.client.model import (
     QuorumReplicaInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_partition import by_topic
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -94,7 +95,7 @@ def elect_leaders(
     """
     topics = None
     if positions is not None:
-        topics = [ElectLeadersTopic(topic=name, partitions=indexes) for name, indexes in _by_topic(positions).items()]
+        topics = [ElectLeadersTopic(topic=name, partitions=indexes) for name, indexes in by_topic(positions).items()]
     request = ElectLeadersRequest(election_type=election, topic_partitions=topics, timeout_ms=timeout_ms)
     response: ElectLeadersResponse = connection.request(
         ApiKey.ELECT_LEADERS, request, timeout_s=timeout_ms / 1000 + 5.0
@@ -124,7 +125,7 @@ def alter_reassignments(
                 for index in indexes
             ],
         )
-        for name, indexes in _by_topic(targets).items()
+        for name, indexes in by_topic(targets).items()
     ]
     request = AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
     response: AlterPartitionReassignmentsResponse = connection.request(
@@ -160,13 +161,6 @@ def unregister_broker(connection: Connection, broker_id: int) -> None:
         ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id)
     )
     raise_for(response.error_code, f"broker {broker_id}", response.error_message)
-
-
-def _by_topic(positions: Iterable[Position]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for name, index in positions:
-        topics.setdefault(name, []).append(index)
-    return topics
 
 
 def _listed(replicas: Sequence[int] | None) -> list[int] | None:

@@ -21,6 +21,7 @@ from ottla.client.model import (
     Position,
 )
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.topic_partition import by_topic
 from ottla.protocol.codec import read_message
 from ottla.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -223,7 +224,7 @@ def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Posit
                     for partition in partitions
                 ],
             )
-            for topic, partitions in _by_topic(offsets).items()
+            for topic, partitions in by_topic(offsets).items()
         ],
     )
     response: OffsetCommitResponse = connection.request(ApiKey.OFFSET_COMMIT, request, max_version=NAMED_TOPICS_VERSION)
@@ -241,7 +242,7 @@ def delete_offsets(connection: Connection, group_id: str, positions: Iterable[Po
                 name=topic,
                 partitions=[OffsetDeleteRequestPartition(partition_index=partition) for partition in partitions],
             )
-            for topic, partitions in _by_topic(positions).items()
+            for topic, partitions in by_topic(positions).items()
         ],
     )
     response: OffsetDeleteResponse = connection.request(ApiKey.OFFSET_DELETE, request)
@@ -273,13 +274,6 @@ def _raise_for_position(code: int, group_id: str, topic: str, partition: int) ->
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
         raise response_error(code, subject, "the group has members; stop them first")
     raise_for(code, subject)
-
-
-def _by_topic(positions: Iterable[Position]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in positions:
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic
 
 
 def _host(client_host: str) -> str:

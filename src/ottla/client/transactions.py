@@ -18,6 +18,7 @@ from ottla.client.model import (
     TransactionListing,
 )
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.topic_partition import by_topic
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -89,12 +90,10 @@ def describe_producers(
     connection: Connection, positions: Iterable[Position]
 ) -> tuple[dict[Position, tuple[ProducerState, ...]], KafkaError | None]:
     """The producers of those partitions that answered, and the first failure of the others."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in positions:
-        by_topic.setdefault(topic, []).append(partition)
-    request = DescribeProducersRequest(
-        topics=[DescribeProducersTopic(name=topic, partition_indexes=indexes) for topic, indexes in by_topic.items()]
-    )
+    topics = [
+        DescribeProducersTopic(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(positions).items()
+    ]
+    request = DescribeProducersRequest(topics=topics)
     response: DescribeProducersResponse = connection.request(ApiKey.DESCRIBE_PRODUCERS, request)
     producers: dict[Position, tuple[ProducerState, ...]] = {}
     error: KafkaError | None = None

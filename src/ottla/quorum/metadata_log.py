@@ -23,6 +23,7 @@ from ottla.common.errors import InvariantError, KafkaError, OperatorError, Proto
 from ottla.common.ids import METADATA_TOPIC_ID
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.machine import Machine
+from ottla.common.topic_partition import TopicPartition
 from ottla.quorum.raft_types import (
     ElectionState,
     OffsetAndEpoch,
@@ -33,7 +34,6 @@ from ottla.quorum.raft_types import (
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.checkpoints import TopicPartition
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.directories import make_durably
 from ottla.storage.flush import FlushDone

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Protocol
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import Address, PeerNetwork
-from ottla.coordinator.transaction.markers import TopicPartition, TxnMarker
+from ottla.common.topic_partition import TopicPartition, by_topic
+from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
@@ -392,15 +393,16 @@ def _request(shares: Iterable[_Share]) -> WriteTxnMarkersRequest:
     markers = []
     for share in shares:
         marker = share.ending.marker
-        topics: dict[str, list[int]] = {}
-        for topic, index in share.partitions:
-            topics.setdefault(topic, []).append(index)
+        topics = [
+            WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic(share.partitions).items()
+        ]
         markers.append(
             WritableTxnMarker(
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
                 transaction_result=marker.committed,
-                topics=[WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+                topics=topics,
                 coordinator_epoch=marker.coordinator_epoch,
                 transaction_version=marker.transaction_version,
             )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import Address, PeerNetwork
+from ottla.common.topic_partition import TopicPartition, by_topic
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
@@ -37,7 +38,6 @@ REQUEST_TIMEOUT_S = 30.0
 PARTITIONS_PER_REQUEST = 1000
 """A request ends with the transaction that reaches it: a coordinator takes so many whatever partitions it knows."""
 
-TopicPartition = tuple[str, int]
 PartitionErrors = Mapping[TopicPartition, ErrorCode]
 """What the coordinator says about each partition; one without an error may be left out."""
 PartitionsDone = Callable[[PartitionErrors], None]
@@ -182,15 +182,14 @@ class TransactionPartitions:
                 done=answered,
             )
             return
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             verify_only=verify_only,
-            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic(partitions).items()
+            ],
         )
         peer = self._peers.get(coordinator_id)
         if peer is None:

@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from ottla.common.disk import Disk
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.topic_partition import TopicPartition
 from ottla.storage.names import TEMPORARY_SUFFIX
-
-TopicPartition = tuple[str, int]
 
 _VERSION = 0
 _MAX_LONG = 2**63 - 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.storage.checkpoints import TopicPartition
+from ottla.common.topic_partition import TopicPartition
 from ottla.storage.results import LogEvents
 from ottla.storage.segment import TornAppendError
 

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from ottla.common.clock import Clock, Rng
 from ottla.common.errors import OperatorError
+from ottla.common.topic_partition import TopicPartition
 from ottla.storage import names
 from ottla.storage.aborted_transactions import rebuild_aborted
-from ottla.storage.checkpoints import CheckpointCorruption, TopicPartition, read_epochs, read_partition_metadata
+from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache

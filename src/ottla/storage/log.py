@@ -23,9 +23,10 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
+from ottla.common.topic_partition import TopicPartition
 from ottla.record.control import EndMarker, end_transaction_marker
 from ottla.storage.aborted_transactions import AbortedTransactions
-from ottla.storage.checkpoints import TopicPartition, format_partition_metadata, write_unsynced
+from ottla.storage.checkpoints import format_partition_metadata, write_unsynced
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache

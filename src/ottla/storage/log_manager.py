@@ -27,11 +27,11 @@ from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk, FileLock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid
+from ottla.common.topic_partition import TopicPartition
 from ottla.storage import meta_properties, names
 from ottla.storage.checkpoints import (
     CheckpointCorruption,
     Running,
-    TopicPartition,
     format_clean_shutdown,
     format_offsets,
     format_running,

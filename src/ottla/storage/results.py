@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.storage.checkpoints import TopicPartition
+from ottla.common.topic_partition import TopicPartition
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import SegmentRegion
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.common.errors import ErrorCode
+from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, CoordinatorTimer
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.markers import TopicPartition, TxnMarker
+from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.coordinator.transaction.memory import TransactionMemory, total
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.records import TransactionRecord, TransactionRecordSerde, decode_record

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, CoordinatorState
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.transaction import operations, responses
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.listing import TransactionFilter, steps
-from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.operations import Asked, PartitionCodes, PartitionsOf
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
-
-TopicPartition = tuple[str, int]
-"""Topic name and partition index."""
+from ottla.common.topic_partition import TopicPartition
 
 
 class TxnMarker(NamedTuple):

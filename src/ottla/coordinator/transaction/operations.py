@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorOperation
 from ottla.coordinator.transaction import responses
 from ottla.coordinator.transaction.endings import COMPLETE
 from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
-from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.records import MAX_ID_BYTES
 from ottla.coordinator.transaction.shard import Answer

@@ -11,13 +11,13 @@ There may be a million ids to load, and each transaction writes three records. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.topic_partition import by_topic
 from ottla.coordinator.runtime import CoordinatorRecord
-from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.metadata import (
     NO_PARTITIONS,
     TRANSACTION_VERSION_1,
@@ -80,7 +80,7 @@ def _encode_v0(metadata: TransactionMetadata) -> bytes:
     if metadata.state is TransactionState.EMPTY:
         out += _INT32.pack(-1)
     else:
-        topics = _by_topic(metadata.partitions)
+        topics = by_topic(sorted(metadata.partitions))  # the order reaches the disk
         out += _INT32.pack(len(topics))
         for topic, indexes in topics.items():
             name = topic.encode()
@@ -96,7 +96,7 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
     if not metadata.partitions:
         out.append(0 if state is TransactionState.EMPTY else 1)
     else:
-        topics = _by_topic(metadata.partitions)
+        topics = by_topic(sorted(metadata.partitions))  # the order reaches the disk
         write_unsigned_varint(out, len(topics) + 1)
         for topic, indexes in topics.items():
             name = topic.encode()
@@ -120,18 +120,6 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
         tags += 1
     out[count_position] = tags
     return bytes(out)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Sorted, since the order reaches the disk."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        indexes = topics.get(topic)
-        if indexes is None:
-            topics[topic] = [index]
-        else:
-            indexes.append(index)
-    return topics
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:

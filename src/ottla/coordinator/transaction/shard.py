@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
 from ottla.coordinator.transaction import partitions as membership
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.ending import end_v1, end_v2
 from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.initialization import ProducerIdentity, initialize
-from ottla.coordinator.transaction.markers import TopicPartition
 from ottla.coordinator.transaction.memory import PARTITION_BYTES, Held, id_bytes
 from ottla.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_2,

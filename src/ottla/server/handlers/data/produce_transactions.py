@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_partition import TopicPartition
 from ottla.protocol.primitives import Topic
 from ottla.protocol.produce import ParsedProduceRequest
 from ottla.record.batch import (
@@ -36,7 +37,6 @@ from ottla.replica.partition import Partition
 from ottla.server.transaction_partitions import (
     REQUEST_TIMEOUT_S,
     PartitionErrors,
-    TopicPartition,
     TransactionPartitions,
 )
 from ottla.storage.results import AppendResult

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.transaction.markers import TopicPartition
+from ottla.common.topic_partition import TopicPartition
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
