@@ -46,6 +46,14 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize("schedule", ["", "weekly", "61 * * * *", "* * * *"])
+def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
+    arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "--schedule", schedule, "-b", "127.0.0.1:1"]
+    result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
+    assert result.exit_code == 2
+    assert "is none of hourly, daily and no cron expression" in result.output
+
+
 def test_what_a_summary_says() -> None:
     nothing = LoadSummary(table="/t", topics=["a", "b"], pipeline_id="default")
     assert summary_text(nothing) == "Nothing new in a, b; /t is unchanged."

@@ -198,9 +198,9 @@ def complete_from(
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
-def print_json(value: object) -> None:
-    """Indented, with every character as itself."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+def print_json(value: object, indent: int | None = 2) -> None:
+    """Indented, or in one line without an indent, with every character as itself."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:

@@ -5,7 +5,8 @@ not, then nothing of the load is; wherever the driver or a worker dies, running 
 the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError. A file is
 committed only when it is seen where the table is.
 
-Nothing starts Spark when there is nothing to load. Left out: committing the offsets of a consumer group as well.
+Nothing starts Spark when there is nothing to load. What the table holds is committed to a consumer group as well, after
+it and for lag tools alone: no load reads it, and a load that can't commit it says so and has succeeded.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class LoadSummary:
     commit_s: float = 0.0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
+    group: str = ""
+    """The consumer group that tells the offsets of the table to lag tools."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -90,10 +93,13 @@ def load(
     open_session: OpenSession,
     settings: PlanSettings,
     observer: Observer | None = None,
+    *,
+    group: str = "",
 ) -> LoadSummary:
     """Load what is new in `topics` into `target`; the session is opened only when there is something.
 
-    Raises OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
+    `group`: the consumer group whose offsets show lag tools how far the table is, none when it is empty. Raises
+    OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
@@ -111,9 +117,23 @@ def load(
         notes=plan.notes,
     )
     observer.planned(plan)
-    if plan.is_empty:
-        return summary
-    return _run(plan, target, open_cluster, open_session, settings, observer, summary)
+    if not plan.is_empty:
+        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary)
+    return _show_offsets(summary, plan, open_cluster, group) if group else summary
+
+
+def _show_offsets(summary: LoadSummary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> LoadSummary:
+    """Commit what the table holds to the group. Also where nothing was new: the load before may have died just here.
+
+    An end lies behind the markers of transactions, so a table that has everything shows no lag.
+    """
+    try:
+        with open_cluster() as cluster:
+            cluster.commit_group_offsets(group, plan.reached)
+    except OttlaError as error:
+        note = f"the table's offsets could not be shown in the group {group!r}, where lag tools look: {error}"
+        return replace(summary, notes=[*summary.notes, note])
+    return replace(summary, group=group)
 
 
 def _run(

@@ -126,6 +126,8 @@ class LoadPlan:
     expected: dict[str, int | None] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    reached: dict[Position, int] = field(default_factory=dict)
+    """Where the table stands in every partition after the load, in those that it does not move too."""
     letters: LetterPlan = field(default_factory=LetterPlan)
     notes: list[str] = field(default_factory=list)
     """What an operator should know: recreated topics, skipped offsets."""
@@ -229,13 +231,14 @@ def _plan_topic(
             what = f"{_where(key)}: offsets {start} to {log_start - 1} were deleted before they were loaded"
             _note(what, "load what is there", settings, plan)
             start = log_start
+        plan.reached[key] = max(start, end)
         epoch = ends[key].leader_epoch
         if start < end:
             plan.ranges.append(OffsetRange(key[0], topic_id, key[1], start, end, 0, epoch))
         elif before is None or start == before:
             continue
         plan.expected[name] = before
-        plan.following[name] = max(start, end)
+        plan.following[name] = plan.reached[key]
         if epoch >= 0:
             plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
             plan.following[epoch_app_id(name)] = epoch

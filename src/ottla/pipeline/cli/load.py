@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
+        "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
+        "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
@@ -78,6 +80,17 @@ if TYPE_CHECKING:
     type=click.Choice(["topic", "partition"]),
     help="Partition column of a table that this load makes; may be repeated.",
 )
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
+    "[default: ottla-load.TABLE.PIPELINE-ID]",
+)
+@click.option(
+    "--schedule",
+    metavar="hourly|daily|CRON",
+    help="Load now and then at these times, in UTC, until interrupted.",
+)
 @master_option
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
@@ -91,6 +104,8 @@ def load(
     max_bytes_per_task: int,
     on_data_loss: Literal["fail", "skip"],
     partition_by: tuple[str, ...],
+    group: str | None,
+    schedule: str | None,
     master: str,
     conf: Mapping[str, str],
     quiet: bool,
@@ -104,6 +119,9 @@ def load(
     A record that the columns can't hold, such as one with a timestamp after the year 9999, goes to the table
     TABLE/_dead_letters instead, with the reason.
 
+    A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
+    command. With --json each run is one line.
+
     On a cluster, Ottla itself travels with the job; the Python of the workers needs the other packages of
     'ottla[pipeline]', and --conf spark.pyspark.python=PATH names it. The table's directory and the brokers must be
     reached from every worker under the same names.
@@ -111,25 +129,33 @@ def load(
     require_extra()
     from ottla.pipeline import load as loading
     from ottla.pipeline.plan import PlanSettings
+    from ottla.pipeline.schedule import parse_schedule, repeat
     from ottla.pipeline.sinks.delta import DeltaTarget
 
     settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, parallelism(master), on_data_loss)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
+    target = DeltaTarget(table, partition_by)
+    shown_group = f"ottla-load.{table.absolute().name}.{pipeline_id}" if group is None else group
 
     def session() -> AbstractContextManager[Any]:
         return open_session(master, "ottla pipeline load", conf)
 
-    with _progress(quiet or as_json) as progress:
-        summary = loading.load(
-            names, DeltaTarget(table, partition_by), bootstrap_server, session, settings, progress or loading.Observer()
-        )
-    if as_json:
-        print_json(summary.to_json())
-        return
-    for note in summary.notes:
-        click.echo(f"Note: {note}.", err=True)
-    if not quiet:
-        click.echo(summary_text(summary))
+    def run() -> None:
+        with _progress(quiet or as_json) as progress:
+            observer = progress or loading.Observer()
+            summary = loading.load(names, target, bootstrap_server, session, settings, observer, group=shown_group)
+        if as_json:
+            print_json(summary.to_json(), indent=None if schedule else 2)
+            return
+        for note in summary.notes:
+            click.echo(f"Note: {note}.", err=True)
+        if not quiet:
+            click.echo(summary_text(summary))
+
+    if schedule is None:
+        run()
+    else:
+        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
 
 def _progress(silent: bool) -> AbstractContextManager[ProgressLine | None]:

@@ -1,0 +1,65 @@
+"""When a load runs again: hourly, daily, or by a cron expression, in UTC.
+
+A load is incremental, so a run that is missed is made up for by the next one; nothing is remembered between runs but
+what the table holds. A run that takes longer than its period lets the times pass that fell into it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cronsim import CronSim, CronSimError
+
+from ottla.common.errors import OperatorError, OttlaError
+
+NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+LONGEST_SLEEP_S = 30.0
+"""The wall clock is looked at so often, so that a clock that is set, or a machine that slept, moves no run for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Times that a cron expression of five fields names, or of six with the seconds last."""
+
+    expression: str
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first time after `instant`, which has a time zone."""
+        return next(CronSim(self.expression, instant.astimezone(UTC)))
+
+
+def parse_schedule(text: str) -> Schedule:
+    """`hourly`, `daily` or a cron expression. Raises OperatorError for anything else."""
+    expression = NAMED.get(text, text)
+    try:
+        next(CronSim(expression, datetime.now(UTC)))
+    except (CronSimError, StopIteration) as error:  # the latter for a time that does not come within 50 years
+        raise OperatorError(
+            f"--schedule {text!r} is none of {', '.join(NAMED)} and no cron expression such as '*/15 * * * *': {error}"
+        ) from error
+    return Schedule(expression)
+
+
+def repeat(schedule: Schedule, work: Callable[[], None], tell: Callable[[str], None]) -> None:
+    """Do `work` now and at every time of the schedule, until a signal ends it; `tell` hears of failures and times.
+
+    What goes wrong the first time is raised, since it is how the command was called; later failures, such as brokers
+    that are away, are told, and the next run makes up for them.
+    """
+    work()
+    while True:
+        due = schedule.next_after(datetime.now(UTC))
+        tell(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
+        _sleep_until(due)
+        try:
+            work()
+        except (OttlaError, OSError) as error:
+            tell(f"this run failed: {error}")
+
+
+def _sleep_until(due: datetime) -> None:
+    while (left := (due - datetime.now(UTC)).total_seconds()) > 0:
+        time.sleep(min(left, LONGEST_SLEEP_S))

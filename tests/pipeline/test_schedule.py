@@ -1,0 +1,112 @@
+"""A load that repeats: its times, what it does about failures, and a real one that goes on until it is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.schedule import parse_schedule, repeat
+from ottla.testing import Broker
+
+START = datetime(2026, 3, 2, 10, 59, 59, tzinfo=UTC)
+EVERY_SECOND = "* * * * * *"
+
+
+@pytest.mark.parametrize(
+    ("text", "following"),
+    [
+        ("hourly", datetime(2026, 3, 2, 11, tzinfo=UTC)),
+        ("daily", datetime(2026, 3, 3, tzinfo=UTC)),
+        ("*/15 * * * *", datetime(2026, 3, 2, 11, tzinfo=UTC)),
+        ("30 4 1 * *", datetime(2026, 4, 1, 4, 30, tzinfo=UTC)),
+        (EVERY_SECOND, datetime(2026, 3, 2, 11, tzinfo=UTC)),
+    ],
+)
+def test_the_times_of_a_schedule(text: str, following: datetime) -> None:
+    assert parse_schedule(text).next_after(START) == following
+
+
+def test_times_are_in_utc_wherever_the_clock_is() -> None:
+    tokyo = START.astimezone(timezone(timedelta(hours=9)))
+    assert parse_schedule("daily").next_after(tokyo) == datetime(2026, 3, 3, tzinfo=UTC)
+
+
+def test_a_time_that_never_comes() -> None:
+    with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is none of hourly, daily and no cron expression"):
+        parse_schedule("0 0 31 2,4 *")
+
+
+def runs(*outcomes: BaseException | None) -> Callable[[], None]:
+    """Work that ends so, one outcome a run."""
+    left: Iterator[BaseException | None] = iter(outcomes)
+
+    def work() -> None:
+        outcome = next(left)
+        if outcome is not None:
+            raise outcome
+
+    return work
+
+
+def test_the_first_failure_is_raised_and_later_ones_are_told() -> None:
+    told: list[str] = []
+    schedule = parse_schedule(EVERY_SECOND)
+    with pytest.raises(OperatorError, match="no broker"):
+        repeat(schedule, runs(OperatorError("no broker")), told.append)
+    assert told == []
+    with pytest.raises(KeyboardInterrupt):
+        repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), told.append)
+    assert [text for text in told if "failed" in text] == ["this run failed: away", "this run failed: full"]
+    assert sum(text.startswith("next at ") for text in told) == 4
+
+
+@pytest.mark.pipeline
+def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Broker, tmp_path: Path) -> None:
+    topic = "scheduled"
+    table = tmp_path / "table"
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        cluster.create_topic(topic)
+    environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
+    ottla = [sys.executable, "-m", "ottla"]
+
+    def produce(lines: bytes) -> None:
+        """One transaction, so that a marker stands behind the records."""
+        command = [*ottla, "produce", topic, "-q", "--transactional-id", "scheduled"]
+        subprocess.run(command, input=lines, env=environment, check=True)
+
+    produce(b"one\ntwo\n")
+    command = ["pipeline", "load", "-t", topic, "--table", str(table), "--master", "local[1]", "--json"]
+    load = subprocess.Popen(
+        [*ottla, *command, "--schedule", EVERY_SECOND], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert load.stdout is not None
+    try:
+        rows = [json.loads(load.stdout.readline())["rows"]]
+        produce(b"three\n")
+        while sum(rows) < 3:
+            rows.append(json.loads(load.stdout.readline())["rows"])
+        assert rows[0] == 2
+        assert sum(rows) == 3
+        last = json.loads(load.stdout.readline())  # nothing new, and the group knows of all before
+        with Cluster(ottla_broker.bootstrap_servers) as cluster:
+            assert last["group"] == "ottla-load.table.default"
+            offsets = cluster.group_offsets(last["group"])
+            ends = cluster.list_offsets({(topic, 0): -1})
+        assert offsets[topic, 0].offset == ends[topic, 0].offset == 5
+    finally:
+        load.send_signal(signal.SIGTERM)
+        load.communicate(timeout=60)
+    assert load.returncode == 128 + signal.SIGTERM
