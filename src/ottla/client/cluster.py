@@ -463,9 +463,12 @@ class Cluster:
 
         return self._retry(attempt)
 
-    def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
-        """All offsets that a group has committed; empty for a group that doesn't exist."""
-        return self._retry(lambda: groups.fetch_offsets(self._group_connection(group_id), group_id))
+    def group_offsets(self, group_id: str, *, stable: bool = False) -> dict[Position, CommittedOffset]:
+        """All offsets that a group has committed; empty for a group that doesn't exist.
+
+        `stable`: waits for transactions that are about to change one.
+        """
+        return self._retry(lambda: groups.fetch_offsets(self._group_connection(group_id), group_id, stable=stable))
 
     def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
         """Set offsets of a group without members; one that doesn't exist comes into being. Safe to repeat.

@@ -188,12 +188,16 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     }
 
 
-def fetch_offsets(connection: Connection, group_id: str) -> dict[Position, CommittedOffset]:
-    """Every committed offset of the group; empty when there is none, or no such group."""
+def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dict[Position, CommittedOffset]:
+    """Every committed offset of the group; empty when there is none, or no such group.
+
+    `stable`: KafkaError UNSTABLE_OFFSET_COMMIT where a transaction is about to change one (KIP-447).
+    """
     if connection.version_for(ApiKey.OFFSET_FETCH) >= 8:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        request = OffsetFetchRequest(groups=groups, require_stable=stable)
     else:
-        request = OffsetFetchRequest(group_id=group_id, topics=None)
+        request = OffsetFetchRequest(group_id=group_id, topics=None, require_stable=stable)
     response: OffsetFetchResponse = connection.request(ApiKey.OFFSET_FETCH, request, max_version=NAMED_TOPICS_VERSION)
     found: Any = response
     if response.groups:

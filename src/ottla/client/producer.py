@@ -22,6 +22,10 @@ from ottla.common.errors import ErrorCode, KafkaError
 FLUSH_POLL_S = 0.1
 FULL_QUEUE_POLL_S = 0.1
 QUEUE_BYTES_KIB = 64 * 1024
+UNASSIGNED = -1
+"""The partition that the partitioner picks."""
+NOW = 0
+"""The timestamp that the library takes from the clock."""
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """What the library has to say comes as errors; left alone it writes fatal ones to standard error as well."""
 
@@ -82,15 +86,28 @@ class RecordProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
-        """Queue one record; waits while the queue is full. Failures of delivery are counted, not raised.
+        """Queue one record and hear what became of others; waits while the queue is full.
 
-        Raises KafkaError for a record that can't be sent at all, such as MESSAGE_TOO_LARGE.
+        Failures of delivery are counted, not raised. Raises KafkaError for a record that can't be sent at all, such as
+        MESSAGE_TOO_LARGE.
         """
-        arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
+        self.queue(topic, value, key, headers, UNASSIGNED if partition is None else partition)
+        self.poll()
+
+    def queue(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int,
+        timestamp_ms: int = NOW,
+    ) -> None:
+        """As `send`, for many records a second: nothing is heard between them, so `poll` is for the caller."""
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, headers=list(headers) or None, on_delivery=self._failed, **arguments
+                    topic, value, key, partition, self._failed, timestamp=timestamp_ms, headers=list(headers) or None
                 )
             except BufferError:
                 self.poll(FULL_QUEUE_POLL_S)
@@ -99,7 +116,6 @@ class RecordProducer:
                 raise self._error(error.args[0]) from error
             break
         self.sent_count += 1
-        self.poll()
 
     def poll(self, limit_s: float = 0.0) -> None:
         """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then.
@@ -115,12 +131,19 @@ class RecordProducer:
     def flush(self, limit_s: float = math.inf) -> int:
         """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds it), or for `limit_s`.
 
-        Returns how many are still queued. Waits in short pieces, so that Ctrl-C is heard.
+        Returns how many are still queued. Waits in short pieces, so that Ctrl-C is heard. Raises KafkaError when the
+        producer can't go on.
         """
         deadline = time.monotonic() + limit_s
-        while (queued := int(self._producer.flush(FLUSH_POLL_S))) and time.monotonic() < deadline:
+        while (queued := self._flush_some()) and time.monotonic() < deadline:
             self._outage.look(self._producer)
         return queued
+
+    def _flush_some(self) -> int:
+        try:
+            return int(self._producer.flush(FLUSH_POLL_S))
+        except self._library.KafkaException as error:
+            raise self._error(error.args[0]) from error
 
     def raise_first_failure(self) -> None:
         """Raise KafkaError when any record failed, with the number and the first reason."""

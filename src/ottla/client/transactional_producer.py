@@ -3,23 +3,27 @@
 Invariants: a transaction begins with its first record, so an empty one never does; a call returns within about the time
 that it is given, so that Ctrl-C is heard; `committed_count` counts only what the coordinator has acknowledged.
 
-Left out: offsets of a group in a transaction. Not thread-safe.
+Not thread-safe.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ottla.client.model import CommittedOffset, Position
 from ottla.client.outage import Tell
-from ottla.client.producer import RecordProducer
+from ottla.client.producer import NOW, SILENT, RecordProducer
 from ottla.client.rdkafka import kafka_error
 from ottla.common.errors import ErrorCode, KafkaError
 
 STEP_S = 0.5
 """The library's calls can't be interrupted, but go on where they were when they are made again."""
+HUNG_S = 5.0
+"""How long a call may go on after its time."""
 
 
 class ProducerFenced(KafkaError):
@@ -59,7 +63,9 @@ class TransactionalProducer(RecordProducer):
             properties={"transactional.id": transactional_id, **(properties or {})},
             tell=tell,
         )
+        self._bootstrap_servers = bootstrap_servers
         self._transactional_id = transactional_id
+        self._groups: dict[str, Any] = {}
         self._timeout_s = delivery_timeout_s
         self.transaction_count = 0
         self.committed_count = 0
@@ -69,14 +75,14 @@ class TransactionalProducer(RecordProducer):
         """A commit was asked for, and its outcome is not known."""
         self._until_done(self._producer.init_transactions, delivery_timeout_s)
 
-    def send(
+    def queue(
         self,
         topic: str,
         value: bytes | None,
-        key: bytes | None = None,
-        *,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        partition: int | None = None,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int,
+        timestamp_ms: int = NOW,
     ) -> None:
         """As of a RecordProducer; begins a transaction where none is open. Raises ProducerFenced."""
         if self.open_count == 0:
@@ -85,7 +91,52 @@ class TransactionalProducer(RecordProducer):
             except self._library.KafkaException as error:
                 raise self._error(error.args[0]) from error
         self.open_count += 1
-        super().send(topic, value, key, headers=headers, partition=partition)
+        super().queue(topic, value, key, headers, partition, timestamp_ms)
+
+    def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
+        """Make offsets of a group without members part of the open transaction (KIP-98). Their epochs are left out.
+
+        Raises ProducerFenced, KafkaError. After REQUEST_TIMED_OUT the producer can't be used, nor ended: librdkafka
+        2.16 whose broker was away for a moment may wait for ever, beyond the time that it was given. The next one with
+        the id ends the transaction.
+        """
+        positions = [
+            self._library.TopicPartition(*key, committed.offset, committed.metadata)
+            for key, committed in offsets.items()
+        ]
+        metadata = self._group_metadata(group_id)
+
+        def send(limit_s: float) -> None:
+            self._producer.send_offsets_to_transaction(positions, metadata, limit_s)
+
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._until_done(send, self._timeout_s)
+            except BaseException as error:
+                failures.append(error)
+
+        sender = threading.Thread(target=run, daemon=True)
+        sender.start()
+        sender.join(self._timeout_s + HUNG_S)
+        if sender.is_alive():
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"the offsets of group {group_id!r} got into no transaction within {self._timeout_s:g} s",
+            )
+        if failures:
+            raise failures[0]
+
+    def _group_metadata(self, group_id: str) -> Any:
+        """What the library wants to know of a group; it tells that to consumers only, joined or not."""
+        if group_id not in self._groups:
+            consumer = self._library.Consumer(
+                {"bootstrap.servers": self._bootstrap_servers, "group.id": group_id, "logger": SILENT}
+            )
+            self._groups[group_id] = consumer.consumer_group_metadata()
+            consumer.close()
+        return self._groups[group_id]
 
     def commit(self) -> None:
         """Wait until every record is delivered and the transaction is committed. Raises ProducerFenced, KafkaError."""

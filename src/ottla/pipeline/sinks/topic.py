@@ -1,0 +1,219 @@
+"""A topic as target: the rows of Arrow batches become records, by the producers of `ottla.client`.
+
+Columns are found by name: `value` must be there, `key`, `headers`, `partition`, `topic` and `timestamp` may be; others
+are left out. Bytes or text, as the batch has them; a null value is a tombstone, a null key none, a null partition the
+partitioner's choice by key, a null timestamp the time of sending.
+
+**Invariants:** at most SLICE_ROWS rows are Python objects at a time, and what is not sent yet is bounded by the
+producer's queue; a row that can't be sent, or was not delivered, ends the write with one sentence. Whether what was
+sent counts is a matter of the producer: of a transactional one nothing does before its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import CommittedOffset, Position
+from ottla.client.producer import NOW, UNASSIGNED, RecordProducer
+from ottla.client.transactional_producer import TransactionalProducer
+from ottla.common.errors import KafkaError, OperatorError
+
+SLICE_ROWS = 1_000
+"""Rows between two looks at what became of those before."""
+DELIVERY_TIMEOUT_S = 120.0
+TRANSACTION_TIMEOUT_MS = 600_000
+"""A transaction is open for as long as a task computes what it writes; abandoned ones hold readers of committed records
+for as long, unless the id is used again."""
+
+IsType = Callable[[pa.DataType], bool]
+
+Headers = Sequence[tuple[str, bytes | None]]
+Record = tuple[str, bytes | None, bytes | None, Headers, int, int]
+"""Topic, value, key, headers, partition or UNASSIGNED, milliseconds from the epoch or NOW."""
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return bool(pa.types.is_null(kind))
+    names = [each.name for each in kind.value_type]
+    return names == ["key", "value"] and _is_text(kind.value_type[0].type) and _is_bytes(kind.value_type[1].type)
+
+
+COLUMN_TYPES: Mapping[str, tuple[IsType, str]] = {
+    "key": (_is_bytes, "binary or string"),
+    "value": (_is_bytes, "binary or string"),
+    "topic": (_is_text, "string"),
+    "partition": (pa.types.is_integer, "integer"),
+    "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
+    "timestamp": (pa.types.is_timestamp, "timestamp"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """Where to write; travels to workers. `topic` wins over the column of that name; `properties` are librdkafka's."""
+
+    bootstrap_servers: str
+    topic: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    client_id: str = "ottla"
+    delivery_timeout_s: float = DELIVERY_TIMEOUT_S
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise OperatorError unless rows of that schema can be written here."""
+        if "value" not in schema.names:
+            raise OperatorError(f"a topic needs a column `value`, and there are only: {', '.join(schema.names)}")
+        if self.topic is None and "topic" not in schema.names:
+            raise OperatorError("no topic to write to: set the option `topic`, or have a column of that name")
+        for column in schema:
+            is_right, wanted = COLUMN_TYPES.get(column.name, (None, ""))
+            if is_right is not None and not is_right(column.type):
+                raise OperatorError(f"the column `{column.name}` must be {wanted}, not {column.type}; cast it")
+
+    def producer(self) -> RecordProducer:
+        """One that neither loses nor doubles a record by its own retries. Raises KafkaError for a bad property."""
+        return RecordProducer(
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            acks=_acks(self.properties),
+            delivery_timeout_s=self.delivery_timeout_s,
+            properties=self.properties,
+        )
+
+    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
+        """One whose records count when they are committed; whoever used the id before is fenced. Raises KafkaError."""
+        return TransactionalProducer(
+            self.bootstrap_servers,
+            transactional_id,
+            client_id=self.client_id,
+            delivery_timeout_s=self.delivery_timeout_s,
+            properties={"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **self.properties},
+        )
+
+    def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+        """How far the transactions of this target have come that store offsets of a group. Raises KafkaError."""
+        with Cluster(self.bootstrap_servers, client_id=self.client_id, timeout_s=self.delivery_timeout_s) as cluster:
+            found = cluster.group_offsets(group_id, stable=True)
+        # confluent-kafka stores the zero byte behind the text with it
+        return {key: replace(each, metadata=each.metadata.rstrip("\0")) for key, each in found.items()}
+
+
+def _acks(properties: Mapping[str, str]) -> str:
+    acks = properties.get("acks", properties.get("request.required.acks", "all"))
+    return "all" if acks == "-1" else acks
+
+
+class RowWriter:
+    """Queues rows with a producer, and counts them."""
+
+    def __init__(self, producer: RecordProducer, topic: str | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Queue all rows of a batch that `TopicTarget.check` lets pass. Raises KafkaError, OperatorError."""
+        queue = self._producer.queue
+        for records in slices(batch, self._topic):
+            try:
+                for record in records:
+                    queue(*record)
+            except KafkaError as error:
+                number = self._producer.sent_count + 1
+                raise KafkaError(error.code, f"row {number:,} of the task can't be sent: {error.message}") from error
+            self.rows += len(records)
+            self._producer.poll()
+            self._producer.raise_first_failure()
+
+    def finish(self) -> None:
+        """Wait until everything is delivered. Raises KafkaError when a row was not."""
+        self._producer.flush()
+        self._producer.raise_first_failure()
+
+
+def slices(batch: pa.RecordBatch, topic: str | None) -> Iterator[list[Record]]:
+    """The rows of a batch as records, SLICE_ROWS at a time. Raises OperatorError for a row without topic."""
+    for start in range(0, batch.num_rows, SLICE_ROWS):
+        yield _records(batch.slice(start, SLICE_ROWS), topic)
+
+
+def _records(batch: pa.RecordBatch, topic: str | None) -> list[Record]:
+    count = batch.num_rows
+    names = batch.schema.names
+
+    def column(name: str, default: Any) -> Sequence[Any]:
+        return batch.column(name).to_pylist() if name in names else [default] * count
+
+    topics = column("topic", None) if topic is None else [topic] * count
+    if None in topics:
+        raise OperatorError("a row has no topic: its column `topic` is null, and the option `topic` is not set")
+    partitions = [UNASSIGNED if index is None else index for index in column("partition", None)]
+    headers = [
+        () if pairs is None else [(pair["key"], pair["value"]) for pair in pairs] for pairs in column("headers", None)
+    ]
+    return list(
+        zip(topics, column("value", None), column("key", None), headers, partitions, _times(batch, names), strict=True)
+    )
+
+
+def _times(batch: pa.RecordBatch, names: Sequence[str]) -> Sequence[int]:
+    if "timestamp" not in names:
+        return [NOW] * batch.num_rows
+    times = pc.cast(batch.column("timestamp"), pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    return [NOW if time is None else time for time in times.to_pylist()]
+
+
+class Fingerprint:
+    """How many records there were and what was in their keys and values, in their order; not how they came in batches.
+
+    Tells whether a task that is replayed has the rows that it had. Not against those who mean ill (CRC-32C).
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._crcs = dict.fromkeys(("key", "value"), (0, 0))
+        """Of lengths and of bytes."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name, (lengths_crc, bytes_crc) in self._crcs.items():
+            if name in batch.schema.names:
+                column = batch.column(name).cast(pa.large_binary())
+                lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
+                self._crcs[name] = crc32c(lengths, lengths_crc), crc32c(_data(column), bytes_crc)
+        self._rows += batch.num_rows
+
+    def __str__(self) -> str:
+        crcs = "".join(f"{crc:08x}" for pair in self._crcs.values() for crc in pair)
+        return f"{self._rows} rows, crc32c {crcs}"
+
+
+def _data(column: pa.Array) -> bytes | memoryview:
+    """The bytes of all values of a large_binary column behind one another."""
+    _, offsets, data = pc.fill_null(column, b"").buffers()[:3] if column.null_count else column.buffers()
+    if data is None:
+        return b""
+    borders = np.frombuffer(offsets, np.int64)
+    start = 0 if column.null_count else column.offset
+    return memoryview(data)[borders[start] : borders[start + len(column)]]

@@ -1,0 +1,169 @@
+"""Rows of Arrow batches to a topic, and epochs of a query exactly once, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.transactional_producer import ProducerFenced  # noqa: E402
+from ottla.common.errors import KafkaError, OperatorError  # noqa: E402
+from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
+from ottla.pipeline.sinks.epochs import EpochTask, write_epoch  # noqa: E402
+from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+from .committed import read_committed  # noqa: E402
+
+pytestmark = pytest.mark.pipeline
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def target(ottla_broker: Broker) -> TopicTarget:
+    """A new topic of three partitions."""
+    name = f"sink-{next(numbers)}"
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        cluster.create_topic(name, 3)
+    return TopicTarget(ottla_broker.bootstrap_servers, name, {"linger.ms": "1"})
+
+
+def values(start: int, end: int) -> Any:
+    return pa.record_batch({"value": [b"%d" % number for number in range(start, end)]})
+
+
+def written(target: TopicTarget, count: int = 0) -> list[int]:
+    assert target.topic is not None
+    return sorted(int(message.value()) for message in read_committed(target.bootstrap_servers, target.topic, count))
+
+
+def write(target: TopicTarget, batch: Any) -> None:
+    writer = RowWriter(target.producer(), target.topic)
+    writer.write(batch)
+    writer.finish()
+
+
+def test_columns_become_fields_of_records(target: TopicTarget) -> None:
+    headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []]
+    batch = pa.record_batch(
+        {
+            "topic": [target.topic] * 3,
+            "key": [None, "text", ""],
+            "value": [b"v", None, b""],
+            "partition": pa.array([2, 1, 1], pa.int32()),
+            "headers": pa.array(headers, HEADERS_TYPE),
+            "timestamp": pa.array([1_700_000_000_123_456] * 3, pa.timestamp("us", tz="UTC")),
+            "other": [1, 2, 3],
+        }
+    )
+    by_column = TopicTarget(target.bootstrap_servers)
+    by_column.check(batch.schema)
+    write(by_column, batch)
+    found = read_committed(target.bootstrap_servers, str(target.topic), 3)
+    assert [(each.partition(), each.key(), each.value()) for each in found] == [
+        (1, b"text", None),
+        (1, b"", b""),
+        (2, None, b"v"),
+    ]
+    assert [each.headers() for each in found] == [None, None, [("a", b"1"), ("a", None)]]
+    assert {each.timestamp()[1] for each in found} == {1_700_000_000_123}
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"key": [b"k"]}, "a topic needs a column `value`, and there are only: key"),
+        ({"value": [1]}, "the column `value` must be binary or string, not int64; cast it"),
+        ({"value": [b""], "partition": ["1"]}, "the column `partition` must be integer, not string; cast it"),
+        (
+            {"value": [b""], "headers": ["a=b"]},
+            r"the column `headers` must be array<struct<key: string, value: binary>>",
+        ),
+    ],
+)
+def test_columns_that_cannot_be(columns: dict[str, list[Any]], sentence: str) -> None:
+    with pytest.raises(OperatorError, match=sentence):
+        TopicTarget("127.0.0.1:1", "topic").check(pa.record_batch(columns).schema)
+
+
+def test_a_row_needs_a_topic(target: TopicTarget) -> None:
+    with pytest.raises(OperatorError, match="set the option `topic`, or have a column"):
+        TopicTarget("127.0.0.1:1").check(values(0, 1).schema)
+    batch = pa.record_batch({"topic": [target.topic, None], "value": [b"1", b"2"]})
+    with pytest.raises(OperatorError, match="a row has no topic"):
+        write(TopicTarget(target.bootstrap_servers), batch)
+
+
+def test_what_is_not_delivered_is_told(target: TopicTarget) -> None:
+    big = pa.record_batch({"value": [b"1", b"x" * 2_000_000]})
+    with pytest.raises(KafkaError, match=r"^row 2 of the task can't be sent: .*[Mm]essage size too large"):
+        write(target, big)
+    elsewhere = pa.record_batch({"value": [b"1"], "partition": [7]})
+    with pytest.raises(KafkaError, match="nknown partition"):
+        write(target, elsewhere)
+
+
+def test_an_epoch_is_written_once(target: TopicTarget) -> None:
+    first = EpochTask(f"query-{target.topic}", 0, 0)
+    assert write_epoch(target, first, [values(0, 5), values(5, 5), values(5, 2_500)]) == 2_500
+    assert write_epoch(target, first, [values(0, 2_000), values(2_000, 2_500)]) == 0
+    assert write_epoch(target, EpochTask(first.query_id, 0, 1), [values(2_500, 2_600)]) == 100
+    assert write_epoch(target, EpochTask(first.query_id, 1, 0), [values(2_600, 2_700)]) == 100
+    assert write_epoch(target, EpochTask(first.query_id, 1, 1), []) == 0
+    assert write_epoch(target, first, [values(7, 8)]) == 0  # a zombie of long ago
+    assert written(target, 2_700) == list(range(2_700))
+
+
+def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
+    task = EpochTask(f"query-{target.topic}", 3, 0)
+    write_epoch(target, task, [values(0, 10)])
+    with pytest.raises(OperatorError, match=r"epoch 3 .* task 0 committed 10 rows, .* and has 11 rows, .*checkpoint"):
+        write_epoch(target, task, [values(0, 11)])
+    assert written(target, 10) == list(range(10))
+
+
+def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
+    """The old attempt stands before its last row; the new one does the epoch; then the old one goes on."""
+    task = EpochTask(f"query-{target.topic}", 0, 0)
+
+    def halted() -> Any:
+        yield values(0, 50)
+        assert write_epoch(target, task, [values(0, 100)]) == 100
+        yield values(50, 100)
+
+    with pytest.raises(ProducerFenced):
+        write_epoch(target, task, halted())
+    assert written(target, 100) == list(range(100))
+
+
+def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
+    task = EpochTask(f"query-{target.topic}", 0, 0)
+
+    def failing() -> Any:
+        yield values(0, 50)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_epoch(target, task, failing())
+    assert write_epoch(target, task, [values(0, 50)]) == 50
+    assert written(target, 50) == list(range(50))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_string()])
+def test_a_fingerprint_is_of_rows_and_not_of_batches(kind: Any) -> None:
+    keys = pa.array([None, "ab", "", "c"] * 5).cast(kind)
+    batch = pa.record_batch(
+        {"key": keys, "value": pa.array([f"x{n}" if n % 3 else None for n in range(20)]).cast(kind)}
+    )
+    whole, parts, other = Fingerprint(), Fingerprint(), Fingerprint()
+    whole.add(batch)
+    for start in range(0, 20, 3):
+        parts.add(batch.slice(start, 3))
+    assert str(whole) == str(parts)
+    other.add(pa.record_batch({"key": pa.array(["a", "b", "", "c"] * 5).cast(kind), "value": batch.column("value")}))
+    assert str(other) != str(whole)
