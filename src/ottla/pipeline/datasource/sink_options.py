@@ -1,0 +1,70 @@
+"""The options of a write, checked before anything is asked of a cluster, to a target.
+
+Names are those of Spark's Kafka connector, in any case; what begins with `kafka.` goes to the producer, which has
+librdkafka's properties. `delivery.guarantee` is ours. As with the options of a read, nothing is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.common.errors import OperatorError
+from ottla.common.suggestion import did_you_mean
+from ottla.pipeline.sinks.topic import TopicTarget
+
+KAFKA_PREFIX = "kafka."
+SERVERS_OPTION = "kafka.bootstrap.servers"
+GUARANTEE_OPTION = "delivery.guarantee"
+AT_LEAST_ONCE = "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+GUARANTEES = (AT_LEAST_ONCE, EXACTLY_ONCE)
+OPTIONS = ("topic", "path", "includeHeaders", GUARANTEE_OPTION)
+SPARKS_OWN = ("checkpointLocation", "queryName")
+"""Which Spark hands over with ours."""
+
+REFUSED = {
+    "key.serializer": "keys are bytes or text as they are",
+    "value.serializer": "values are bytes or text as they are",
+    "transactional.id": f"the sink makes transactional ids itself with {GUARANTEE_OPTION}={EXACTLY_ONCE}",
+}
+"""Properties that would contradict what the sink does, and why."""
+RENAMED = {"max.request.size": "message.max.bytes"}
+"""Of Java's producer -> of librdkafka; most have one name in both."""
+MEMORY_PROPERTY = "buffer.memory"
+"""In bytes; librdkafka counts KiB."""
+
+
+def parse_sink_options(options: Mapping[str, str]) -> tuple[TopicTarget, str]:
+    """The target and the guarantee. Raises OperatorError that names the option."""
+    known = {name.lower() for name in (*OPTIONS, *SPARKS_OWN)}
+    for name in options:
+        if name.lower() not in known and not name.lower().startswith(KAFKA_PREFIX):
+            raise OperatorError(f"there is no option {name!r} of a sink{did_you_mean(name, OPTIONS)}")
+    named = {name.lower(): value for name, value in options.items()}
+    properties = {
+        name.removeprefix(KAFKA_PREFIX): value for name, value in named.items() if name.startswith(KAFKA_PREFIX)
+    }
+    servers = properties.pop("bootstrap.servers", "")
+    if not servers:
+        raise OperatorError(f"the option `{SERVERS_OPTION}` is missing, such as 127.0.0.1:9092")
+    for name, reason in REFUSED.items():
+        if name in properties:
+            raise OperatorError(f"the option `{KAFKA_PREFIX}{name}` can't be set: {reason}")
+    guarantee = named.get(GUARANTEE_OPTION, AT_LEAST_ONCE)
+    if guarantee not in GUARANTEES:
+        raise OperatorError(f"the option `{GUARANTEE_OPTION}` is one of {', '.join(GUARANTEES)}, not {guarantee!r}")
+    if guarantee == EXACTLY_ONCE and properties.get("acks", "all") not in ("all", "-1"):
+        raise OperatorError(f"{GUARANTEE_OPTION}={EXACTLY_ONCE} needs `kafka.acks` to be all")
+    client_id = properties.pop("client.id", "ottla")
+    topic = named.get("topic", named.get("path"))
+    return TopicTarget(servers, topic, _library_properties(properties), client_id), guarantee
+
+
+def _library_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    found = {RENAMED.get(name, name): value for name, value in properties.items() if name != MEMORY_PROPERTY}
+    memory = properties.get(MEMORY_PROPERTY)
+    if memory is not None:
+        if not memory.isdecimal() or int(memory) < 1:
+            raise OperatorError(f"the option `{KAFKA_PREFIX}{MEMORY_PROPERTY}` is a number of bytes, not {memory!r}")
+        found["queue.buffering.max.kbytes"] = str(max(1, int(memory) // 1024))
+    return found
