@@ -19,6 +19,7 @@ from ottla.common.channel import Part
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
+from ottla.common.turn import TurnScheduler
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -322,7 +323,7 @@ class Node:
             clock=loop,
             statistics=statistics,
             failures=self.failures,
-            transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=loop),
+            transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=TurnScheduler(loop)),
         )
         self.context.use_config(config)
         rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)

@@ -11,6 +11,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import PeerDone
 from ottla.common.topic_partition import TopicPartition
+from ottla.common.turn import TurnScheduler
 from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import read_message, write_message
@@ -118,7 +119,7 @@ class World:
             self,
             image=self.image,
             address_of=self.addresses.get,
-            scheduler=self.time,
+            scheduler=TurnScheduler(self.time),
             failures=Failures(self.time),
         )
 
@@ -155,6 +156,20 @@ class World:
 
     def turn(self) -> None:
         self.time.run()
+
+    def written_in_turns(self) -> list[int]:
+        """How many markers were written between one look of the loop for news and the next, until none is left."""
+        counts: list[int] = []
+
+        def look() -> None:
+            count = len(self.written) - sum(counts)
+            if count:
+                counts.append(count)
+                self.time.call_soon(look)
+
+        self.time.call_soon(look)
+        self.time.run()
+        return counts
 
 
 def test_partitions_of_this_broker_are_written_without_a_connection() -> None:
@@ -372,13 +387,19 @@ def test_nothing_happens_after_the_end() -> None:
     assert (world.ended, world.written) == ([], [])
 
 
-def test_many_partitions_of_this_broker_take_several_turns() -> None:
+def test_many_partitions_of_one_transaction_take_several_turns() -> None:
+    count = 3 * PARTITIONS_PER_TURN
+    world = World({A0: HERE} | dict.fromkeys((("t", index) for index in range(count)), HERE))
+    world.send(1, *(("t", index) for index in range(count)))
+    world.send(2, A0)
+    assert world.written_in_turns() == [PARTITIONS_PER_TURN + 1, PARTITIONS_PER_TURN, PARTITIONS_PER_TURN]
+    assert world.ended == [(2, NONE), (1, NONE)]
+
+
+def test_all_transactions_of_a_turn_get_their_markers_in_it() -> None:
     count = 3 * PARTITIONS_PER_TURN
     world = World(dict.fromkeys((("t", index) for index in range(count)), HERE))
     for index in range(count):
         world.send(index, ("t", index))
-    seen: list[int] = []
-    world.time.call_soon(lambda: seen.append(len(world.written)))
-    world.turn()
-    assert seen == [PARTITIONS_PER_TURN]
+    assert world.written_in_turns() == [count]
     assert len(world.ended) == count

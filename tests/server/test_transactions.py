@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.coordinator.transaction.state import TransactionState
 from ottla.metadata.image import transaction_version
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
@@ -65,6 +67,25 @@ def test_a_timeout_above_the_longest_is_refused(make_server: Callable[..., Serve
     made = TransactionalProducer(client)
     assert [made.init(timeout_ms) for timeout_ms in (5001, 0, -1)] == [ErrorCode.INVALID_TRANSACTION_TIMEOUT] * 3
     assert made.init(5000) is ErrorCode.NONE
+
+
+def test_a_transaction_has_ended_before_its_producer_is_heard_again(client: Connection) -> None:
+    client.create_topic("a")
+    made = producer(client)
+    assert made.produce("a", b"1").error_code == 0
+    runtime = client.server.broker.parts.transactions.runtime
+    states: list[TransactionState] = []
+
+    def look() -> None:
+        shard = runtime.active_shard(runtime.partition_for("t"))
+        assert shard is not None
+        states.append(shard.transactions["t"].state)
+
+    request = EndTxnRequest(transactional_id="t", producer_id=made.producer_id, producer_epoch=made.producer_epoch)
+    client.send(request, 5)
+    client.server.loop.call_soon(look)
+    assert client.answer().error_code == 0
+    assert states == [TransactionState.COMPLETE_ABORT], "whatever the loop reads next comes behind that"
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -53,7 +53,7 @@ class Contexts:
             statistics=parts.statistics,
             failures=parts.failures,
             transactions=TransactionGate(
-                parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=machine.scheduler
+                parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=parts.scheduler
             ),
         )
         self.groups = GroupContext(

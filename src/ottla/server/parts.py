@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.machine import Machine
+from ottla.common.turn import TurnScheduler
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.metrics.registry import MetricsRegistry
@@ -47,6 +48,7 @@ class BrokerParts:
         "publisher",
         "purgatory",
         "replicas",
+        "scheduler",
         "sessions",
         "statistics",
         "topic_arrivals",
@@ -87,7 +89,8 @@ class BrokerParts:
             settings=replication_settings(config),
             statistics=ReplicationStatistics(registry),
         )
-        host = Host(membership.node_id, machine, self.replicas, self.in_flight, failures)
+        self.scheduler = TurnScheduler(machine.scheduler)
+        host = Host(membership.node_id, machine, self.scheduler, self.replicas, self.in_flight, failures)
         self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
         self._coordinate_transactions(config, host, membership, registry)
         self.groups = GroupCoordination(config, host, publisher, self.transaction_partitions)
@@ -105,7 +108,7 @@ class BrokerParts:
         self, config: BrokerConfig, host: Host, membership: Membership, registry: MetricsRegistry
     ) -> None:
         """The coordinator of transactions, how it is asked for partitions, and how it ends transactions there."""
-        publisher, scheduler = self.publisher, host.machine.scheduler
+        publisher = self.publisher
         coordinators: dict[str, Callable[[], CoordinatorTransactions]] = {
             GROUP_METADATA_TOPIC: lambda: self.groups.runtime,
             TRANSACTION_STATE_TOPIC: lambda: self.transactions.runtime,
@@ -117,7 +120,7 @@ class BrokerParts:
             membership.peers,
             image=lambda: publisher.image,
             address_of=self.replicas.address_of,
-            scheduler=scheduler,
+            scheduler=self.scheduler,
             failures=self.failures,
         )
         self.transactions = TransactionCoordination(

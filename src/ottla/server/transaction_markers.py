@@ -1,10 +1,11 @@
 """Markers of decided transactions on their way to the leaders of their partitions (KIP-98).
 
-Partitions are sorted by leader, as the newest image has it. What this broker leads is written here, a slice in each
-turn of the loop; other brokers are sent WriteTxnMarkers, of which one is under way to each, and what comes meanwhile
-goes in the next. What fails is tried again for ever, with growing pauses, at whoever leads then; only a partition that
-knows a newer coordinator or a newer producer ends that, since then another coordinator answers for the transaction. A
-partition that is gone with its topic needs no marker.
+Partitions are sorted by leader, as the newest image has it. What this broker leads is written here at the end of the
+turn, so that those who were decided in it have ended when their producers are heard next; a transaction with many
+partitions is a slice in each turn. Other brokers are sent WriteTxnMarkers, of which one is under way to each, and what
+comes meanwhile goes in the next. What fails is tried again for ever, with growing pauses, at whoever leads then; only a
+partition that knows a newer coordinator or a newer producer ends that, since then another coordinator answers for the
+transaction. A partition that is gone with its topic needs no marker.
 
 Invariants: `done` is called once for each marker that was sent, never within `send`, unless `cancel` or `close` comes
 first; a request names a producer id once, so that answers belong to one marker. What waits here are transactions that
@@ -17,10 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
 from ottla.common.peer import Address, PeerNetwork
 from ottla.common.topic_partition import TopicPartition, by_topic
+from ottla.common.turn import TurnScheduler
 from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.net.peer_link import PeerLink
@@ -40,7 +41,9 @@ REQUEST_TIMEOUT_S = ACKNOWLEDGEMENT_TIMEOUT_S + 10.0
 PARTITIONS_PER_REQUEST = 1000
 """A request ends with the marker that reaches it; a peer takes so many whatever partitions it knows."""
 PARTITIONS_PER_TURN = 64
-"""This broker's own partitions that get their marker before the loop goes on; each takes some ten microseconds."""
+"""This broker's own partitions of one transaction that get their marker before the loop goes on; each takes some ten
+microseconds. All transactions of a turn get so many: a smaller share of what clients ask for, turn after turn, would
+leave ever more of them waiting."""
 RETRY_S = 0.05
 """The pause before the first retry; each one after it is twice as long."""
 LONGEST_PAUSE = 16
@@ -135,7 +138,7 @@ class TransactionMarkers:
         *,
         image: Callable[[], MetadataImage],
         address_of: Callable[[int], Address | None],
-        scheduler: Scheduler,
+        scheduler: TurnScheduler,
         failures: Failures,
     ) -> None:
         """`image` is the newest metadata, by which `address_of` tells where a broker listens for others."""
@@ -227,7 +230,7 @@ class TransactionMarkers:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._scheduler.call_soon(self._flush)
+            self._scheduler.at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
         """At the end of a turn: write here, send away."""
@@ -245,17 +248,20 @@ class TransactionMarkers:
     # --- this broker -----------------------------------------------------------------------------------------------
 
     def _write_here(self) -> None:
-        written = 0
-        while self._here and written < PARTITIONS_PER_TURN:
+        for _ in range(len(self._here)):
             share = self._here.popleft()
             if share.ending.over:
                 continue
+            partitions = share.partitions
+            if len(partitions) > PARTITIONS_PER_TURN:
+                self._here.append(share._replace(partitions=partitions[PARTITIONS_PER_TURN:]))
+                partitions = partitions[:PARTITIONS_PER_TURN]
             marker = _end_marker(share.ending.marker)
-            for topic, index in share.partitions:
+            for topic, index in partitions:
                 self._local.write(topic, index, marker, self._written(share, (topic, index)))
-            written += len(share.partitions)
-        if self._here:
-            self._schedule()
+        if self._here and not self._scheduled:
+            self._scheduled = True
+            self._scheduler.call_soon(self._flush)
 
     def _written(self, share: _Share, place: TopicPartition) -> MarkerDone:
         return lambda code: self._told(share, [(place, code)])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.turn import TurnScheduler
 from ottla.coordinator.runtime import (
     CoordinatorRecord,
     CoordinatorResult,
@@ -351,7 +352,7 @@ class Setup:
             serde=JsonSerde(),
             shard_factory=new_shard,
             clock=self.time,
-            scheduler=self.time,
+            scheduler=TurnScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
             after_large_load=self._large_load,
         )

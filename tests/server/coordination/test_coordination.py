@@ -31,7 +31,7 @@ class Counting:
         self.client: Connection = server.connect()
         parts = server.broker.parts
         self.parts = parts
-        host = Host(1, parts.machine, parts.replicas, parts.in_flight, parts.failures)
+        host = Host(1, parts.machine, parts.scheduler, parts.replicas, parts.in_flight, parts.failures)
         self.coordination = parts.coordinations[KEY_TYPE] = CounterCoordination(host)
 
     @property

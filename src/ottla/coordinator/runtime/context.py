@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.common.clock import Clock, Scheduler
+from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.turn import TurnScheduler
 from ottla.coordinator.runtime.batch import (
     NO_PRODUCER,
     Done,
@@ -72,7 +73,7 @@ class RuntimeParts(NamedTuple):
     serde: CoordinatorSerde[Any]
     shard_factory: ShardFactory[Any]
     clock: Clock
-    scheduler: Scheduler
+    scheduler: TurnScheduler
     failures: Failures
     statistics: CoordinatorStatistics
     compression: str
@@ -387,7 +388,7 @@ class CoordinatorContext(Generic[S]):
             batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms(), NO_PRODUCER)
             batch.size_bytes = HEADER_SIZE
             self._batch = batch
-            self._parts.scheduler.call_soon(self._flush_batch, batch)
+            self._parts.scheduler.at_end_of_turn(self._flush_batch, batch)
         return batch
 
     def _replay(self, name: str, batch: OpenBatch, records: Sequence[Any]) -> bool:

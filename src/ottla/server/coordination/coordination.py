@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.machine import Machine
+from ottla.common.turn import TurnScheduler
 from ottla.coordinator.runtime import (
     CoordinatorRuntime,
     CoordinatorSerde,
@@ -47,6 +48,8 @@ class Host(NamedTuple):
 
     node_id: int
     machine: Machine
+    scheduler: TurnScheduler
+    """Whose ends of a turn all coordinators share with what carries out their decisions."""
     replicas: ReplicaManager
     in_flight: InFlight
     failures: Failures
@@ -79,7 +82,7 @@ class Coordination(Generic[S]):
             serde=serde,
             shard_factory=make_shard,
             clock=machine.clock,
-            scheduler=machine.scheduler,
+            scheduler=host.scheduler,
             failures=host.failures,
             compression=compression,
             write_timeout_ms=write_timeout_ms,

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, Scheduler, TimerHandle
+from ottla.common.clock import Clock, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.topic_partition import TopicPartition
+from ottla.common.turn import TurnScheduler
 from ottla.protocol.primitives import Topic
 from ottla.protocol.produce import ParsedProduceRequest
 from ottla.record.batch import (
@@ -138,7 +139,7 @@ class TransactionGate:
     __slots__ = ("clock", "partitions", "replicas", "retry_backoff_s", "retry_max_s", "scheduler", "verifies")
 
     def __init__(
-        self, partitions: TransactionPartitions, replicas: ReplicaManager, *, clock: Clock, scheduler: Scheduler
+        self, partitions: TransactionPartitions, replicas: ReplicaManager, *, clock: Clock, scheduler: TurnScheduler
     ) -> None:
         self.partitions = partitions
         self.replicas = replicas
@@ -252,10 +253,10 @@ class TransactionCheck:
             scheduler.call_later(self._gate.retry_backoff_s, self.begin)
 
     def _ended(self) -> None:
-        """In a turn of its own, since this is heard in the midst of the coordinator's work."""
+        """Not within the call, since this is heard in the midst of the coordinator's work."""
         if self._timer is not None:
             self._timer.cancel()
-        self._gate.scheduler.call_soon(self.begin)
+        self._gate.scheduler.at_end_of_turn(self.begin)
 
     def _waited_long(self) -> None:
         self._gate.partitions.stop_waiting(self._transactional_id, self._ended)

@@ -1,0 +1,69 @@
+"""The end of a turn: what was put off is done together, before the loop looks for news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.common.turn import TurnScheduler
+
+
+class Loop:
+    """A real loop with its scheduler, and what happened in order."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: self.seen.append(str(context["exception"])))
+        self.scheduler = TurnScheduler(self.loop)
+        self.seen: list[str] = []
+
+    def note(self, name: str, then: Callable[[], object] = lambda: None) -> None:
+        self.seen.append(name)
+        then()
+
+    def turn(self) -> list[str]:
+        """What happened in one turn of the loop."""
+        self.seen.clear()
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+        return list(self.seen)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.loop.close()
+
+
+def test_a_chain_of_steps_takes_one_turn_and_steps_of_a_kind_stay_together(loop: Loop) -> None:
+    at_end, note = loop.scheduler.at_end_of_turn, loop.note
+
+    def step(name: str) -> None:
+        note(name, lambda: at_end(note, f"after {name}"))
+
+    at_end(step, "a")
+    at_end(step, "b")
+    loop.loop.call_soon(note, "what came next")
+    assert loop.turn() == ["a", "b", "after a", "after b", "what came next"]
+
+
+def test_who_lets_others_go_first_is_not_of_the_chain(loop: Loop) -> None:
+    note = loop.note
+    loop.scheduler.at_end_of_turn(note, "a", lambda: loop.scheduler.call_soon(note, "later"))
+    loop.loop.call_soon(note, "what came next")
+    assert loop.turn() == ["a", "what came next"]
+    assert loop.turn() == ["later"]
+
+
+def test_what_fails_is_reported_and_hinders_nobody(loop: Loop) -> None:
+    def fail() -> None:
+        raise ValueError("a defect")
+
+    loop.scheduler.at_end_of_turn(fail)
+    loop.scheduler.at_end_of_turn(loop.note, "b")
+    assert loop.turn() + loop.turn() == ["a defect", "b"]
+    loop.scheduler.at_end_of_turn(loop.note, "c")
+    assert loop.turn() == ["c"]
