@@ -31,6 +31,7 @@ from ottla.pipeline.sinks.table import FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.source import RecordsDeletedError
+from ottla.pipeline.transform.record_decoder import RecordDecoder
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 """Connects from inside a worker; must be picklable."""
@@ -49,6 +50,13 @@ class LandSettings:
     on_data_loss: OnDataLoss = "fail"
     letters_held: Mapping[Position, int] = field(default_factory=dict)
     """Offsets below which dead letters are in their table already."""
+    record_decoder: RecordDecoder | None = None
+    """What decodes values; None lands them as they are."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that are landed."""
+        return self.record_decoder.schema if self.record_decoder else SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +160,18 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
     values = partition_values(task, settings.layout.partition_columns)
     position = f"{task.topic}-{task.partition}-{task.start_offset:020d}"
     with (
-        DataFileWriter(settings.layout, SCHEMA, values, position, settings.load_id) as writer,
+        DataFileWriter(settings.layout, settings.schema, values, position, settings.load_id) as writer,
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
         settings.open_cluster() as cluster,
     ):
         for part in read_range(cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss):
+            dead_letters = list(part.decoded.dead_letters)
             for batch in part.decoded.batches:
+                if settings.record_decoder is not None:
+                    batch, bad = settings.record_decoder.decode(batch)
+                    dead_letters += [bad] if bad is not None else []
                 writer.add(batch)
-            for letters in part.decoded.dead_letters:
+            for letters in dead_letters:
                 letter_writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
             fetched_bytes += part.read_bytes
             body_bytes += part.decoded.body_bytes

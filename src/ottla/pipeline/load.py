@@ -33,6 +33,9 @@ from ottla.pipeline.land import (
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.target_schema import settle
+from ottla.pipeline.transform.value_format import ValueFormat
 
 CLIENT_ID = "ottla-pipeline"
 
@@ -93,13 +96,15 @@ def load(
     open_session: OpenSession,
     settings: PlanSettings,
     observer: Observer | None = None,
+    value_format: ValueFormat | None = None,
     *,
     group: str = "",
 ) -> LoadSummary:
     """Load what is new in `topics` into `target`; the session is opened only when there is something.
 
-    `group`: the consumer group whose offsets show lag tools how far the table is, none when it is empty. Raises
-    OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
+    `value_format`: how values become columns beside those of Kafka; None leaves them as they are. `group`: the consumer
+    group whose offsets show lag tools how far the table is, none when it is empty. Raises OperatorError, DataLossError,
+    StaleCommitError, KafkaError, or OttlaError with the reason.
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
@@ -108,6 +113,9 @@ def load(
     started = time.monotonic()
     with open_cluster() as cluster:
         plan = make_plan(cluster, target, topics, settings, target.dead_letters())
+        decoder = None
+        if value_format is not None and plan.tasks:
+            decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation)
     summary = LoadSummary(
         table=target.location,
         topics=list(dict.fromkeys(topics)),
@@ -118,7 +126,7 @@ def load(
     )
     observer.planned(plan)
     if not plan.is_empty:
-        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary)
+        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder)
     return _show_offsets(summary, plan, open_cluster, group) if group else summary
 
 
@@ -144,16 +152,18 @@ def _run(
     settings: PlanSettings,
     observer: Observer,
     summary: LoadSummary,
+    decoder: RecordDecoder | None,
 ) -> LoadSummary:
     letters = target.dead_letters()
     land_settings = LandSettings(
         open_cluster=open_cluster,
-        layout=target.ensure(SCHEMA),
+        layout=target.ensure(decoder.schema if decoder else SCHEMA),
         letters_layout=letters.layout(),
         load_id=uuid.uuid4().hex[:16],
         isolation=settings.isolation,
         on_data_loss=settings.on_data_loss,
         letters_held=plan.letters.held,
+        record_decoder=decoder,
     )
     try:
         started = time.monotonic()

@@ -19,12 +19,13 @@ from ottla.cli.command import (
     print_json,
     size_text,
 )
-from ottla.pipeline.cli.options import conf_option, master_option, parse_size
+from ottla.pipeline.cli.options import conf_option, master_option, parse_size, with_decode_options
 from ottla.pipeline.session import open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
     from ottla.pipeline.load import LoadSummary
     from ottla.pipeline.progress import ProgressLine
+    from ottla.pipeline.transform.decode_options import DecodeOptions
 
 
 @click.command(
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
+        "ottla pipeline load -t clicks --table lake/clicks --decode json",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     metavar="hourly|daily|CRON",
     help="Load now and then at these times, in UTC, until interrupted.",
 )
+@with_decode_options
 @master_option
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
@@ -106,6 +109,7 @@ def load(
     partition_by: tuple[str, ...],
     group: str | None,
     schedule: str | None,
+    decode_options: DecodeOptions,
     master: str,
     conf: Mapping[str, str],
     quiet: bool,
@@ -119,6 +123,10 @@ def load(
     A record that the columns can't hold, such as one with a timestamp after the year 9999, goes to the table
     TABLE/_dead_letters instead, with the reason.
 
+    --decode adds columns beside those of Kafka, which stay as they are. Without --schema the fields of JSON and CSV are
+    those of a sample of the records; a table gets new ones as they turn up. A field named like a column of Kafka gets
+    the prefix value_, as in value_offset. A record whose value can't be decoded goes to the dead letters too.
+
     A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
     command. With --json each run is one line.
 
@@ -131,8 +139,10 @@ def load(
     from ottla.pipeline.plan import PlanSettings
     from ottla.pipeline.schedule import parse_schedule, repeat
     from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, parallelism(master), on_data_loss)
+    value_format = open_format(decode_options)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
     target = DeltaTarget(table, partition_by)
     shown_group = f"ottla-load.{table.absolute().name}.{pipeline_id}" if group is None else group
@@ -143,7 +153,9 @@ def load(
     def run() -> None:
         with _progress(quiet or as_json) as progress:
             observer = progress or loading.Observer()
-            summary = loading.load(names, target, bootstrap_server, session, settings, observer, group=shown_group)
+            summary = loading.load(
+                names, target, bootstrap_server, session, settings, observer, value_format, group=shown_group
+            )
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
             return

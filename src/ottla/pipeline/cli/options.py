@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ottla.cli.command import settings_option
 from ottla.pipeline.session import DEFAULT_MASTER
+from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 
@@ -36,3 +39,27 @@ def conf_option(function: Any) -> Any:
     return settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")(
         function
     )
+
+
+def with_decode_options(function: Any) -> Any:
+    """Options that say what values are; the command gets them as one argument, `decode_options`."""
+
+    @click.option(
+        "--decode",
+        type=click.Choice(FORMATS),
+        default="raw",
+        show_default=True,
+        help="What values are; their fields become columns.",
+    )
+    @click.option(
+        "--schema",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The fields of values: a StructType in JSON, as df.schema.json() of Spark gives it.",
+    )
+    @click.option("--pattern", metavar="REGEX", help="With --decode regex: RE2's syntax; named groups are the columns.")
+    @functools.wraps(function)
+    def collected(*arguments: Any, decode: str, schema: Path | None, pattern: str | None, **named: Any) -> Any:
+        return function(*arguments, decode_options=DecodeOptions(decode, schema, pattern), **named)
+
+    return collected

@@ -204,20 +204,26 @@ class DeltaTarget:
         return pa.schema(self._open().schema())
 
     def widen(self, schema: pa.Schema) -> pa.Schema:
-        """Columns can be added; a type stays, since delta-rs doesn't write tables with Delta's type widening."""
+        """Columns and fields of structs can be added; a type stays, since delta-rs doesn't write tables with Delta's
+        type
+        widening."""
         table = self._open()
         found = pa.schema(table.schema())
         for column in schema:
             position = found.get_field_index(column.name)
-            if position >= 0 and not _same_type(found.field(position).type, column.type):
+            if position >= 0 and not _only_adds(found.field(position).type, column.type):
                 raise OperatorError(
                     f"the column {column.name!r} of the table {self.path} has the type {found.field(position).type}, "
                     f"which a Delta table can't widen to {column.type}"
                 )
-        missing = pa.schema([column.with_nullable(True) for column in schema if column.name not in found.names])
-        if missing:
+        grown = [
+            column.with_nullable(True)
+            for column in schema
+            if column.name not in found.names or not _same_type(found.field(column.name).type, column.type)
+        ]
+        if grown:
             try:
-                table.alter.add_columns(list(Schema.from_arrow(missing).fields))
+                table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
             except DeltaError as error:
                 raise OperatorError(f"the table {self.path} can't take new columns: {_words(error)}") from error
         return self.schema()
@@ -361,7 +367,11 @@ def _stats(file: DataFile, schema: pa.Schema) -> str:
             "maxValues": {
                 name: _bound(schema.field(name).type, column.upper, up=True) for name, column in bounds.items()
             },
-            "nullCount": {name: column.nulls for name, column in file.columns.items()},
+            "nullCount": {
+                name: column.nulls
+                for name, column in file.columns.items()
+                if not pa.types.is_struct(schema.field(name).type)  # Delta counts in their fields
+            },
         }
     )
 
@@ -416,6 +426,20 @@ def _same_type(found: Any, wanted: Any) -> bool:
     if pa.types.is_struct(wanted):
         return pa.types.is_struct(found) and all(
             found.get_field_index(part.name) >= 0 and _same_type(found.field(part.name).type, part.type)
+            for part in wanted
+        )
+    return bool(found.equals(wanted))
+
+
+def _only_adds(found: Any, wanted: Any) -> bool:
+    """The same type but for fields of structs that are new."""
+    if pa.types.is_list(wanted):
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and _only_adds(
+            found.value_type, wanted.value_type
+        )
+    if pa.types.is_struct(wanted):
+        return pa.types.is_struct(found) and all(
+            found.get_field_index(part.name) < 0 or _only_adds(found.field(part.name).type, part.type)
             for part in wanted
         )
     return bool(found.equals(wanted))

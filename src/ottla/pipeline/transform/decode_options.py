@@ -1,0 +1,17 @@
+"""What a command line says of values; kept apart from what acts on it, which needs Arrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMATS = ("raw", "json", "csv", "regex", "access-log")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """As given: `decode` is one of FORMATS, the others are None where they were not."""
+
+    decode: str
+    schema: Path | None = None
+    pattern: str | None = None

@@ -1,0 +1,48 @@
+"""Rows of the table from records and what their values decode to; records whose values are bad become dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.transform.columns import column_name
+from ottla.pipeline.transform.decoder import Decoder
+from ottla.record.batch import NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecoder:
+    """`schema`: that of the rows, Kafka's columns first; those that the decoder does not give are null."""
+
+    decoder: Decoder
+    schema: pa.Schema
+
+    def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters."""
+        decoded = self.decoder.decode(batch.column("value"))
+        found = {name: batch.column(name) for name in SCHEMA.names}
+        for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
+            found[column_name(name)] = column
+        columns = [
+            found[column.name].cast(column.type) if column.name in found else pa.nulls(batch.num_rows, column.type)
+            for column in self.schema
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if not decoded.bad:
+            return rows, None
+        good = np.ones(batch.num_rows, np.bool_)
+        good[decoded.bad] = False
+        return rows.filter(pa.array(good)), _dead_letters(batch.filter(pa.array(~good)), decoded.reasons)
+
+
+def _dead_letters(batch: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
+    milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
+    columns = {name: batch.column(name) for name in batch.schema.names} | {
+        "timestamp_ms": pc.fill_null(milliseconds, NO_TIMESTAMP),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTER_SCHEMA.names], schema=DEAD_LETTER_SCHEMA)

@@ -1,0 +1,50 @@
+"""The schema that an operator gives in a file: a StructType in JSON, as Spark and Delta write it.
+
+`df.schema.json()` gives one. All of its fields may be null in a table, whatever it says, since a tombstone has none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.columns import usable_names
+
+MAX_SCHEMA_FILE_BYTES = 16 << 20
+EXAMPLE = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}'
+
+
+def read_schema_bytes(path: Path) -> bytes:
+    """Raises OperatorError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SCHEMA_FILE_BYTES + 1)
+    except OSError as error:
+        raise OperatorError(f"the schema {path} can't be read: {error.strerror}") from error
+    if len(data) > MAX_SCHEMA_FILE_BYTES:
+        raise OperatorError(f"the schema {path} is larger than {MAX_SCHEMA_FILE_BYTES >> 20} MiB: it is no schema")
+    return data
+
+
+def read_struct_type(path: Path) -> pa.Schema:
+    """The fields of a StructType. Raises OperatorError for a file that has none, or names that no table has."""
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
+
+    data = read_schema_bytes(path)
+    try:
+        schema = pa.schema(Schema.from_json(data.decode()))
+    except (ValueError, RecursionError, DeltaError) as error:
+        raise OperatorError(
+            f"the schema {path} is no StructType in JSON as Spark writes it (df.schema.json()), such as {EXAMPLE}: "
+            f"{error}"
+        ) from error
+    refused = set(schema.names) - set(usable_names(schema.names))
+    if refused:
+        raise OperatorError(
+            f"the schema {path} has a field {min(refused)!r}, which can't be a column: its name has to be free of "
+            "spaces and of ,;{}()= and of control characters"
+        )
+    return pa.schema([column.with_nullable(True) for column in schema])

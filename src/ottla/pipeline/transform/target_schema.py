@@ -1,0 +1,125 @@
+"""The columns of a table for the values of a load: settled by the driver before any task starts.
+
+**Invariant:** what a record holds can't keep a load from going on: inferred fields that the table can't take leave it
+as it is, and the records that don't fit become dead letters. A schema that an operator gave and that the table can't
+take is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from ottla.client.model import Position
+from ottla.common.errors import KafkaError, OperatorError
+from ottla.pipeline.decode import SCHEMA, DecodeError, decode
+from ottla.pipeline.plan import ClusterView, OffsetRange
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.transform.columns import KAFKA_COLUMNS, column_name, field_name, usable_names
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.value_format import Samples, ValueFormat
+from ottla.pipeline.transform.widening import adapted, widened
+
+SAMPLED_RANGES = 32
+SAMPLE_BYTES = 256 << 10
+SAMPLE_ROWS = 1_000
+SAMPLE_WAIT_MS = 500
+
+
+def settle(
+    value_format: ValueFormat, table: Table, cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str
+) -> RecordDecoder:
+    """Make or widen the table for what is to be loaded; returns what decodes it. Raises OperatorError."""
+    held = table.schema() if table.exists() else SCHEMA
+    fields = value_format.fields(_fields_of(held), sample_values(cluster, ranges, isolation))
+    fields = _with_usable_columns(fields, held)
+    wanted = {column_name(field.name): field.type for field in fields}
+    if not value_format.is_inferred:
+        _require_fit(held, wanted, table)
+    schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
+    types = {field_name(column.name): column.type for column in schema}
+    rows = pa.schema([column for column in schema if column.name in KAFKA_COLUMNS or column.name in wanted])
+    return RecordDecoder(value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields])), rows)
+
+
+def sample_values(cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str) -> Samples:
+    """Values at the start and near the end of ranges, a bounded number of each topic."""
+    found: dict[str, list[pa.Array]] = {}
+    sampled: dict[str, set[Position]] = {}
+    for whole in ranges:
+        key = (whole.topic, whole.partition)
+        places = sampled.setdefault(whole.topic, set())
+        if len(places) >= SAMPLED_RANGES:
+            continue
+        places.add(key)
+        for offset in sorted({whole.start_offset, max(whole.start_offset, whole.end_offset - SAMPLE_ROWS)}):
+            found.setdefault(whole.topic, []).extend(_sample(cluster, whole, offset, isolation))
+    return {topic: pa.chunked_array(values, pa.binary()).combine_chunks() for topic, values in found.items()}
+
+
+def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.Array]:
+    """Nothing where nothing can be read; the task that meets the place says why."""
+    try:
+        result = cluster.fetch(
+            whole.topic,
+            whole.partition,
+            offset,
+            max_bytes=SAMPLE_BYTES,
+            max_wait_ms=SAMPLE_WAIT_MS,
+            isolation=isolation,
+            topic_id=whole.wire_topic_id,
+        )
+        decoded = decode(
+            result.records,
+            topic=whole.topic,
+            partition=whole.partition,
+            start_offset=offset,
+            end_offset=min(whole.end_offset, offset + SAMPLE_ROWS),
+            aborted=result.aborted,
+        )
+    except (KafkaError, DecodeError):
+        return []
+    return [batch.column("value") for batch in decoded.batches]
+
+
+def _fields_of(held: pa.Schema) -> pa.Schema:
+    """The fields that a table has columns for."""
+    return pa.schema([(field_name(c.name), c.type) for c in held if c.name not in KAFKA_COLUMNS])
+
+
+def _with_usable_columns(fields: pa.Schema, held: pa.Schema) -> pa.Schema:
+    """Those whose column's name the table has, or can take beside what it has."""
+    columns = [column_name(field.name) for field in fields]
+    added = [name for name in columns if name not in held.names]
+    kept = set(usable_names([*held.names, *added])) & set(columns)
+    return pa.schema([field for field, name in zip(fields, columns, strict=True) if name in kept])
+
+
+def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) -> None:
+    for name, type_ in wanted.items():
+        if name in held.names and widened(held.field(name).type, type_) is None:
+            raise OperatorError(
+                f"the schema says {type_} for {name!r}, and the table {table.location} has {held.field(name).type} "
+                "there, which does not widen to it; change the schema, or load into another table"
+            )
+
+
+def _with_columns(held: pa.Schema, wanted: dict[str, pa.DataType], *, widen: bool = True) -> pa.Schema:
+    """The columns of both."""
+    merged = {column.name: column for column in held}
+    for name, type_ in wanted.items():
+        mine = merged.get(name)
+        merged[name] = mine.with_type(adapted(mine.type, type_, widen=widen)) if mine else pa.field(name, type_)
+    return pa.schema(list(merged.values()))
+
+
+def _widen(table: Table, held: pa.Schema, wanted: dict[str, pa.DataType]) -> pa.Schema:
+    """Types are widened where the table's format has that, else only columns and fields are added."""
+    merged = _with_columns(held, wanted)
+    if merged.equals(held):
+        return held
+    try:
+        return table.widen(merged)
+    except OperatorError:
+        return table.widen(_with_columns(held, wanted, widen=False))

@@ -1,0 +1,105 @@
+"""What values are, as an operator says it: which fields they have, and who decodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import pyarrow as pa
+
+from ottla.pipeline.transform.access_log_decoder import SCHEMA as ACCESS_LOG_SCHEMA
+from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
+from ottla.pipeline.transform.csv_decoder import CsvDecoder, infer_csv_schema
+from ottla.pipeline.transform.decoder import Decoder
+from ottla.pipeline.transform.json_decoder import JsonDecoder
+from ottla.pipeline.transform.json_inference import infer_json_schema
+from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
+from ottla.pipeline.transform.widening import adapted
+
+Samples = Mapping[str, pa.Array]
+"""Topic -> some values of the records that are to be loaded."""
+
+
+class ValueFormat(Protocol):
+    """One of the formats of `--decode`, with its schema where one was given."""
+
+    @property
+    def is_inferred(self) -> bool:
+        """True where the fields are those of a sample: then what a table has before stays, and it can't be wrong."""
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """The fields that values have. `held`: those that the table has columns for. Raises OperatorError."""
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        """Decodes to these fields, whose types are the table's. Raises OperatorError."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    schema: pa.Schema | None = None
+
+    @property
+    def is_inferred(self) -> bool:
+        return self.schema is None
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """Inferred ones are added to those of the table: a field that no sample has may still come."""
+        if self.schema is not None:
+            return self.schema
+        return with_fields(held, infer_json_schema(chain.from_iterable(v.to_pylist() for v in samples.values())))
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return JsonDecoder(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    schema: pa.Schema | None = None
+
+    @property
+    def is_inferred(self) -> bool:
+        return self.schema is None
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        if self.schema is not None:
+            return self.schema
+        return infer_csv_schema(pa.chunked_array(samples.values(), pa.binary()).combine_chunks())
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return CsvDecoder(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RegexFormat:
+    pattern: str
+    schema: pa.Schema | None = None
+
+    @property
+    def is_inferred(self) -> bool:
+        return False
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        return self.schema or pa.schema([(name, pa.string()) for name in group_names(self.pattern)])
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return RegexDecoder(self.pattern, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLogFormat:
+    @property
+    def is_inferred(self) -> bool:
+        return False
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        return ACCESS_LOG_SCHEMA
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return AccessLogDecoder()
+
+
+def with_fields(held: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """The fields of both, with the types of `held` where they can hold what was found, or can't be made to."""
+    return pa.schema(list(adapted(pa.struct(list(held)), pa.struct(list(found)))))

@@ -1,0 +1,60 @@
+"""How the types of a table and those of what is to be loaded become one: what Delta and Iceberg both call safe.
+
+An integer of 32 bits becomes one of 64, a float a double, a decimal gets more digits before the point, and structs get
+fields. All else stays as the table has it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def widened(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
+    """The type for values of both; None where there is none, also for a part of a nested type."""
+    if pa.types.is_struct(held) and pa.types.is_struct(found):
+        return _widened_struct(held, found)
+    if _is_list(held) and _is_list(found):
+        inner = widened(held.value_type, found.value_type)
+        return None if inner is None else pa.list_(held.value_field.with_type(inner))
+    if pa.types.is_map(held) and pa.types.is_map(found):
+        inner = widened(held.item_type, found.item_type)
+        return None if inner is None or held.key_type != found.key_type else pa.map_(held.key_type, inner)
+    if held == found:
+        return held
+    for holds in (pa.types.is_signed_integer, pa.types.is_floating):
+        if holds(held) and holds(found):
+            return max(held, found, key=lambda type_: type_.bit_width)
+    if pa.types.is_decimal(held) and pa.types.is_decimal(found) and held.scale == found.scale:
+        return max(held, found, key=lambda type_: type_.precision)
+    return None
+
+
+def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.DataType:
+    """The widened type, and where there is none the one held: what doesn't fit it will be a dead letter.
+
+    Fields of structs are looked at one by one. Without `widen` they are added, and all types stay.
+    """
+    if pa.types.is_struct(held) and pa.types.is_struct(found):
+        parts = {part.name: part for part in held}
+        for part in found:
+            mine = parts.get(part.name)
+            parts[part.name] = mine.with_type(adapted(mine.type, part.type, widen=widen)) if mine else part
+        return pa.struct(list(parts.values()))
+    if _is_list(held) and _is_list(found):
+        return pa.list_(held.value_field.with_type(adapted(held.value_type, found.value_type, widen=widen)))
+    return (widened(held, found) if widen else None) or held
+
+
+def _widened_struct(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
+    parts = {part.name: part for part in held}
+    for part in found:
+        mine = parts.get(part.name)
+        type_ = widened(mine.type, part.type) if mine else part.type
+        if type_ is None:
+            return None
+        parts[part.name] = mine.with_type(type_) if mine else part
+    return pa.struct(list(parts.values()))
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))

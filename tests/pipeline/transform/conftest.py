@@ -1,0 +1,83 @@
+"""Loads step by step, as `load` runs them but without Spark, into tables of a real format."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.pipeline.transform.value_format import ValueFormat
+
+from ..memory_cluster import MemoryCluster
+
+
+class Lake:
+    """A cluster with the topic `clicks` of one partition, and a Delta table."""
+
+    def __init__(self, path: Path, partition_by: Sequence[str] = ()) -> None:
+        from ottla.pipeline.sinks.delta import DeltaTarget
+
+        self.cluster = MemoryCluster()
+        self.cluster.create("clicks", 1)
+        self.table = DeltaTarget(path, partition_by)
+
+    def produce(self, *values: bytes | None) -> None:
+        self.cluster.partitions["clicks", 0].append_values(list(values))  # type: ignore[arg-type]
+
+    def load(self, value_format: ValueFormat | None) -> list[Any]:
+        """One load; returns its manifest rows."""
+        from ottla.pipeline import load as loading
+        from ottla.pipeline.decode import SCHEMA
+        from ottla.pipeline.land import LandSettings, land_task
+        from ottla.pipeline.plan import PlanSettings, make_plan
+        from ottla.pipeline.transform.target_schema import settle
+
+        letters = self.table.dead_letters()
+        plan = make_plan(self.cluster, self.table, ["clicks"], PlanSettings(), letters)
+        decoder = settle(value_format, self.table, self.cluster, plan.ranges, plan.isolation) if value_format else None
+        settings = LandSettings(
+            self.cluster.open,
+            self.table.ensure(decoder.schema if decoder else SCHEMA),
+            letters.layout(),
+            uuid.uuid4().hex[:16],
+            letters_held=plan.letters.held,
+            record_decoder=decoder,
+        )
+        rows = [land_task(number, task, settings) for number, task in enumerate(plan.tasks)]
+        if not any(row.error for row in rows):
+            loading._commit(plan, self.table, rows, settings)
+        return rows
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows by a reader that is not ours, by offset, without the columns of Kafka but for the offset."""
+        return self._read(self.table)
+
+    def letters(self) -> dict[int, str]:
+        """Offset -> reason."""
+        if not self.table.dead_letters().exists():
+            return {}
+        return {row["offset"]: row["reason"] for row in self._read(self.table.dead_letters())}
+
+    def _read(self, table: Any) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        from ottla.pipeline.decode import SCHEMA
+
+        dropped = set(SCHEMA.names) - {"offset"}
+        found = DeltaTable(str(table.path)).to_pyarrow_table().sort_by("offset").to_pylist()
+        return [{name: value for name, value in row.items() if name not in dropped} for row in found]
+
+
+@pytest.fixture
+def make_lake(tmp_path: Path) -> Callable[..., Lake]:
+    pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+    return lambda *partition_by: Lake(tmp_path / "lake", partition_by)
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake]) -> Lake:
+    return make_lake()

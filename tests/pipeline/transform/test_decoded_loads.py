@@ -1,0 +1,156 @@
+"""Loads of decoded values: columns beside Kafka's, schemas that grow, dead letters for the rest."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.events import page_views
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions  # noqa: E402
+from ottla.pipeline.transform.open_format import open_format  # noqa: E402
+from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat  # noqa: E402
+
+from .conftest import Lake  # noqa: E402
+
+INFERRED = JsonFormat()
+
+
+def test_fields_are_columns_and_bad_values_dead_letters(lake: Lake) -> None:
+    lake.produce(b'{"id":1,"name":"a","offset":7}', b"broken", None, b'{"id":2,"n":{"x":[1]}}')
+    [row] = lake.load(INFERRED)
+    assert (row.rows, row.dead_rows) == (3, 1)
+    assert lake.rows() == [
+        {"offset": 0, "id": 1, "name": "a", "value_offset": 7, "n": None},
+        {"offset": 2, "id": None, "name": None, "value_offset": None, "n": None},
+        {"offset": 3, "id": 2, "name": None, "value_offset": None, "n": {"x": [1]}},
+    ]
+    assert lake.letters() == {1: "the value is no JSON: Expecting value: line 1 column 1 (char 0)"}
+
+
+def test_a_table_grows_with_its_records(lake: Lake) -> None:
+    lake.produce(b'{"id":1,"n":{"x":1}}')
+    lake.load(INFERRED)
+    lake.produce(b'{"id":2,"new":"b","n":{"x":2,"y":true},"ID":5}', b'{"id":"text"}', b'{"id":3.5}')
+    lake.load(INFERRED)
+    lake.produce(b'{"new":"c"}', b'{"id":4}')
+    lake.load(INFERRED)
+    assert [(row["offset"], row["id"], row["new"]) for row in lake.rows()] == [
+        (0, 1, None),
+        (1, 2, "b"),
+        (4, None, "c"),
+        (5, 4, None),
+    ]
+    assert [row["n"] for row in lake.rows()[:2]] == [{"x": 1, "y": None}, {"x": 2, "y": True}]
+    assert list(lake.letters()) == [2, 3]
+    assert "'id' is text" in lake.letters()[2]
+    assert "'id' is 3.5" in lake.letters()[3]
+
+
+def test_a_table_of_raw_records_gets_columns_and_keeps_them(lake: Lake) -> None:
+    lake.produce(b'{"id":1}')
+    lake.load(None)
+    lake.produce(b'{"id":2}')
+    lake.load(INFERRED)
+    lake.produce(b'{"id":3}')
+    lake.load(None)
+    assert [row["id"] for row in lake.rows()] == [None, 2, None]
+
+
+def test_only_bad_records(lake: Lake) -> None:
+    lake.produce(b"x", b"y")
+    lake.load(INFERRED)
+    assert (lake.rows(), list(lake.letters())) == ([], [0, 1])
+    lake.produce(b'{"id":1}')
+    lake.load(INFERRED)
+    assert lake.rows() == [{"offset": 2, "id": 1}]
+
+
+def test_a_field_with_a_sample_of_both_kinds_has_no_column(lake: Lake) -> None:
+    lake.produce(b'{"id":1,"mixed":1}', b'{"id":2,"mixed":"a"}')
+    lake.load(INFERRED)
+    assert lake.rows() == [{"offset": 0, "id": 1}, {"offset": 1, "id": 2}]
+
+
+def test_a_given_schema_that_the_table_can_t_take_is_refused_before_anything_is_written(lake: Lake) -> None:
+    lake.produce(b'{"id":1}')
+    lake.load(JsonFormat(pa.schema([("id", pa.int64())])))
+    lake.produce(b'{"id":2}')
+    version = lake.table.version()
+    with pytest.raises(OperatorError, match=r"says string for 'id', and the table .* has int64"):
+        lake.load(JsonFormat(pa.schema([("new", pa.string()), ("id", pa.string())])))
+    assert lake.table.version() == version
+    lake.load(JsonFormat(pa.schema([("id", pa.int32())])))
+    assert [row["id"] for row in lake.rows()] == [1, 2]
+
+
+def test_access_logs_and_patterns(lake: Lake) -> None:
+    lines = list(page_views(500))
+    lake.produce(*lines, b"odd")
+    lake.load(AccessLogFormat())
+    assert [row["path"] for row in lake.rows()] == [line.split()[6].decode() for line in lines]
+    assert list(lake.letters()) == [500]
+    lake.produce(b"7 seven")
+    lake.load(RegexFormat(r"(?P<number>\d+) (?P<word>\w+)"))
+    assert [(row["number"], row["word"], row["path"]) for row in lake.rows()[500:]] == [("7", "seven", None)]
+
+
+def test_csv(lake: Lake) -> None:
+    lake.produce(b"1,a", b"2,b", b"3", None)
+    lake.load(CsvFormat())
+    assert [tuple(row.values()) for row in lake.rows()] == [(0, 1, "a"), (1, 2, "b"), (3, None, None)]
+    assert list(lake.letters()) == [2]
+
+
+def write_schema(path: Path, *fields: tuple[str, str]) -> Path:
+    described = [{"name": name, "type": kind, "nullable": False, "metadata": {}} for name, kind in fields]
+    path.write_text(json.dumps({"type": "struct", "fields": described}))
+    return path
+
+
+def test_options_mean_formats(tmp_path: Path) -> None:
+    schema = write_schema(tmp_path / "schema.json", ("id", "integer"), ("price", "decimal(10,2)"))
+    fields = pa.schema([("id", pa.int32()), ("price", pa.decimal128(10, 2))])
+    assert open_format(DecodeOptions("raw")) is None
+    assert open_format(DecodeOptions("json", schema)) == JsonFormat(fields)
+    assert open_format(DecodeOptions("csv", schema)) == CsvFormat(fields)
+    assert open_format(DecodeOptions("regex", pattern="(?P<id>.)")) == RegexFormat("(?P<id>.)")
+    assert all(pickle.loads(pickle.dumps(f)) == f for f in (JsonFormat(fields), AccessLogFormat()))
+    assert {"raw", "json", "csv", "regex", "access-log"} <= set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (DecodeOptions("raw", Path("x")), "--schema says nothing with --decode raw"),
+        (DecodeOptions("json", pattern="x"), "goes with --decode regex"),
+        (DecodeOptions("regex"), "give one"),
+        (DecodeOptions("regex", pattern="("), "no regular expression"),
+        (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
+    ],
+)
+def test_options_that_don_t_go_together(options: DecodeOptions, told: str) -> None:
+    with pytest.raises(OperatorError, match=told):
+        open_format(options)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"type":"struct"}', "\0", '{"type":"struct","fields":[{"name":"a"}]}']
+)
+def test_files_that_hold_no_schema(tmp_path: Path, text: str) -> None:
+    (tmp_path / "schema.json").write_text(text)
+    with pytest.raises(OperatorError, match="is no StructType in JSON"):
+        open_format(DecodeOptions("json", tmp_path / "schema.json"))
+
+
+@pytest.mark.parametrize("names", [("a b",), ("",)])
+def test_names_that_no_table_has(tmp_path: Path, names: tuple[str, ...]) -> None:
+    schema = write_schema(tmp_path / "schema.json", *((name, "long") for name in names))
+    with pytest.raises(OperatorError, match="can't be a column"):
+        open_format(DecodeOptions("json", schema))

@@ -1,0 +1,48 @@
+"""Types of a table and of what is loaded, made one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.transform.widening import adapted, widened  # noqa: E402
+
+I32, I64, F32, F64, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
+
+
+def struct(**fields: Any) -> Any:
+    return pa.struct(list(fields.items()))
+
+
+@pytest.mark.parametrize(
+    ("held", "found", "both"),
+    [
+        (I32, I64, I64),
+        (I64, I32, I64),
+        (F32, F64, F64),
+        (I64, F64, None),
+        (I64, TEXT, None),
+        (pa.decimal128(10, 2), pa.decimal128(20, 2), pa.decimal128(20, 2)),
+        (pa.decimal128(10, 2), pa.decimal128(20, 3), None),
+        (TEXT, TEXT, TEXT),
+        (TEXT, pa.timestamp("us"), None),
+        (pa.list_(I32), pa.list_(I64), pa.list_(I64)),
+        (pa.list_(I32), I32, None),
+        (pa.map_(TEXT, I32), pa.map_(TEXT, I64), pa.map_(TEXT, I64)),
+        (pa.map_(TEXT, I32), pa.map_(I32, I32), None),
+        (struct(a=I32), struct(b=TEXT, a=I64), struct(a=I64, b=TEXT)),
+        (struct(a=I32), struct(a=TEXT), None),
+    ],
+)
+def test_what_holds_both(held: Any, found: Any, both: Any) -> None:
+    assert widened(held, found) == both
+
+
+def test_what_does_not_fit_leaves_the_table_as_it_is_and_the_rest_grows() -> None:
+    held = struct(a=I32, b=I64, l=pa.list_(struct(x=I64)))
+    found = struct(a=I64, b=TEXT, l=pa.list_(struct(x=TEXT, y=F64)), new=TEXT)
+    assert adapted(held, found) == struct(a=I64, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
+    assert adapted(held, found, widen=False) == struct(a=I32, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
