@@ -110,11 +110,13 @@ class PendingOffsets:
         newest = []
         for place in self._producers.pop(producer_id, ()):
             found = self.groups[place.group][place.topic][place.partition]
-            pending = found.by_producer.pop(producer_id)
+            pending = found.by_producer[producer_id]
             if pending.record_offset > found.committed_by_record.value:
                 newest.append((place, pending))
-            if not found.by_producer:
-                self._remove(place)
+            if len(found.by_producer) == 1:
+                self._remove(place)  # as it is: a delta for each would be half of the time
+            else:
+                del found.by_producer[producer_id]
         return newest
 
     def release(self) -> Iterator[None]:
