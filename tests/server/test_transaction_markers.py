@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -27,6 +27,7 @@ from ottla.server.failures import Failures
 from ottla.server.marker_writer import MarkerDone
 from ottla.server.transaction_markers import (
     LONGEST_PAUSE,
+    MARKERS_PER_WRITE,
     PARTITIONS_PER_REQUEST,
     PARTITIONS_PER_TURN,
     RETRY_S,
@@ -111,6 +112,8 @@ class World:
         self.written: list[tuple[TopicPartition, EndMarker]] = []
         self.local: list[tuple[TopicPartition, MarkerDone]] = []
         """What is not answered yet, where `answers_at_once` is off."""
+        self.writes: list[int] = []
+        """Markers of each write to a partition."""
         self.answers_at_once = True
         self.ended: list[tuple[int, ErrorCode]] = []
         self.channel = TransactionMarkers(
@@ -127,12 +130,14 @@ class World:
         self.connections.append(Connection((host, port)))
         return self.connections[-1]
 
-    def write(self, topic: str, index: int, marker: EndMarker, done: MarkerDone) -> None:
-        self.written.append(((topic, index), marker))
-        if self.answers_at_once:
-            done(NONE)
-        else:
-            self.local.append(((topic, index), done))
+    def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
+        self.writes.append(len(ends))
+        for marker, done in ends:
+            self.written.append(((topic, index), marker))
+            if self.answers_at_once:
+                done(NONE)
+            else:
+                self.local.append(((topic, index), done))
 
     def image(self) -> MetadataImage:
         topics: dict[str, dict[int, PartitionImage]] = {}
@@ -394,6 +399,16 @@ def test_many_partitions_of_one_transaction_take_several_turns() -> None:
     world.send(2, A0)
     assert world.written_in_turns() == [PARTITIONS_PER_TURN + 1, PARTITIONS_PER_TURN, PARTITIONS_PER_TURN]
     assert world.ended == [(2, NONE), (1, NONE)]
+
+
+def test_what_transactions_of_a_turn_end_in_a_partition_is_one_write() -> None:
+    world = World({A0: HERE, A1: HERE})
+    for producer_id in range(MARKERS_PER_WRITE + 1):
+        world.send(producer_id, A0)
+    world.send(-1, A0, A1)
+    world.turn()
+    assert world.writes == [MARKERS_PER_WRITE, 2, 1]
+    assert len(world.ended) == MARKERS_PER_WRITE + 2
 
 
 def test_all_transactions_of_a_turn_get_their_markers_in_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from ottla.record.control import EndMarker
 
 from .harness import Connection, Server
 from .test_apis import Allowing, guarded
@@ -50,6 +52,26 @@ def test_each_partition_is_answered_for_itself(client: Connection, version: int)
     answer = codes(client, marker(5, ("a", [0, 1, 2]), ("nope", [0])), marker(6, ("a", [1])), version=version)
     assert answer == {5: {("a", 0): 0, ("a", 1): 0, ("a", 2): unknown, ("nope", 0): unknown}, 6: {("a", 1): 0}}
     assert [latest(client, "a", index) for index in (0, 1)] == [1, 2]
+
+
+def test_of_several_markers_for_one_partition_each_is_answered_for_itself(client: Connection) -> None:
+    client.create_topic("a")
+    codes(client, marker(5, ("a", [0]), epoch=7, coordinator_epoch=3))
+    heard: list[tuple[int, ErrorCode]] = []
+    ends = [
+        (EndMarker(producer_id, epoch, coordinator_epoch, True, 2), partial(lambda *told: heard.append(told), number))
+        for number, (producer_id, epoch, coordinator_epoch) in enumerate(
+            [(6, 0, 0), (5, 6, 3), (8, 0, 0), (-1, 0, 0), (9, -1, 0)]
+        )
+    ]
+    client.server.broker.parts.marker_writer.write("a", 0, ends)
+    old, nobody = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert sorted(heard) == [(0, 0), (1, old), (2, 0), (3, nobody), (4, old)]
+    assert latest(client, "a") == 3
+    heard.clear()
+    client.server.broker.parts.marker_writer.write("nope", 0, ends)
+    assert {code for _, code in heard} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(heard) == len(ends)
 
 
 def test_a_partition_that_is_named_twice_gets_one_marker(client: Connection) -> None:

@@ -43,8 +43,7 @@ def write(fakes, clock, log, producer_id, count=1):
 
 
 def end(log, producer_id, *, committed=False):
-    marker = log.end_marker(EndMarker(producer_id, 0, 1, committed, 1))
-    return log.append_as_leader(marker, 0, len(marker), 0, client=False).base_offset
+    return log.append_end_markers([EndMarker(producer_id, 0, 1, committed, 1)], 0).base_offset
 
 
 def abort(fakes, clock, log, producer_id, count=1):

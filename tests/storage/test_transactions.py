@@ -43,16 +43,15 @@ class Producer:
         return self.log.append_as_leader(batch, 0, len(batch), 1, guard=guard)
 
     def end(self, *, committed=True, epoch=0, coordinator_epoch=1, version=None):
-        marker = self.log.end_marker(
-            EndMarker(
-                self.producer_id,
-                epoch,
-                coordinator_epoch,
-                committed,
-                self.version if version is None else version,
-            )
+        marker = EndMarker(
+            self.producer_id,
+            epoch,
+            coordinator_epoch,
+            committed,
+            self.version if version is None else version,
         )
-        return self.log.append_as_leader(marker, 0, len(marker), 1, client=False)
+        self.log.check_marker(marker)
+        return self.log.append_end_markers([marker], 1)
 
 
 @pytest.fixture

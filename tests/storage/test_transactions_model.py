@@ -31,6 +31,7 @@ WRITES = (
     st.tuples(st.just("commit"), PRODUCERS, st.just(0)),
     st.tuples(st.just("abort"), PRODUCERS, st.just(0)),
     st.tuples(st.just("abort"), PRODUCERS, st.just(0)),
+    st.tuples(st.just("end_all"), st.integers(0, 3), st.just(0)),
     st.tuples(st.just("marker_again"), st.just(0), st.just(0)),
     st.tuples(st.just("replicate"), st.integers(0, 1000), st.just(0)),
     st.tuples(st.just("roll"), st.just(0), st.just(0)),
@@ -175,10 +176,31 @@ class Machine:
             epoch = self.log.producers.get(producer_id).producer_epoch
             self.marker(producer_id, epoch + (producer_id == NEWER), committed=committed)
 
+    def end_all(self, committed: int, _: int) -> None:
+        """All that are open, by one write: bit n says whether the n-th commits."""
+        ends = [
+            EndMarker(
+                producer_id,
+                self.log.producers.get(producer_id).producer_epoch + (producer_id == NEWER),
+                1,
+                bool(committed >> number & 1),
+                2 if producer_id == NEWER else 1,
+            )
+            for number, producer_id in enumerate(self.log.producers.transactions.open_transactions())
+        ]
+        if ends:
+            self.markers(ends)
+
     def marker(self, producer_id: int, epoch: int, *, committed: bool) -> None:
-        marker = self.log.end_marker(EndMarker(producer_id, epoch, 1, committed, 2 if producer_id == NEWER else 1))
-        result = self.log.append_as_leader(marker, 0, len(marker), 0, client=False)
-        self.entries.append(Entry(result.base_offset, result.last_offset, producer_id, epoch, -1, committed))
+        self.markers([EndMarker(producer_id, epoch, 1, committed, 2 if producer_id == NEWER else 1)])
+
+    def markers(self, ends: list[EndMarker]) -> None:
+        for end in ends:
+            self.log.check_marker(end)
+        result = self.log.append_end_markers(ends, 0)
+        assert result.last_offset - result.base_offset == len(ends) - 1
+        for offset, end in enumerate(ends, result.base_offset):
+            self.entries.append(Entry(offset, offset, end.producer_id, end.producer_epoch, -1, end.committed))
 
     def marker_again(self, *_: int) -> None:
         entry = self.log.producers.get(NEWER)

@@ -13,7 +13,7 @@ requests look like (server), file handling (storage), fetching from a leader (`r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool
@@ -22,7 +22,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.record.batch import BASE_OFFSET, BATCH_HEADER, HEADER_SIZE, LAST_OFFSET_DELTA
-from ottla.record.control import EndMarker
+from ottla.record.control import MARKER_SIZE, EndMarker
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.aborted_transactions import ListedTransactions
@@ -356,7 +356,7 @@ class Partition:
         if not self.is_leader or self.offline:
             self.check_leader()
         log = self.log
-        if acks_all and not self.enough_in_sync:
+        if acks_all and not self._alone_in_sync and not self.enough_in_sync:
             raise self._not_enough_in_sync()
         result = log.writer.append_as_leader(
             buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared, guard=guard
@@ -398,17 +398,34 @@ class Partition:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
 
-    def append_end_marker(self, marker: EndMarker) -> AppendResult:
-        """End a producer's transaction here. One that is closed already gets another marker, as in Apache Kafka.
+    def check_end_marker(self, marker: EndMarker) -> None:
+        """Raise KafkaError unless this broker leads and the marker may end a transaction of its producer here.
 
-        Acknowledged as acks=all is. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and as
-        `append_records`.
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and as `append_records`.
         """
         self.check_leader()
-        if not self.enough_in_sync:
+        if not self._alone_in_sync and not self.enough_in_sync:
             raise self._not_enough_in_sync()
-        batch = self.log.end_marker(marker)
-        return self.append_records(batch, 0, len(batch), True, client=False)
+        self.log.check_marker(marker)
+
+    def append_end_markers(self, markers: Sequence[EndMarker]) -> AppendResult:
+        """End transactions here, each of another producer, after `check_end_marker` of each.
+
+        A transaction that is closed already gets another marker, as in Apache Kafka. Acknowledged as acks=all is.
+        Raises KafkaError KAFKA_STORAGE_ERROR, with none of the markers in the log.
+        """
+        result = self.log.writer.append_end_markers(markers, self.state.leader_epoch)
+        self.appended_bytes += len(markers) * MARKER_SIZE
+        if result.needs_flush:
+            self._request_flush(result.last_offset + 1)
+        self._maybe_advance_high_watermark()
+        self._purgatory.touch(self.follower_watch)
+        return result
+
+    def append_end_marker(self, marker: EndMarker) -> AppendResult:
+        """End one transaction here. Raises as both above."""
+        self.check_end_marker(marker)
+        return self.append_end_markers((marker,))
 
     def acknowledged(self, result: AppendResult, acks_all: bool) -> bool:
         """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""

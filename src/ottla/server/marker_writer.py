@@ -11,7 +11,7 @@ which are the coordinator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -62,31 +62,52 @@ class MarkerWriter:
         self._coordinators = coordinators
         self._failures = failures
 
-    def write(self, topic: str, index: int, marker: EndMarker, done: MarkerDone) -> None:
-        """Write `marker` to one partition; `done` hears NONE once the in-sync replicas have it, or why it is not there.
+    def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
+        """Write markers, each of another producer, to one partition; each `done` hears NONE once the in-sync replicas
+        have its marker, or why it is not there.
 
         INVALID_PRODUCER_ID_MAPPING: a negative id, of no producer. INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED: an older coordinator or producer. REQUEST_TIMED_OUT and
         NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is appended, and may be lost yet. Others are those of a Produce.
         """
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            of_nobody = marker.producer_id < 0
-            done(ErrorCode.INVALID_PRODUCER_ID_MAPPING if of_nobody else ErrorCode.INVALID_PRODUCER_EPOCH)
-            return
+        refused: list[tuple[MarkerDone, ErrorCode]] = []
+        markers: list[EndMarker] = []
+        told: list[MarkerDone] = []
         try:
             partition = self._replicas.find(topic, index)
-            coordinator = self._coordinators.get(topic)
+        except KafkaError as error:
+            for _, done in ends:
+                done(error.code)
+            return
+        coordinator = self._coordinators.get(topic)
+        for marker, done in ends:
+            try:
+                _check_producer(marker)
+                if coordinator is None:
+                    partition.check_end_marker(marker)
+            except KafkaError as error:
+                refused.append((done, error.code))
+                continue
             if coordinator is not None:
                 self._write_to_log_of(coordinator(), index, marker, done)
-                return
-            result = partition.append_end_marker(marker)
+            else:
+                markers.append(marker)
+                told.append(done)
+        if markers:
+            self._append(partition, markers, told)
+        for done, code in refused:
+            done(code)
+
+    def _append(self, partition: Partition, markers: Sequence[EndMarker], told: Sequence[MarkerDone]) -> None:
+        try:
+            result = partition.append_end_markers(markers)
         except KafkaError as error:
-            done(error.code)
+            _tell(told, error.code)
         except OSError as error:
-            self._failures.complain(f"append to {topic}-{index}", str(error))
-            done(ErrorCode.KAFKA_STORAGE_ERROR)
+            self._failures.complain(f"append to {partition.topic}-{partition.index}", str(error))
+            _tell(told, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            operation = DelayedMarker(partition, result, done)
+            operation = DelayedMarkers(partition, result, told)
             if not operation.try_complete(False):
                 self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
 
@@ -101,37 +122,49 @@ class MarkerWriter:
         coordinator.complete_transaction(index, marker, completed)
 
 
-class DelayedMarker(DelayedOperation):
-    """A marker that is appended and not yet acknowledged."""
+def _check_producer(marker: EndMarker) -> None:
+    if marker.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if marker.producer_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
 
-    __slots__ = ("_done", "_leader_epoch", "_partition", "_result")
 
-    def __init__(self, partition: Partition, result: AppendResult, done: MarkerDone) -> None:
+def _tell(told: Sequence[MarkerDone], code: ErrorCode) -> None:
+    for done in told:
+        done(code)
+
+
+class DelayedMarkers(DelayedOperation):
+    """Markers that are appended and not yet acknowledged."""
+
+    __slots__ = ("_leader_epoch", "_partition", "_result", "_told")
+
+    def __init__(self, partition: Partition, result: AppendResult, told: Sequence[MarkerDone]) -> None:
         super().__init__()
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._result = result
-        self._done = done
+        self._told = told
 
     def try_complete(self, force: bool) -> bool:
-        """Tell once the in-sync replicas have the marker, or this broker can't find out any more."""
+        """Tell once the in-sync replicas have the markers, or this broker can't find out any more."""
         partition = self._partition
         if not partition.is_leader or self._leader_epoch < partition.leader_since:
-            self._done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _tell(self._told, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif partition.acknowledged(self._result, True):
             enough = partition.enough_after_append
-            self._done(ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _tell(self._told, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif partition.offline:
-            self._done(ErrorCode.KAFKA_STORAGE_ERROR)
+            _tell(self._told, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             return False
         return True
 
     def expire(self) -> None:
-        """The marker stays; the coordinator writes another one."""
+        """The markers stay; the coordinator writes others."""
         if not self.try_complete(False):
-            self._done(ErrorCode.REQUEST_TIMED_OUT)
+            _tell(self._told, ErrorCode.REQUEST_TIMED_OUT)
 
     def fail(self, error: Exception) -> None:
         """A defect: the coordinator asks again."""
-        self._done(ErrorCode.UNKNOWN_SERVER_ERROR)
+        _tell(self._told, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -15,7 +15,8 @@ the coordinator keeps anyway, so that nothing more bounds it. Left out: what a m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
@@ -44,6 +45,8 @@ PARTITIONS_PER_TURN = 64
 """This broker's own partitions of one transaction that get their marker before the loop goes on; each takes some ten
 microseconds. All transactions of a turn get so many: a smaller share of what clients ask for, turn after turn, would
 leave ever more of them waiting."""
+MARKERS_PER_WRITE = 64
+"""To one partition: so many are five kilobytes, which fit any segment."""
 RETRY_S = 0.05
 """The pause before the first retry; each one after it is twice as long."""
 LONGEST_PAUSE = 16
@@ -66,8 +69,9 @@ _EXPECTED = frozenset(
 class LocalPartitions(Protocol):
     """Implemented by `MarkerWriter`."""
 
-    def write(self, topic: str, index: int, marker: EndMarker, done: MarkerDone) -> None:
-        """Write a marker to a partition of this broker; `done` once, possibly within the call."""
+    def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
+        """Write markers, each of another producer, to a partition of this broker; each `done` once, possibly within
+        the call."""
         ...
 
 
@@ -248,6 +252,8 @@ class TransactionMarkers:
     # --- this broker -----------------------------------------------------------------------------------------------
 
     def _write_here(self) -> None:
+        """What transactions of one turn end in a partition is one write there."""
+        ends: dict[TopicPartition, list[tuple[EndMarker, MarkerDone]]] = {}
         for _ in range(len(self._here)):
             share = self._here.popleft()
             if share.ending.over:
@@ -257,14 +263,26 @@ class TransactionMarkers:
                 self._here.append(share._replace(partitions=partitions[PARTITIONS_PER_TURN:]))
                 partitions = partitions[:PARTITIONS_PER_TURN]
             marker = _end_marker(share.ending.marker)
-            for topic, index in partitions:
-                self._local.write(topic, index, marker, self._written(share, (topic, index)))
+            for place in partitions:
+                here = ends.get(place)
+                if here is None:
+                    here = ends[place] = []
+                here.append((marker, partial(self._written, share, place)))
+        for (topic, index), here in ends.items():
+            for first in range(0, len(here), MARKERS_PER_WRITE):
+                self._local.write(topic, index, here[first : first + MARKERS_PER_WRITE])
         if self._here and not self._scheduled:
             self._scheduled = True
             self._scheduler.call_soon(self._flush)
 
-    def _written(self, share: _Share, place: TopicPartition) -> MarkerDone:
-        return lambda code: self._told(share, [(place, code)])
+    def _written(self, share: _Share, place: TopicPartition, code: ErrorCode) -> None:
+        ending = share.ending
+        if code is not ErrorCode.NONE or ending.over:
+            self._told(share, [(place, code)])
+            return
+        ending.left.discard(place)
+        if not ending.left:
+            self._end(ending, ErrorCode.NONE)
 
     # --- other brokers ---------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ Left out: the high watermark's rules and who may read up to where (`replica`), c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng
@@ -24,7 +24,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.common.topic_partition import TopicPartition
-from ottla.record.control import EndMarker, end_transaction_marker
+from ottla.record.control import EndMarker
 from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.checkpoints import format_partition_metadata, write_unsynced
 from ottla.storage.deletion import delete_segments
@@ -232,21 +232,15 @@ class Log:
             producer_id, producer_epoch, base_sequence, self._clock.time_ms(), supports_epoch_bump=supports_epoch_bump
         )
 
-    def end_marker(self, marker: EndMarker) -> bytearray:
-        """The control batch that ends a producer's transaction, to be appended at once as the broker's own.
-
-        Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-        """
+    def check_marker(self, marker: EndMarker) -> None:
+        """See `ProducerState.check_marker`."""
         self.producers.check_marker(
             marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
         )
-        return end_transaction_marker(
-            commit=marker.committed,
-            timestamp_ms=self._clock.time_ms(),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
+
+    def append_end_markers(self, markers: Sequence[EndMarker], leader_epoch: int) -> AppendResult:
+        """See `LogWriter.append_end_markers`."""
+        return self.writer.append_end_markers(markers, leader_epoch)
 
     def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
         """See `LogWriter.append_as_follower`."""

@@ -11,6 +11,8 @@ Left out: who may append (`replica`), what a topic demands of a batch (`append_r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
@@ -29,6 +31,7 @@ from ottla.record.batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
+from ottla.record.control import MARKER_SIZE, EndMarker, end_transaction_marker
 from ottla.record.errors import InvalidRecord
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 from ottla.record.walk import walk_records
@@ -293,6 +296,64 @@ class LogWriter:
         flush.appended_count += records_count
         needs_flush = flush.appended_count >= self.config.flush_messages
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
+
+    def append_end_markers(self, markers: Sequence[EndMarker], leader_epoch: int) -> AppendResult:
+        """End transactions, each of another producer, by one write; `ProducerState.check_marker` has let them pass.
+
+        All of the markers are in the log then, or none. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        if not self._health.writable:
+            raise self._health.refusal()
+        now = self._clock.time_ms()
+        offsets, segments, producers = self._offsets, self._segments, self._producers
+        first = offsets.log_end_offset
+        last = first + len(markers) - 1
+        batches = bytearray()
+        for offset, (producer_id, producer_epoch, coordinator_epoch, committed, _) in enumerate(markers, first):
+            batches += end_transaction_marker(
+                commit=committed,
+                timestamp_ms=now,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                base_offset=offset,
+                leader_epoch=leader_epoch,
+            )
+        size = len(batches)
+        segment = segments.active
+        if (
+            segment.size_bytes + size > self.config.segment_bytes
+            or last - segment.base_offset > MAX_INT
+            or segment.index_entry_count >= self._max_index_entries
+            or (segment.size_bytes and self._waited_for_roll(segment, now))
+        ):
+            segment = self._roll_for(segment, size, first)
+        position = segment.size_bytes
+        try:
+            segment.append(batches, size)
+        except OSError as error:
+            raise self._health.storage_error(error, "an append") from error
+        for index, offset in enumerate(range(first, last + 1)):
+            if segment.note_batch(position + index * MARKER_SIZE, MARKER_SIZE, offset, now):
+                break
+        recent = segments.recent
+        for index, offset in enumerate(range(first, last + 1)):
+            recent[offset] = position + index * MARKER_SIZE
+        while len(recent) > _RECENT_BATCHES:
+            del recent[next(iter(recent))]
+        offsets.log_end_offset = last + 1
+        if leader_epoch > self._epochs.latest_epoch:
+            self._epochs.assign(leader_epoch, first)
+        for offset, (producer_id, producer_epoch, coordinator_epoch, committed, _) in enumerate(markers, first):
+            aborted = producers.ended(producer_id, producer_epoch, coordinator_epoch, offset, now, committed=committed)
+            if aborted is not None:
+                self._note_aborted(segment, aborted)
+        producers.map_end_offset = last + 1
+        flush = self._flush
+        flush.changed = True
+        flush.appended_count += len(markers)
+        needs_flush = flush.appended_count >= self.config.flush_messages
+        return AppendResult(first, last, -1, offsets.log_start_offset, False, needs_flush)
 
     def _note_aborted(self, segment: Segment, aborted: CompletedTransaction) -> None:
         self._segments.with_aborted = True

@@ -320,14 +320,33 @@ class ProducerState:
             return None
         if marker is None:
             return None
-        producer_id, producer_epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+        return self.ended(
+            header[PRODUCER_ID],
+            header[PRODUCER_EPOCH],
+            marker.coordinator_epoch,
+            base_offset,
+            header[MAX_TIMESTAMP],
+            committed=marker.committed,
+        )
+
+    def ended(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp: int,
+        *,
+        committed: bool,
+    ) -> CompletedTransaction | None:
+        """The same for what a marker at `offset` is known to say."""
         entry = self._entry_of(producer_id, producer_epoch)
-        entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp = header[MAX_TIMESTAMP]
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
         entry.current_txn_first_offset = -1
         self.verifications.end(producer_id, producer_epoch, marker=True)
-        completed = self.transactions.end(producer_id, base_offset)
-        return None if marker.committed else completed
+        completed = self.transactions.end(producer_id, offset)
+        return None if committed else completed
 
     def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
         """Whether the transaction that is open for longest should have been ended by its coordinator (KIP-664)."""

@@ -296,8 +296,11 @@ class Segment:
             raise
         self.size_bytes = size + length
 
-    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch that is now at `position` into the indexes, where it is due."""
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Take a batch that is now at `position` into the indexes, where it is due.
+
+        Whether they were made anew: then they know all that is written, also behind that batch.
+        """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -309,10 +312,11 @@ class Segment:
                 self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             except _INDEX_DAMAGE:
                 self.rebuild_indexes()  # from a log that has this batch already
-                return
+                return True
             self._bytes_since_entry = 0
             self.index_entry_count += 1
         self._bytes_since_entry += size
+        return False
 
     def note_aborted(self, aborted: CompletedTransaction) -> bool:
         """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""

@@ -44,10 +44,12 @@ class PendingOperation:
 class OpenBatch:
     """Records of operations of this turn of the loop, or of one that belongs to a transaction; already replayed."""
 
-    __slots__ = ("base_offset", "operations", "producer", "records", "size_bytes", "timestamp_ms")
+    __slots__ = ("base_offset", "limit_bytes", "operations", "producer", "records", "size_bytes", "timestamp_ms")
 
-    def __init__(self, base_offset: int, timestamp_ms: int, producer: Producer) -> None:
+    def __init__(self, base_offset: int, timestamp_ms: int, producer: Producer, limit_bytes: int = 0) -> None:
+        """A batch that reaches `limit_bytes` is appended before the end of the turn; so many the log takes."""
         self.base_offset = base_offset
+        self.limit_bytes = limit_bytes
         self.producer = producer
         self.timestamp_ms = timestamp_ms
         self.records: list[RecordData] = []

@@ -338,8 +338,8 @@ class CoordinatorContext(Generic[S]):
     def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation) -> None:
         """Add the records of one operation to the open batch, which is appended before where it has no room."""
         size_bytes = sum(map(record_size_bytes, records))
-        limit_bytes = self._batch_limit_bytes()
-        if self._batch is not None and self._batch.size_bytes + size_bytes > limit_bytes:
+        batch = self._batch
+        if batch is not None and batch.size_bytes + size_bytes > batch.limit_bytes:
             error = self.flush()
             if error is not None:
                 # What the operation was decided by is gone.
@@ -351,7 +351,7 @@ class CoordinatorContext(Generic[S]):
             return
         batch.records += records
         batch.size_bytes += size_bytes
-        if batch.size_bytes >= limit_bytes:
+        if batch.size_bytes >= batch.limit_bytes:
             self.flush()
 
     def _add_transactional(
@@ -385,7 +385,9 @@ class CoordinatorContext(Generic[S]):
     def _open_batch(self) -> OpenBatch:
         batch = self._batch
         if batch is None:
-            batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms(), NO_PRODUCER)
+            batch = OpenBatch(
+                self.last_written_offset, self._parts.clock.time_ms(), NO_PRODUCER, self._batch_limit_bytes()
+            )
             batch.size_bytes = HEADER_SIZE
             self._batch = batch
             self._parts.scheduler.at_end_of_turn(self._flush_batch, batch)
@@ -445,12 +447,13 @@ class CoordinatorContext(Generic[S]):
             is_transactional=batch.producer is not NO_PRODUCER,
         )
         size_bytes = len(buffer)
-        limit_bytes = parts.log.max_batch_bytes(self.partition)
-        if size_bytes > limit_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size_bytes} bytes of records in one batch, max.message.bytes is {limit_bytes}",
-            )
+        if size_bytes > batch.limit_bytes:
+            limit_bytes = parts.log.max_batch_bytes(self.partition)
+            if size_bytes > limit_bytes:
+                raise KafkaError(
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                    f"{size_bytes} bytes of records in one batch, max.message.bytes is {limit_bytes}",
+                )
         self._appending = True
         try:
             end_offset = parts.log.append(self.partition, self.leader_epoch, buffer, guard)

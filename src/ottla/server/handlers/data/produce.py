@@ -153,11 +153,25 @@ def _prepare(
     lent: bool,
 ) -> list[Part] | None:
     """Append, by way of the pool where that is needed; `lent` is the receive buffer, which is valid in this call."""
+    if _is_plain(context, buffer, produce):
+        return append_all(context, request, produce, buffer, findings)
     preparation = Preparation(context, request, produce, buffer, findings, lent=lent)
     if preparation.jobs:
         preparation.begin()
         return None
     return append_all(context, request, produce, buffer, findings)
+
+
+def _is_plain(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
+    """Whether nothing of it can have to be decompressed or compressed."""
+    inspected = context.replicas.inspected_topics
+    for topic, partitions in produce.topics:
+        if topic in inspected:
+            return False
+        for _, start, stop in partitions:
+            if stop - start >= HEADER_SIZE and buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK:
+                return False
+    return True
 
 
 def _lasting(buffer: bytearray, produce: ParsedProduceRequest) -> bytearray:

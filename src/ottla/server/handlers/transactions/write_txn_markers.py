@@ -51,7 +51,7 @@ def handle(
             marker.transaction_version,
         )
         for topic, index in writing.places(row):
-            context.markers.write(topic, index, end, writing.written(row, (topic, index)))
+            context.markers.write(topic, index, [(end, writing.written(row, (topic, index)))])
     return writing.begun()
 
 
