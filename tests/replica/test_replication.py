@@ -11,12 +11,13 @@ import pytest
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.read_replica import select_by_rack
 from ottla.storage.segment import SegmentRegion
 
-from .world import TOPIC, World, join
+from .world import TOPIC, TOPIC_ID, World, join
 
 NONE = ErrorCode.NONE
 MakeWorld = Callable[..., World]
@@ -122,11 +123,13 @@ class TestAcknowledgement:
         for node in (1, 2, 3):
             assert world.nodes[node].partition().log.recovery_point == 1
 
-    def test_what_a_coordinator_appends_at_once_is_fetched_at_once(self, make_world: MakeWorld) -> None:
+    @pytest.mark.parametrize("idle_s", [0, 5], ids=["asked for", "resting in the session"])
+    def test_what_a_coordinator_appends_at_once_is_fetched_at_once(self, make_world: MakeWorld, idle_s: float) -> None:
         """Its records are committed within the fetch of a follower, which asks for the other partition as well."""
         world = make_world(partitions=2)
         coordinated, other = (world.nodes[1].partition(index) for index in (1, 0))
         world.settle(1, 2, 3)
+        world.loop.run_for(idle_s)
 
         def append(index: int, high_watermark: int) -> None:
             batch = build_batch([RecordData(1_700_000_000_000, None, b"marker")])
@@ -138,6 +141,30 @@ class TestAcknowledgement:
         decided_s = world.loop.monotonic()
         world.loop.run_until(lambda: other.high_watermark == 1)
         assert world.loop.monotonic() - decided_s < 0.1
+
+    def test_what_ends_a_partition_within_a_fetch_is_answered_by_it(self, make_world: MakeWorld) -> None:
+        """The disk refuses what a coordinator appends at once: nothing would tell a follower that waits of it."""
+        world = make_world(replicas=(1, 2), partitions=2)
+        world.settle(1, 2)
+        world.cuts.add(frozenset((1, 2)))
+        coordinated, other = (world.nodes[1].partition(index) for index in (1, 0))
+        coordinated.high_watermark_listener = lambda index, high_watermark: other.mark_offline()
+        world.produce(1, b"decision", index=1)
+        asked = [
+            FetchPartition(partition=i, fetch_offset=i, log_start_offset=0, partition_max_bytes=100) for i in (0, 1)
+        ]
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=2, replica_epoch=world.image.brokers[2].broker_epoch),
+            max_wait_ms=30_000,
+            min_bytes=1,
+            max_bytes=1000,
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)],
+        )
+        answer = world.ask(1, request)
+        assert answer.there
+        told = answer.message().responses[0].partitions
+        assert [row.error_code for row in told] == [ErrorCode.KAFKA_STORAGE_ERROR, NONE]
+        assert coordinated.high_watermark == 1
 
 
 class TestInSyncReplicas:

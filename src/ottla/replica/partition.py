@@ -554,8 +554,11 @@ class Partition:
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""
-        if fetch_offset < self.log.log_start_offset:
+        offsets = self.offsets
+        if fetch_offset < offsets.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if last_fetched_epoch == self.state.leader_epoch and fetch_offset <= offsets.log_end_offset:
+            return None  # without an object for each partition of each fetch
         found = self.epoch_end_offset(last_fetched_epoch)
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_EPOCH:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the epoch of the last fetched record is not known here")

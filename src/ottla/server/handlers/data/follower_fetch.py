@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.common.errors import KafkaError
 from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.manager import ReplicaManager
-from ottla.replica.partition import Partition
+from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.purgatory import Watch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import Fetch, ReadRound
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop
+from ottla.storage.segment import SegmentRegion
+
+Place = tuple[SessionPartition, Partition | FetchPartitionResult]
+"""A partition to read from, or the answer where there is nothing to read: an error, or a log that parts from ours."""
 
 
 class Follower(NamedTuple):
@@ -75,24 +78,27 @@ class FollowerFetch(Fetch):
     def read(self, known: Known | None = None) -> ReadRound:
         """See `Fetch`. A request that was parked (`known` is None) tells nothing new of the follower."""
         follower, session = self._follower, self._session
-        if known is not None:
-            # Before anything is read: a coordinator whose records are replicated by it may append at once, to
-            # partitions of this very request, and nothing would wake the request for what came before it parked.
-            for asked in session.partitions:
-                self._note_progress(asked)
+        note = known is not None
+        # All of them before anything is read: a coordinator whose records are replicated by it may append at once, to
+        # partitions of this very request, and nothing would wake the request for what came before it parked.
+        places = self._places(session.partitions, note=note)
+        if note:
+            # Such an append brings back partitions that rested in the session, behind those that were active.
+            woken = session.partitions[len(places) :]
+            if woken:
+                places += self._places(woken, note=False)
         done = ReadRound()
         left = follower.max_bytes
-        for asked in session.partitions:
+        for asked, partition in places:
+            if isinstance(partition, FetchPartitionResult):
+                done.urgent = True
+                done.rows.append((asked, partition))
+                continue
             try:
-                partition = follower.replicas.find(asked.topic, asked.index)
-                partition.check_follower(asked.current_leader_epoch, follower.replica_id)
-                offsets = partition.offsets
-                diverging = region = None
-                if asked.last_fetched_epoch >= 0:
-                    diverging = partition.diverging_epoch(asked.fetch_offset, asked.last_fetched_epoch)
-                if diverging is not None:
-                    done.urgent = True
-                elif asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
+                if partition.offline or not partition.is_leader:
+                    partition.check_leader()  # since its place was taken
+                offsets, region = partition.offsets, None
+                if asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
                     limit = max(0, min(asked.max_bytes, left))
                     found = partition.log.reader.read(
                         asked.fetch_offset,
@@ -106,24 +112,13 @@ class FollowerFetch(Fetch):
                     if region is not None:
                         left -= region.length
                         follower.sent(partition, region.length)
-                high_watermark, log_start_offset = offsets.high_watermark, offsets.log_start_offset
                 if (
                     region is not None
-                    or diverging is not None
                     or not session.incremental
-                    or asked.moved(high_watermark, log_start_offset)
+                    or asked.moved(offsets.high_watermark, offsets.log_start_offset)
                 ):
-                    result = FetchPartitionResult(
-                        asked.index,
-                        0,
-                        high_watermark,
-                        partition.log.last_stable_offset(high_watermark),
-                        log_start_offset,
-                        region,
-                        diverging_epoch=diverging,
-                    )
-                    done.rows.append((asked, result))
-                elif known is not None and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
+                    done.rows.append((asked, _answer(asked, partition, region)))
+                elif note and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
                     asked.rest(partition.follower_watch)
             except OffLoop as needed:
                 done.needed.append(needed)
@@ -134,27 +129,28 @@ class FollowerFetch(Fetch):
                 done.rows.append((asked, self.failed(asked, error)))
         return done
 
-    def _note_progress(self, asked: SessionPartition) -> None:
-        """What a partition's place in the request says of the follower; what is wrong with it, `read` tells."""
+    def _places(self, partitions: list[SessionPartition], *, note: bool) -> list[Place]:
+        """What is to be read of `partitions`, in their order; `note`: what they say of the follower is new."""
         follower = self._follower
-        try:
-            partition = follower.replicas.find(asked.topic, asked.index)
-            partition.check_follower(asked.current_leader_epoch, follower.replica_id)
-            offsets, fetch_offset = partition.offsets, asked.fetch_offset
-            if not offsets.log_start_offset <= fetch_offset <= offsets.log_end_offset:
-                return
-            if asked.last_fetched_epoch < 0 or (
-                partition.diverging_epoch(fetch_offset, asked.last_fetched_epoch) is None
-            ):
-                partition.follower_fetched(
-                    follower.replica_id,
-                    fetch_offset,
-                    asked.log_start_offset,
-                    follower.broker_epoch,
-                    follower.started_s,
-                )
-        except KafkaError:
-            return
+        places: list[Place] = []
+        for asked in partitions:
+            try:
+                partition = follower.replicas.find(asked.topic, asked.index)
+                partition.check_follower(asked.current_leader_epoch, follower.replica_id)
+                offset, diverging = asked.fetch_offset, None
+                if asked.last_fetched_epoch >= 0:
+                    diverging = partition.diverging_epoch(offset, asked.last_fetched_epoch)
+                if diverging is not None:
+                    places.append((asked, _answer(asked, partition, None, diverging)))
+                    continue
+                if note and partition.offsets.log_start_offset <= offset <= partition.offsets.log_end_offset:
+                    partition.follower_fetched(
+                        follower.replica_id, offset, asked.log_start_offset, follower.broker_epoch, follower.started_s
+                    )
+                places.append((asked, partition))
+            except Exception as error:
+                places.append((asked, self.failed(asked, error)))
+        return places
 
     def watch(self, partition: Partition) -> Watch:
         """Followers read what was just appended."""
@@ -163,3 +159,18 @@ class FollowerFetch(Fetch):
     def diverged(self, asked: SessionPartition) -> None:
         """A follower that has to cut its log takes nothing else from the answer."""
         asked.tell_again()
+
+
+def _answer(
+    asked: SessionPartition, partition: Partition, region: SegmentRegion | None, diverging: EpochEnd | None = None
+) -> FetchPartitionResult:
+    offsets = partition.offsets
+    return FetchPartitionResult(
+        asked.index,
+        0,
+        offsets.high_watermark,
+        partition.log.last_stable_offset(offsets.high_watermark),
+        offsets.log_start_offset,
+        region,
+        diverging_epoch=diverging,
+    )
