@@ -127,6 +127,19 @@ class _FieldSpec(NamedTuple):
     default: Any
     ignorable: bool
 
+    def named(self, name: str) -> Field:
+        """The field of that name."""
+        return Field(
+            name,
+            self.type,
+            parse_versions(self.versions),
+            parse_versions(self.nullable),
+            self.tag,
+            parse_versions(self.tagged),
+            self.default,
+            self.ignorable,
+        )
+
 
 def f(
     type_: FieldType,
@@ -154,15 +167,31 @@ class Schema:
     `readers` and `writers` belong to `ottla.protocol.codec`: compiled functions by version.
     """
 
-    __slots__ = ("api_key", "fields", "flexible_from", "readers", "versions", "writers")
+    __slots__ = ("_fields", "_names", "_specs", "api_key", "flexible_from", "readers", "versions", "writers")
 
-    def __init__(self, fields: tuple[Field, ...], versions: Versions, flexible_from: int, api_key: int | None) -> None:
-        self.fields = fields
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        specs: tuple[_FieldSpec, ...],
+        versions: Versions,
+        flexible_from: int,
+        api_key: int | None,
+    ) -> None:
+        self._names = names
+        self._specs = specs
+        self._fields: tuple[Field, ...] | None = None
         self.versions = versions
         self.flexible_from = flexible_from
         self.api_key = api_key
         self.readers: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {}
         self.writers: dict[int, Callable[[Any, bytearray], None]] = {}
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """In the order of their declaration; made when first asked for, since a start needs those of few messages."""
+        if self._fields is None:
+            self._fields = tuple(spec.named(name) for name, spec in zip(self._names, self._specs, strict=True))
+        return self._fields
 
 
 class _Struct:
@@ -214,27 +243,18 @@ def _compile_constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
 
 
 def _build(cls: type[T], versions: str, flexible: str, api_key: int | None) -> type[T]:
-    fields = []
-    for name in cls.__annotations__:
+    names = tuple(cls.__annotations__)
+    specs = []
+    for name in names:
         spec = cls.__dict__.get(name)
         if not isinstance(spec, _FieldSpec):
             raise InvariantError(f"{cls.__name__}.{name} has no field specification")
-        fields.append(
-            Field(
-                name,
-                spec.type,
-                parse_versions(spec.versions),
-                parse_versions(spec.nullable),
-                spec.tag,
-                parse_versions(spec.tagged),
-                spec.default,
-                spec.ignorable,
-            )
-        )
+        specs.append(spec)
     flexible_range = parse_versions(flexible)
-    schema = Schema(tuple(fields), parse_versions(versions), flexible_range.low if flexible else LATEST + 1, api_key)
+    flexible_from = flexible_range.low if flexible else LATEST + 1
+    schema = Schema(names, tuple(specs), parse_versions(versions), flexible_from, api_key)
     attributes = {
-        "__slots__": tuple(field.name for field in fields),
+        "__slots__": names,
         "__schema__": schema,
         "__doc__": cls.__doc__,
         "__module__": cls.__module__,
