@@ -12,6 +12,7 @@
 #                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
+#   make exactly-once-stream [KILLS=50]   a Spark stream into a topic while driver, workers and broker are killed so often
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
@@ -53,7 +54,7 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once compat bench bench-subset bench-quick bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream compat bench bench-subset bench-quick bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -127,6 +128,9 @@ chaos: $(VENV)/.test
 
 exactly-once: $(VENV)/.test
 	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)
+
+exactly-once-stream: $(VENV)/.test
+	OTTLA_SINK_KILLS=$(KILLS) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
