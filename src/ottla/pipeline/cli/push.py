@@ -1,0 +1,152 @@
+"""`ottla pipeline push`: rows of a table or of files to a topic, exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.command import (
+    Command,
+    bootstrap_option,
+    complete_topic,
+    counted,
+    json_option,
+    open_cluster,
+    print_json,
+    settings_option,
+)
+from ottla.common.errors import OperatorError
+from ottla.pipeline.session import require_extra
+
+if TYPE_CHECKING:
+    from ottla.client.model import Position
+    from ottla.pipeline.push import Observe, PushSummary
+    from ottla.pipeline.sources.rows import RowSource
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline push lake/clicks --topic clicks-again          # a table, of any format that `load` writes",
+        "ottla pipeline push users.csv --topic users --key-column id   # rows become JSON objects",
+        "ottla pipeline push day1.parquet day2.parquet --topic days --value-column payload",
+        "ottla pipeline push orders.jsonl --topic orders --push-id orders-2 --json",
+    ),
+)
+@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Where the rows go.")
+@click.option("--push-id", help="Whose progress counts.  [default: one made of topic and sources]")
+@click.option("--key-column", metavar="NAME", help="The column of the keys.  [default: `key`, where there is one]")
+@click.option(
+    "--value-column",
+    metavar="NAME",
+    help="The column of the values.  [default: `value`, where there is one, else the whole row as JSON]",
+)
+@click.option("--keep-timestamps", is_flag=True, help="Records get the time in the column `timestamp`, not of now.")
+@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@json_option
+@bootstrap_option
+def push(
+    sources: tuple[Path, ...],
+    topic: str,
+    push_id: str | None,
+    key_column: str | None,
+    value_column: str | None,
+    keep_timestamps: bool,
+    properties: Mapping[str, str],
+    quiet: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Push the rows of a table, or of Parquet, JSON-lines and CSV files, to a topic, each exactly once.
+
+    Rows and progress are committed together: a push that is killed at any point is gone on with by the same command,
+    and one that ended adds nothing when it is run again, for as long as the broker keeps offsets of a group that nobody
+    uses (offsets.retention.minutes, a week). Another --push-id pushes everything anew.
+
+    A table that `load` made gives its records back: key, value and headers. Lines of JSON go as they are; rows of other
+    files become JSON objects, those of CSV with text only. Readers of committed records see runs of up to 50,000 rows.
+    """
+    require_extra()
+    from ottla.pipeline import push as pushing
+    from ottla.pipeline.sinks.topic import TopicTarget
+    from ottla.pipeline.sources.rows import FileRows, Shape
+
+    name = push_id or default_push_id(topic, sources)
+    pushing.group_name(name)
+    files, kind = files_of(sources)
+    rows = FileRows(files, kind, Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
+    with open_cluster(bootstrap_server) as cluster:
+        cluster.topic(topic)
+    target = TopicTarget(bootstrap_server, topic, properties)
+    with progress_bar(rows, silent=quiet or as_json) as observe:
+        summary = pushing.push(target, rows, name, observe)
+    print_summary(summary, as_json=as_json, quiet=quiet)
+
+
+def default_push_id(topic: str, sources: tuple[Path, ...]) -> str:
+    """The same for the same command, wherever it is typed."""
+    names = "\n".join([topic, *(str(path.absolute()) for path in sources)])
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def files_of(sources: tuple[Path, ...]) -> tuple[list[Path], str]:
+    """The data files of a table, or the given files, and their format. Raises OperatorError for a mixture."""
+    from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.sources.rows import FORMATS, format_of
+
+    directories = [path for path in sources if path.is_dir()]
+    if directories:
+        if len(sources) > 1:
+            raise OperatorError("one table, or some files: name one directory, or files only")
+        return sorted(Path(path) for path in DeltaTarget(directories[0]).files()), "parquet"
+    kinds = {path: format_of(path) for path in sources}
+    unknown = next((path for path, kind in kinds.items() if kind is None), None)
+    if unknown is not None:
+        suffixes = ", ".join(suffix for known in FORMATS.values() for suffix in known)
+        raise OperatorError(f"what {unknown} holds can't be told by its name, which ends in none of {suffixes}")
+    if len(set(kinds.values())) > 1:
+        raise OperatorError("files of one push are of one format: push the others for themselves")
+    return list(sources), str(kinds[sources[0]])
+
+
+@contextmanager
+def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]:
+    """On a terminal; of known length where the source knows it."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
+        task = bar.add_task("pushing", total=source.rows)
+
+        def observe(positions: Mapping[Position, int], rows: int) -> None:
+            bar.update(task, completed=rows)
+
+        yield observe
+
+
+def print_summary(summary: PushSummary, *, as_json: bool, quiet: bool) -> None:
+    """For a program, or for a person."""
+    if as_json:
+        print_json(summary.to_json())
+    elif not quiet:
+        before = ", behind what was there already" if summary.resumed else ""
+        if summary.rows == 0:
+            click.echo(f"Nothing to add to {summary.topic}{before}.")
+            return
+        rate = summary.rows / max(summary.seconds, 1e-9)
+        click.echo(
+            f"Pushed {counted(summary.rows, 'row')} to {summary.topic} in "
+            f"{counted(summary.transactions, 'transaction')}{before}: {summary.seconds:.1f} s, {rate:,.0f} rows/s."
+        )

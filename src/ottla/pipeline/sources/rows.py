@@ -1,0 +1,256 @@
+"""Rows on their way to a topic: from data files and lake tables, or from a range of another topic.
+
+Each source gives the same rows in the same order whenever it is asked, and with each batch the positions behind it, so
+that whoever keeps the positions goes on where it was. Memory is bounded by one batch (BATCH_ROWS, or one fetch).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ottla.client.model import Position
+from ottla.common.errors import OperatorError
+from ottla.pipeline.decode import HEADERS_TYPE
+from ottla.pipeline.plan import ClusterView, OffsetRange
+from ottla.pipeline.sources.fetch import read_range
+
+BATCH_ROWS = 10_000
+MAX_LINE_BYTES = 64 << 20
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "parquet": (".parquet",),
+    "json": (".json", ".jsonl", ".ndjson"),
+    "csv": (".csv",),
+}
+"""Format -> the suffixes of its files."""
+
+LINES = 1_000
+"""Of a JSON file in a batch: they may be long."""
+RECORD_COLUMNS = ["partition", "offset", "key", "value", "headers"]
+
+T = TypeVar("T")
+Batch = tuple[pa.RecordBatch, Mapping[Position, int]]
+
+
+class RowSource(Protocol):
+    """Rows with at least a column `value`, as `ottla.pipeline.sinks.topic` takes them."""
+
+    @property
+    def identity(self) -> str:
+        """Tells sources with other rows, or in another order, apart; at most 64 characters."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many positions there are to pass in all, for a progress bar; None where that is not known."""
+
+    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+        """The rows behind the positions that are done (none: all), each batch with the positions behind it.
+
+        Raises OperatorError for what can't be read.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which columns of a file become which field of a record."""
+
+    key_column: str | None = None
+    value_column: str | None = None
+    """Without it `value` where there is one, else the whole row as a JSON object."""
+    keep_timestamps: bool = False
+
+
+class FileRows:
+    """The rows of files, one after another, counted at `position`."""
+
+    def __init__(self, paths: Sequence[Path], format: str, shape: Shape, position: Position) -> None:
+        """`paths` in the order in which they are read. Raises OperatorError for a file that is not there."""
+        self._paths = list(paths)
+        self._format = format
+        self._shape = shape
+        self._position = position
+        digest = hashlib.sha256(repr((format, shape)).encode())
+        for path in self._paths:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise OperatorError(f"{path} can't be read: {error.strerror}") from error
+            digest.update(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "replace"))
+        self.identity = digest.hexdigest()
+
+    @property
+    def rows(self) -> int | None:
+        """Known of Parquet files."""
+        if self._format != "parquet":
+            return None
+        return sum(int(_read(path, partial(pq.read_metadata, path)).num_rows) for path in self._paths)
+
+    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+        """As `RowSource` says."""
+        skip = done.get(self._position, 0)
+        number = 0
+        for path in self._paths:
+            for batch in _file_batches(path, self._format, self._shape.key_column):
+                if number + batch.num_rows > skip:
+                    rest = batch.slice(max(0, skip - number))
+                    yield self._shaped(path, rest), {self._position: number + batch.num_rows}
+                number += batch.num_rows
+
+    def _shaped(self, path: Path, batch: pa.RecordBatch) -> pa.RecordBatch:
+        shape, names = self._shape, batch.schema.names
+        for name in (shape.key_column, shape.value_column):
+            if name is not None and name not in names:
+                raise OperatorError(f"{path} has no column `{name}`, only: {', '.join(names)}")
+        columns: dict[str, Any] = {}
+        if shape.value_column is not None or "value" in names:
+            columns["value"] = _bytes(path, batch, shape.value_column or "value")
+        else:
+            columns["value"] = pa.array([_json(row) for row in batch.to_pylist()], pa.string())
+        key_column = shape.key_column or ("key" if "key" in names else None)
+        if key_column is not None:
+            columns["key"] = _bytes(path, batch, key_column)
+        if "headers" in names and batch.schema.field("headers").type == HEADERS_TYPE:
+            columns["headers"] = batch.column("headers")
+        if shape.keep_timestamps and "timestamp" in names:
+            columns["timestamp"] = batch.column("timestamp")
+        return pa.record_batch(columns)
+
+
+class TopicRows:
+    """The records of some ranges of a topic, committed ones only, each for the partition that it was in.
+
+    What a table could not hold goes along.
+    """
+
+    def __init__(self, cluster: ClusterView, ranges: Sequence[OffsetRange], *, keep_timestamps: bool) -> None:
+        self._cluster = cluster
+        self._ranges = list(ranges)
+        self._columns = ["partition", "key", "value", "headers", *(["timestamp"] if keep_timestamps else [])]
+        starts = [f"{each.topic_id} {each.partition} {each.start_offset}" for each in ranges]
+        self.identity = hashlib.sha256(repr((sorted(starts), keep_timestamps)).encode()).hexdigest()
+
+    @property
+    def rows(self) -> int | None:
+        """As many offsets."""
+        return sum(each.offsets for each in self._ranges)
+
+    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+        """As `RowSource` says."""
+        for whole in self._ranges:
+            key = (whole.topic, whole.partition)
+            rest = replace(whole, start_offset=max(whole.start_offset, done.get(key, 0)))
+            for part in read_range(self._cluster, rest, isolation="read_committed", on_data_loss="fail"):
+                found = [*map(_timed, part.decoded.batches), *map(_letters, part.decoded.dead_letters)]
+                if found:
+                    table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in found])
+                    if part.decoded.dead_letters:
+                        table = table.sort_by("offset")
+                    (batch,) = table.select(self._columns).combine_chunks().to_batches()
+                    yield batch, {key: part.decoded.next_offset}
+
+
+def _timed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    times = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"))
+    return batch.select(RECORD_COLUMNS).append_column("timestamp", times)
+
+
+def _letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    times = batch.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
+    return batch.select(RECORD_COLUMNS).append_column("timestamp", times)
+
+
+def format_of(path: Path) -> str | None:
+    """By the suffix of its name, a compressed one's `.gz` left out."""
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    return next((name for name, known in FORMATS.items() if suffixes and suffixes[-1].lower() in known), None)
+
+
+def _file_batches(path: Path, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    """Raises OperatorError for a file that is none of that format."""
+    if format == "json":
+        batches = _line_batches(path, key_column)
+    else:
+        batches = _parquet_batches(path) if format == "parquet" else _csv_batches(path)
+    while (batch := _read(path, lambda: next(batches, None))) is not None:
+        yield batch
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(BATCH_ROWS)
+
+
+def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """With a line of names; every value is text, so that no later line contradicts what an earlier one looked like."""
+    with pa.input_stream(path) as stream, pyarrow.csv.open_csv(stream) as reader:
+        names = reader.schema.names
+    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    with pa.input_stream(path) as stream, pyarrow.csv.open_csv(stream, convert_options=options) as reader:
+        for block in reader:
+            for start in range(0, block.num_rows, BATCH_ROWS):
+                yield block.slice(start, BATCH_ROWS)
+
+
+def _line_batches(path: Path, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    """Each line as it is the value, empty ones left out; the key is looked up in it."""
+    with pa.input_stream(path) as stream, io.BufferedReader(stream) as reader:
+        lines = itertools.takewhile(bool, iter(lambda: reader.readline(MAX_LINE_BYTES + 1), None))
+        numbered = ((number, line.rstrip(b"\r\n")) for number, line in enumerate(lines, 1))
+        filled = ((number, line) for number, line in numbered if line)
+        while some := list(itertools.islice(filled, LINES)):
+            for number, line in some:
+                if len(line) > MAX_LINE_BYTES:
+                    raise OperatorError(f"line {number} of {path} is longer than {MAX_LINE_BYTES:,} bytes")
+            columns = {"value": pa.array([line for _, line in some], pa.large_binary())}
+            if key_column is not None:
+                columns[key_column] = pa.array([_key_of(path, *each, key_column) for each in some], pa.string())
+            yield pa.record_batch(columns)
+
+
+def _key_of(path: Path, number: int, line: bytes, key_column: str) -> str | None:
+    try:
+        value = json.loads(line)[key_column]
+    except (KeyError, TypeError) as error:
+        raise OperatorError(f"line {number} of {path} has no field {key_column!r} for the key") from error
+    except (ValueError, RecursionError) as error:
+        raise OperatorError(f"line {number} of {path} is no JSON, so it has no field {key_column!r}") from error
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read(path: Path, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (OSError, pa.ArrowException) as error:
+        raise OperatorError(f"{path} can't be read: {str(error).splitlines()[0]}") from error
+
+
+def _bytes(path: Path, batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Bytes and text as they are, numbers, times and the like as text."""
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column
+    return _read(path, lambda: column.cast(pa.large_string()))
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=_json_value, separators=(",", ":"))
+
+
+def _json_value(value: Any) -> Any:
+    """What JSON has no type for: bytes as UTF-8 with other bytes as \\xNN, times in ISO form, decimals as text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,185 @@
+"""`ottla pipeline push`: files and tables to a topic, exactly once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pq = pytest.importorskip("pyarrow.parquet")
+deltalake = pytest.importorskip("deltalake")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.pipeline.cli import pipeline  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+from .committed import read_committed  # noqa: E402
+
+pytestmark = pytest.mark.pipeline
+
+DRIVER = Path(__file__).with_name("push_driver.py")
+numbers = itertools.count()
+
+
+@pytest.fixture
+def bootstrap(ottla_broker: Broker) -> str:
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic of three partitions."""
+    name = f"push-{next(numbers)}"
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topic(name, 3)
+    return name
+
+
+@pytest.fixture
+def run(bootstrap: str, topic: str) -> Callable[..., Result]:
+    def run(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(pipeline, ["push", *map(str, arguments), "--topic", topic, "-b", bootstrap])
+
+    return run
+
+
+def records(bootstrap: str, topic: str, count: int = 0) -> list[tuple[Any, Any]]:
+    found = [(message.key(), message.value()) for message in read_committed(bootstrap, topic, count)]
+    return sorted(found, key=lambda pair: (pair[0] or b"", pair[1]))
+
+
+def test_lines_of_json_go_as_they_are(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = [b'{"id": 1,  "n": 1.50}', '{"id": "zwei", "t": "ü"}'.encode(), b'{"id": null}']
+    path.write_bytes(b"\r\n".join([*lines, b""]))
+    result = run(path, "--key-column", "id", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) | {"seconds": 0} == {
+        "push_id": json.loads(result.stdout)["push_id"],
+        "topic": topic,
+        "rows": 3,
+        "transactions": 1,
+        "seconds": 0,
+        "resumed": False,
+    }
+    assert records(bootstrap, topic, 3) == [(None, lines[2]), (b"1", lines[0]), (b"zwei", lines[1])]
+    again = run(path, "--key-column", "id")
+    assert again.stdout == f"Nothing to add to {topic}, behind what was there already.\n"
+    anew = run(path, "--key-column", "id", "--push-id", "anew")
+    assert anew.exit_code == 0, anew.output
+    assert len(records(bootstrap, topic, 6)) == 6
+
+
+def test_rows_of_csv_become_objects_of_text(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text('id,name\n1,"Ann, B."\n2,\n')
+    result = run(path, "--key-column", "id")
+    assert result.exit_code == 0, result.output
+    assert f"Pushed 2 rows to {topic} in 1 transaction: " in result.stdout
+    assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":""}')]
+
+
+def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
+    table = tmp_path / "table"
+    headers = pa.array(
+        [[{"key": "a", "value": b"1"}], None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    )
+    times = pa.array([1_700_000_000_123_000] * 2, pa.timestamp("us", tz="UTC"))
+    columns = {
+        "topic": ["old"] * 2,
+        "partition": [7, 8],
+        "timestamp": times,
+        "key": [b"k", None],
+        "value": [b"v", None],
+    }
+    deltalake.write_deltalake(str(table), pa.table({**columns, "headers": headers}))
+    result = run(table, "--keep-timestamps")
+    assert result.exit_code == 0, result.output
+    found = sorted(read_committed(bootstrap, topic, 2), key=lambda message: message.key() or b"")
+    assert [(each.key(), each.value(), each.headers()) for each in found] == [
+        (None, None, None),
+        (b"k", b"v", [("a", b"1")]),
+    ]
+    assert {each.timestamp()[1] for each in found} == {1_700_000_000_123}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "sentence"),
+    [
+        ("rows.parquet", b"PAR1 not", (), "rows.parquet can't be read: "),
+        (
+            "rows.jsonl",
+            b'{"a": 1}\nnonsense\n',
+            ("--key-column", "a"),
+            "line 2 of .* is no JSON, so it has no field 'a'",
+        ),
+        ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
+        ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
+        ("rows.csv", b"", (), "rows.csv can't be read: "),
+        ("rows.txt", b"1\n", (), "can't be told by its name"),
+        ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
+    ],
+)
+def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    run: Callable[..., Result],
+    name: str,
+    content: bytes,
+    options: tuple[str, ...],
+    sentence: str,
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = run(tmp_path / name, *options)
+    assert result.exit_code != 0
+    assert isinstance(result.exception, Exception)
+    with pytest.raises(Exception, match=sentence):
+        raise result.exception
+    assert "\n" not in str(result.exception)
+    assert records(bootstrap, topic) == []
+
+
+def test_another_source_under_the_same_id_is_refused(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("1\n2\n")
+    assert run(path).exit_code == 0
+    path.write_text("1\n2\n3\n")
+    result = run(path)
+    assert "was begun with other rows than these" in str(result.exception)
+    assert records(bootstrap, topic, 2) == [(None, b"1"), (None, b"2")]
+
+
+@pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
+def test_a_killed_push_is_gone_on_with(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str
+) -> None:
+    """Killed in its second transaction, by a file each."""
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for number, path in enumerate(paths):
+        values = [b"%d" % row for row in range(number * 800, (number + 1) * 800)]
+        pq.write_table(pa.table({"value": values, "key": values}), path, row_group_size=100)
+    command = [sys.executable, str(DRIVER), "2", step, "push", *map(str, paths), "--topic", topic, "-b", bootstrap]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    result = run(*paths, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["resumed"]
+    assert summary["rows"] == (2_400 - (1_600 if step != "committed" else 2_400))
+    values = [b"%d" % row for row in range(2_400)]
+    assert records(bootstrap, topic, 2_400) == sorted(zip(values, values, strict=True))
