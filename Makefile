@@ -72,7 +72,7 @@ $(VENV)/.base: $(BIN)/python $(DECLARED)
 
 $(VENV)/.pipeline: $(VENV)/.base
 	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
-	@$(PIP) -e '.[pipeline]'
+	@$(PIP) -e '.[pipeline,iceberg]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base

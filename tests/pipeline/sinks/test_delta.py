@@ -25,7 +25,13 @@ from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks import delta  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
-from ottla.pipeline.sinks.table import Committed, DataFile, StaleCommitError, files_from_json  # noqa: E402
+from ottla.pipeline.sinks.table import (  # noqa: E402
+    Committed,
+    DataFile,
+    StaleCommitError,
+    check_expected,
+    files_from_json,
+)
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
@@ -131,16 +137,16 @@ def test_a_commit_between_look_and_commit_is_seen(
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
-    checked = DeltaTarget._check_expected
+    checked = check_expected
     raced: list[int] = []
 
-    def check_then_lose_the_race(self: DeltaTarget, table: object, expected: dict[str, int | None]) -> None:
-        checked(self, table, expected)
+    def check_then_lose_the_race(*arguments: Any) -> None:
+        checked(*arguments)
         if not raced:
             raced.append(1)
             load(cluster, DeltaTarget(target.path))
 
-    monkeypatch.setattr(DeltaTarget, "_check_expected", check_then_lose_the_race)
+    monkeypatch.setattr("ottla.pipeline.sinks.delta.check_expected", check_then_lose_the_race)
     with pytest.raises(StaleCommitError):
         commit(target, plan, files)
     assert len(rows(target.path)) == 100
@@ -152,16 +158,16 @@ def test_commits_of_others_in_between_do_no_harm(
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
-    checked = DeltaTarget._check_expected
+    checked = check_expected
     others: list[int] = []
 
-    def another_pipeline_commits(self: DeltaTarget, table: object, expected: dict[str, int | None]) -> None:
-        checked(self, table, expected)
+    def another_pipeline_commits(*arguments: Any) -> None:
+        checked(*arguments)
         if not others:
             others.append(1)
             load(cluster, DeltaTarget(target.path), pipeline_id="other")
 
-    monkeypatch.setattr(DeltaTarget, "_check_expected", another_pipeline_commits)
+    monkeypatch.setattr("ottla.pipeline.sinks.delta.check_expected", another_pipeline_commits)
     commit(target, plan, files)
     assert len(rows(target.path)) == 200
 

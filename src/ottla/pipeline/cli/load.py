@@ -19,7 +19,14 @@ from ottla.cli.command import (
     print_json,
     size_text,
 )
-from ottla.pipeline.cli.options import conf_option, master_option, parse_size, with_decode_options
+from ottla.pipeline.cli.options import (
+    TABLE_FORMATS,
+    catalog_option,
+    conf_option,
+    master_option,
+    parse_size,
+    with_decode_options,
+)
 from ottla.pipeline.session import open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
+        "ottla pipeline load -t clicks --table lake/clicks --format iceberg",
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
         "ottla pipeline load -t clicks --table lake/clicks --decode json",
@@ -52,8 +60,15 @@ if TYPE_CHECKING:
     "--table",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the Delta table; it is made by the first load.",
+    help="Directory of the table; it is made by the first load.",
 )
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(TABLE_FORMATS),
+    help="Format of a table that this load makes.  [default: delta]",
+)
+@catalog_option
 @click.option("--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table.")
 @click.option(
     "--isolation",
@@ -102,6 +117,8 @@ if TYPE_CHECKING:
 def load(
     topics: tuple[str, ...],
     table: Path,
+    format_name: str | None,
+    catalog_url: str | None,
     pipeline_id: str,
     isolation: str,
     max_bytes_per_task: int,
@@ -116,7 +133,7 @@ def load(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Load what is new in some topics into a Delta table.
+    """Load what is new in some topics into a table of Delta, Iceberg or Parquet files.
 
     Data and offsets are committed together: a load that is killed at any point and run again neither loses a record nor
     doubles one, and a load with nothing new adds nothing. A task that fails is tried four times; local[N,F] tries F.
@@ -138,14 +155,14 @@ def load(
     from ottla.pipeline import load as loading
     from ottla.pipeline.plan import PlanSettings
     from ottla.pipeline.schedule import parse_schedule, repeat
-    from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, parallelism(master), on_data_loss)
     value_format = open_format(decode_options)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
-    target = DeltaTarget(table, partition_by)
-    shown_group = f"ottla-load.{table.absolute().name}.{pipeline_id}" if group is None else group
+    target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
+    shown_group = f"ottla-load.{target.name}.{pipeline_id}" if group is None else group
 
     def session() -> AbstractContextManager[Any]:
         return open_session(master, "ottla pipeline load", conf)
@@ -158,16 +175,20 @@ def load(
             )
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
-            return
-        for note in summary.notes:
-            click.echo(f"Note: {note}.", err=True)
-        if not quiet:
-            click.echo(summary_text(summary))
+        else:
+            _tell(summary, quiet=quiet)
 
     if schedule is None:
         run()
     else:
         repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
+
+
+def _tell(summary: LoadSummary, *, quiet: bool) -> None:
+    for note in summary.notes:
+        click.echo(f"Note: {note}.", err=True)
+    if not quiet:
+        click.echo(summary_text(summary))
 
 
 def _progress(silent: bool) -> AbstractContextManager[ProgressLine | None]:

@@ -12,6 +12,8 @@ from ottla.cli.command import settings_option
 from ottla.pipeline.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
+TABLE_FORMATS = ("delta", "iceberg", "parquet")
+
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 
 
@@ -39,6 +41,16 @@ def conf_option(function: Any) -> Any:
     return settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")(
         function
     )
+
+
+def catalog_option(function: Any) -> Any:
+    """--catalog as `catalog_url`."""
+    return click.option(
+        "--catalog",
+        "catalog_url",
+        metavar="URL",
+        help="URL of an Iceberg REST catalog; --table is then a name in it, such as lake.clicks.",
+    )(function)
 
 
 def with_decode_options(function: Any) -> Any:

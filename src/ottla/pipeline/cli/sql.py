@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, json_option, print_json, print_table
-from ottla.pipeline.cli.options import conf_option, master_option
+from ottla.pipeline.cli.options import catalog_option, conf_option, master_option
 from ottla.pipeline.session import open_session, require_extra
 
 
@@ -26,13 +26,21 @@ from ottla.pipeline.session import open_session, require_extra
     "tables",
     multiple=True,
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Directory of a table; may be repeated.",
 )
+@catalog_option
 @master_option
 @conf_option
 @json_option
-def sql(statement: str, tables: tuple[Path, ...], master: str, conf: Mapping[str, str], as_json: bool) -> None:
+def sql(
+    statement: str,
+    tables: tuple[Path, ...],
+    catalog_url: str | None,
+    master: str,
+    conf: Mapping[str, str],
+    as_json: bool,
+) -> None:
     """Run one Spark SQL query over loaded tables; a statement that would write is refused.
 
     A table is visible under the name of its directory, a single one also as `records`. Columns: topic, partition,
@@ -40,9 +48,9 @@ def sql(statement: str, tables: tuple[Path, ...], master: str, conf: Mapping[str
     """
     require_extra()
     from ottla.pipeline.query import register_tables, run_sql
-    from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.sinks.open_table import open_table
 
-    targets = [DeltaTarget(path) for path in tables]
+    targets = [open_table(path, catalog_url=catalog_url) for path in tables]
     for target in targets:
         target.version()  # a missing table is told before Spark starts
     with open_session(master, "ottla pipeline sql", conf) as spark:

@@ -38,11 +38,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
-    PARTITION_COLUMNS,
     Committed,
     DataFile,
     FileLayout,
     StaleCommitError,
+    check_expected,
+    check_partition_columns,
+    check_schema,
+    grown_columns,
+    json_object,
+    require_files,
 )
 
 RANGES_KEY = "ottla.ranges"
@@ -72,11 +77,7 @@ class DeltaTarget:
 
         Raises OperatorError for other columns, and for a path that delta-rs can't open.
         """
-        unknown = [name for name in partition_by if name not in PARTITION_COLUMNS]
-        if unknown:
-            raise OperatorError(
-                f"a table can be partitioned by {' and '.join(PARTITION_COLUMNS)}, not by {unknown[0]!r}"
-            )
+        check_partition_columns(partition_by)
         self.path = Path(path).absolute()
         unusable = UNUSABLE_IN_PATHS.search(os.path.realpath(self.path))  # links are followed by delta-rs as well
         if unusable:
@@ -134,7 +135,7 @@ class DeltaTarget:
             return {}
         for commit in self._open().history(HISTORY_LIMIT):
             if TOPICS_KEY in commit:
-                return _json_object(commit[TOPICS_KEY])
+                return json_object(commit[TOPICS_KEY])
         return {}
 
     def commit(
@@ -149,7 +150,7 @@ class DeltaTarget:
         topic_ids: Mapping[str, str],
         ranges: Mapping[str, tuple[int, int]],
     ) -> Committed:
-        self._require_files(files)
+        require_files(self.path, files)
         metadata = {
             LOAD_KEY: load_id,
             PIPELINE_KEY: pipeline_id,
@@ -164,7 +165,7 @@ class DeltaTarget:
         )
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
-            self._check_expected(table, expected)
+            check_expected(expected, {name: table.transaction_version(name) for name in expected})
             version = int(table.version()) + 1
             error = _write(table, files, self._removals(table, removed), properties)
             if error is None:
@@ -205,22 +206,9 @@ class DeltaTarget:
 
     def widen(self, schema: pa.Schema) -> pa.Schema:
         """Columns and fields of structs can be added; a type stays, since delta-rs doesn't write tables with Delta's
-        type
-        widening."""
+        type widening."""
         table = self._open()
-        found = pa.schema(table.schema())
-        for column in schema:
-            position = found.get_field_index(column.name)
-            if position >= 0 and not _only_adds(found.field(position).type, column.type):
-                raise OperatorError(
-                    f"the column {column.name!r} of the table {self.path} has the type {found.field(position).type}, "
-                    f"which a Delta table can't widen to {column.type}"
-                )
-        grown = [
-            column.with_nullable(True)
-            for column in schema
-            if column.name not in found.names or not _same_type(found.field(column.name).type, column.type)
-        ]
+        grown = grown_columns(self.location, pa.schema(table.schema()), schema)
         if grown:
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
@@ -269,38 +257,12 @@ class DeltaTarget:
             raise OperatorError(f"the Delta table in {self.path} can't be read: {_words(error)}") from error
 
     def _check(self, table: Any, schema: pa.Schema) -> None:
-        found = pa.schema(table.schema())
-        for column in schema:
-            position = found.get_field_index(column.name)
-            if position < 0 or not _same_type(found.field(position).type, column.type):
-                raise OperatorError(
-                    f"the table {self.path} lacks the column {column.name!r} of type {column.type}: it was not made by "
-                    "`ottla pipeline load`; choose another directory"
-                )
+        check_schema(self.location, pa.schema(table.schema()), schema)
         if TRANSACTION_RETENTION in table.metadata().configuration:
             raise OperatorError(
                 f"the table {self.path} sets {TRANSACTION_RETENTION}, which would forget loaded offsets and load "
                 "records twice; remove that property"
             )
-
-    def _require_files(self, files: Sequence[DataFile]) -> None:
-        """Raise OperatorError unless all are here as they were written: a table that names others can't be read."""
-        missing = [file.path for file in files if _size(self.path / file.path) != file.size_bytes]
-        if missing:
-            raise OperatorError(
-                f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {self.path} on "
-                f"this machine, {missing[0]} for one; the table's directory has to be the same one on all machines, "
-                "and a vacuum's retention longer than a load, as Delta's 7 days are"
-            )
-
-    def _check_expected(self, table: Any, expected: Mapping[str, int | None]) -> None:
-        for name, offset in expected.items():
-            current = table.transaction_version(name)
-            if current != offset:
-                raise StaleCommitError(
-                    f"another load moved {name} from {_offset(offset)} to {_offset(current)} in the meantime; nothing "
-                    "of this load was committed, run it again"
-                )
 
     def _removals(self, table: Any, removed: Collection[str]) -> list[RemoveAction]:
         """Raises StaleCommitError when one of them is not in that version any more."""
@@ -390,14 +352,6 @@ def _bound(kind: Any, value: int | None, *, up: bool = False) -> int | str | Non
     return f"{text}Z" if kind.tz else text
 
 
-def _size(path: Path) -> int:
-    """The file's size in bytes, -1 without one."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
 def _words(error: Exception) -> str:
     """An error of delta-rs in one line: without colours, the marks of its causes, and the frames of a backtrace."""
     lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
@@ -415,43 +369,3 @@ def _actions(path: Path) -> Iterator[dict[str, Any]]:
     """The actions of one commit; raises OSError, ValueError."""
     with path.open(encoding="utf-8") as lines:
         yield from (json.loads(line) for line in lines if line.strip())
-
-
-def _same_type(found: Any, wanted: Any) -> bool:
-    """Equal but for the names of list elements and their nullability, on which writers differ."""
-    if pa.types.is_list(wanted):
-        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and _same_type(
-            found.value_type, wanted.value_type
-        )
-    if pa.types.is_struct(wanted):
-        return pa.types.is_struct(found) and all(
-            found.get_field_index(part.name) >= 0 and _same_type(found.field(part.name).type, part.type)
-            for part in wanted
-        )
-    return bool(found.equals(wanted))
-
-
-def _only_adds(found: Any, wanted: Any) -> bool:
-    """The same type but for fields of structs that are new."""
-    if pa.types.is_list(wanted):
-        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and _only_adds(
-            found.value_type, wanted.value_type
-        )
-    if pa.types.is_struct(wanted):
-        return pa.types.is_struct(found) and all(
-            found.get_field_index(part.name) < 0 or _only_adds(found.field(part.name).type, part.type)
-            for part in wanted
-        )
-    return bool(found.equals(wanted))
-
-
-def _offset(offset: int | None) -> str:
-    return "the start" if offset is None else f"offset {offset}"
-
-
-def _json_object(text: Any) -> dict[str, str]:
-    try:
-        value = json.loads(text)
-    except (TypeError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

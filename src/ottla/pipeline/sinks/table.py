@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ottla.common.errors import OttlaError
+from ottla.common.errors import OperatorError, OttlaError
 
 PARTITION_COLUMNS = ("topic", "partition")
 DEAD_LETTER_DIRECTORY = "_dead_letters"
@@ -166,3 +166,109 @@ class Table(Protocol):
 
     def dead_letters(self) -> Table:
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
+
+
+def check_partition_columns(names: Sequence[str]) -> None:
+    """Raise OperatorError for a column that no table can be partitioned by."""
+    unknown = [name for name in names if name not in PARTITION_COLUMNS]
+    if unknown:
+        raise OperatorError(f"a table can be partitioned by {' and '.join(PARTITION_COLUMNS)}, not by {unknown[0]!r}")
+
+
+def check_schema(location: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    """Raise OperatorError unless the table has all columns that a load writes."""
+    for column in wanted:
+        position = found.get_field_index(column.name)
+        if position < 0 or not same_type(found.field(position).type, column.type):
+            raise OperatorError(
+                f"the table {location} lacks the column {column.name!r} of type {column.type}: it was not made by "
+                "`ottla pipeline load`; choose another directory"
+            )
+
+
+def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    """The columns that a table has to be given, whole or with more fields in a struct.
+
+    Raises OperatorError for one that it has with another type.
+    """
+    for column in wanted:
+        position = found.get_field_index(column.name)
+        if position >= 0 and not only_adds(found.field(position).type, column.type):
+            raise OperatorError(
+                f"the column {column.name!r} of the table {location} has the type {found.field(position).type}, which "
+                f"this format can't widen to {column.type}"
+            )
+    return [
+        column.with_nullable(True)
+        for column in wanted
+        if column.name not in found.names or not same_type(found.field(column.name).type, column.type)
+    ]
+
+
+def check_expected(expected: Mapping[str, int | None], found: Mapping[str, int | None]) -> None:
+    """Raise StaleCommitError unless each application id is where the plan found it."""
+    for name, offset in expected.items():
+        if found[name] != offset:
+            raise StaleCommitError(
+                f"another load moved {name} from {_offset_text(offset)} to {_offset_text(found[name])} in the "
+                "meantime; nothing of this load was committed, run it again"
+            )
+
+
+def require_files(directory: Path, files: Sequence[DataFile]) -> None:
+    """Raise OperatorError unless all are here as they were written: a table that names others can't be read."""
+    missing = [file.path for file in files if _size(directory / file.path) != file.size_bytes]
+    if missing:
+        raise OperatorError(
+            f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {directory} on this "
+            f"machine, {missing[0]} for one; the table's directory has to be the same one on all machines, and a "
+            "vacuum's retention longer than a load, as Delta's 7 days are"
+        )
+
+
+def same_type(found: Any, wanted: Any) -> bool:
+    """Types of Arrow: equal but for the names of list elements and their nullability, on which writers differ."""
+    if pa.types.is_list(wanted):
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and same_type(
+            found.value_type, wanted.value_type
+        )
+    if pa.types.is_struct(wanted):
+        return pa.types.is_struct(found) and all(
+            found.get_field_index(part.name) >= 0 and same_type(found.field(part.name).type, part.type)
+            for part in wanted
+        )
+    return bool(found.equals(wanted))
+
+
+def only_adds(found: Any, wanted: Any) -> bool:
+    """The same type but for fields of structs that are new."""
+    if pa.types.is_list(wanted):
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and only_adds(
+            found.value_type, wanted.value_type
+        )
+    if pa.types.is_struct(wanted):
+        return pa.types.is_struct(found) and all(
+            found.get_field_index(part.name) < 0 or only_adds(found.field(part.name).type, part.type) for part in wanted
+        )
+    return bool(found.equals(wanted))
+
+
+def json_object(text: Any) -> dict[str, str]:
+    """What a table's metadata hold under a key; empty where that is no object."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _size(path: Path) -> int:
+    """The file's size in bytes, -1 without one."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _offset_text(offset: int | None) -> str:
+    return "the start" if offset is None else f"offset {offset}"

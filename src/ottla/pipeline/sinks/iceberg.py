@@ -1,0 +1,492 @@
+"""Apache Iceberg: data files and offsets in one commit of a catalog.
+
+The next offset of each application id is a property of the table (`ottla.offset.ID`), set by the commit that adds the
+snapshot, so it outlives the expiry of snapshots and what others commit. The snapshot's summary repeats the ranges in
+readable form (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`). Without a catalog an SQLite catalog of the name
+`catalog.db` lies in the table's directory (catalog `ottla`, table `ottla.records`); a REST catalog is named by its URL.
+
+**Invariants:** each commit makes a snapshot on top of the one whose offsets were checked, which the catalog holds it to
+(`assert-ref-snapshot-id`), and pyiceberg tries once only: on its own it would put the same files on top of whatever
+came in between (`commit.retry.num-retries` has to be 0, here and in a table that is found). So a second loader with an
+older plan is refused however the two interleave. Whether a commit happened is never taken from an error: the snapshots
+are searched for the id of the load, and where a catalog can't tell, the files stay.
+
+Data files have no field ids; the table's name mapping gives them (`schema.name-mapping.default`), so other engines read
+them by the names of their columns. Left out: object stores (paths are local), tables with delete files or renamed
+columns (refused to be read by their files), views, change of an existing table's partition columns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import partition_to_py, to_bytes
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+from sqlalchemy import URL
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
+from ottla.pipeline.sinks.table import (
+    DEAD_LETTER_DIRECTORY,
+    Committed,
+    DataFile,
+    FileLayout,
+    StaleCommitError,
+    UnknownCommitError,
+    check_expected,
+    check_partition_columns,
+    check_schema,
+    json_object,
+    require_files,
+    same_type,
+)
+
+RANGES_KEY = "ottla.ranges"
+TOPICS_KEY = "ottla.topics"
+PIPELINE_KEY = "ottla.pipeline"
+ROWS_KEY = "ottla.rows"
+LOAD_KEY = "ottla.load"
+OFFSET_PREFIX = "ottla.offset."
+RETRIES_KEY = "commit.retry.num-retries"
+
+CATALOG_FILE = "catalog.db"
+CATALOG_NAME = "ottla"
+TABLE_NAME = "ottla.records"
+DATA_DIRECTORY = "data/"
+COMMIT_ATTEMPTS = 20
+"""How often other writers may come in between before a commit gives up."""
+BUSY_TIMEOUT_S = 30
+"""How long a commit waits for another that has the SQLite catalog locked."""
+PROPERTIES = {
+    RETRIES_KEY: "0",
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+UNUSABLE_IN_PATHS = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+"""SQLite and metadata files hold text."""
+
+_REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+"""Answers of a REST catalog after which nothing of a request was done."""
+
+
+class IcebergTarget:
+    """An Iceberg table: in a local directory that holds its catalog as well, or of a REST catalog."""
+
+    def __init__(
+        self, location: str | os.PathLike[str], partition_by: Sequence[str] = (), catalog_url: str | None = None
+    ) -> None:
+        """`location`: a directory, or with `catalog_url` a name such as `lake.clicks`.
+
+        `partition_by` takes effect when the table is made: any of PARTITION_COLUMNS. Raises OperatorError.
+        """
+        check_partition_columns(partition_by)
+        self._partition_by = tuple(partition_by)
+        self._url = catalog_url
+        self._catalog: Catalog | None = None
+        if catalog_url is None:
+            self.path = Path(location).absolute()
+            self._identifier = TABLE_NAME
+            unusable = UNUSABLE_IN_PATHS.search(str(self.path))
+            if unusable:
+                raise OperatorError(
+                    f"no Iceberg table can be kept in {str(self.path)!r}, since its catalog can't hold {unusable[0]!r}"
+                )
+        else:
+            self._identifier = os.fspath(location)
+            if not re.fullmatch(r"[^./\s]+(\.[^./\s]+)+", self._identifier):
+                raise OperatorError(
+                    f"--table {self._identifier!r} is no name in a catalog; with --catalog give NAMESPACE.TABLE"
+                )
+
+    @property
+    def location(self) -> str:
+        return str(self.path) if self._url is None else self._identifier
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self._url is None else self._identifier.rpartition(".")[2]
+
+    def dead_letters(self) -> IcebergTarget:
+        if self._url is None:
+            return IcebergTarget(self.path / DEAD_LETTER_DIRECTORY)
+        return IcebergTarget(f"{self._identifier}{DEAD_LETTER_DIRECTORY}", catalog_url=self._url)
+
+    def exists(self) -> bool:
+        if self._url is None and not (self.path / CATALOG_FILE).is_file():
+            return False
+        with self._told("can't be looked up"):
+            return bool(self._open_catalog().table_exists(self._identifier))
+
+    def ensure(self, schema: pa.Schema) -> FileLayout:
+        try:
+            if self._url is None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._require_own_directory()
+        except OSError as error:
+            raise OperatorError(f"the table directory {self.path} can't be made: {error}") from error
+        if not self.exists():
+            with self._told("can't be made"):
+                self._create(schema)
+        table = self._open()
+        self._check(table, schema)
+        return self._layout(table)
+
+    def layout(self) -> FileLayout:
+        if self.exists():
+            return self._layout(self._open())
+        directory = str(self.path) if self._url is None else ""
+        return FileLayout(directory, DATA_DIRECTORY, self._partition_by, partitions_in_files=True)
+
+    def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
+        return self._offsets(self._open(), app_ids) if self.exists() else dict.fromkeys(app_ids)
+
+    def known_topic_ids(self) -> dict[str, str]:
+        return json_object(self._open().properties.get(TOPICS_KEY)) if self.exists() else {}
+
+    def commit(
+        self,
+        expected: Mapping[str, int | None],
+        following: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        removed: Collection[str] = (),
+        load_id: str,
+        pipeline_id: str,
+        topic_ids: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+    ) -> Committed:
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._open()
+            require_files(Path(self._layout(table).directory), files)
+            self._check_settings(table)
+            check_expected(expected, self._offsets(table, expected))
+            topics = json.dumps(json_object(table.properties.get(TOPICS_KEY)) | dict(topic_ids), sort_keys=True)
+            summary = {
+                LOAD_KEY: load_id,
+                PIPELINE_KEY: pipeline_id,
+                ROWS_KEY: str(sum(file.rows for file in files)),
+                RANGES_KEY: json.dumps(ranges),
+                TOPICS_KEY: topics,
+            }
+            properties = {f"{OFFSET_PREFIX}{name}": str(offset) for name, offset in following.items()}
+            properties |= {TOPICS_KEY: topics, LOAD_KEY: load_id}
+            error = _write(table, files, self._entries(table, removed), summary, properties)
+            if error is None:
+                return Committed(_version(table))
+            snapshot = self._snapshot_of(load_id, error)
+            if snapshot is not None:
+                version = snapshot.sequence_number or 0
+                note = f"version {version} was committed, but what came after that failed: {_words(error)}"
+                return Committed(version, note)
+            if not isinstance(error, CommitFailedException):
+                self._raise_failed(error)
+            # someone was faster: look again whether the plan still holds
+        raise OperatorError(
+            f"the table {self.location} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
+        )
+
+    def files(self) -> list[str]:
+        """Refused for a table with delete files or renamed columns, which the plain files would ignore."""
+        table = self._open()
+        mapping = table.metadata.name_mapping()
+        renamed = [field.names for field in mapping.root if field.names != _names_of(table, field)] if mapping else []
+        if renamed:
+            raise OperatorError(
+                f"the table {self.location} has renamed columns ({renamed[0][0]!r}), which reading by its files ignores"
+            )
+        with self._told("can't be read"):
+            tasks = list(table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise OperatorError(f"the table {self.location} has delete files, which reading by its files would ignore")
+        return [str(self._data_path(task.file.file_path)) for task in tasks]
+
+    def named_files(self) -> set[Path]:
+        table = self._open()
+        with self._told("can't be read"):
+            manifests = {
+                manifest.manifest_path: manifest
+                for snapshot in table.metadata.snapshots
+                for manifest in snapshot.manifests(table.io)
+            }
+            return {
+                self._data_path(entry.data_file.file_path)
+                for manifest in manifests.values()
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            }
+
+    def schema(self) -> pa.Schema:
+        return _plain_schema(self._open().schema().as_arrow())
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        table = self._open()
+        found = _plain_schema(table.schema().as_arrow())
+        if all(
+            column.name in found.names and same_type(found.field(column.name).type, column.type) for column in schema
+        ):
+            return found
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(pa.schema([column.with_nullable(True) for column in schema]))
+        except Exception as error:  # of pyiceberg's own kinds, ValueError and ValidationError among them
+            raise OperatorError(
+                f"the table {self.location} can't hold the columns of these records: {_words(error)}"
+            ) from error
+        return self.schema()
+
+    def version(self) -> int:
+        return _version(self._open())
+
+    # Catalog
+
+    def _open_catalog(self) -> Catalog:
+        if self._catalog is None:
+            if self._url is not None:
+                self._catalog = load_catalog(CATALOG_NAME, type="rest", uri=self._url)
+            else:
+                database = f"file:{quote(str(self.path / CATALOG_FILE))}"  # as SQLite takes names of any characters
+                address = URL.create(
+                    "sqlite", database=database, query={"uri": "true", "timeout": str(BUSY_TIMEOUT_S)}
+                ).render_as_string()
+                implementation = f"{SyncedFileIO.__module__}.{SyncedFileIO.__name__}"
+                self._catalog = load_catalog(CATALOG_NAME, type="sql", uri=address, **{"py-io-impl": implementation})
+        return self._catalog
+
+    def _require_own_directory(self) -> None:
+        if (self.path / "metadata").is_dir() and not (self.path / CATALOG_FILE).exists():
+            raise OperatorError(
+                f"the directory {self.path} holds an Iceberg table of another catalog; name that with --catalog, or "
+                "choose another directory"
+            )
+
+    def _create(self, schema: pa.Schema) -> None:
+        catalog = self._open_catalog()
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(self._identifier.rpartition(".")[0])
+        location = str(self.path) if self._url is None else None
+        try:
+            creation = catalog.create_table_transaction(self._identifier, schema, location, properties=PROPERTIES)
+            mapping = creation.table_metadata.schema().name_mapping.model_dump_json()
+            creation.set_properties({"schema.name-mapping.default": mapping})
+            if self._partition_by:
+                with creation.update_spec() as spec:
+                    for name in self._partition_by:
+                        spec.add_identity(name)
+            creation.commit_transaction()
+        except (TableAlreadyExistsError, CommitFailedException):
+            if not self.exists():  # else another load made it in the same moment
+                raise
+
+    def _open(self) -> IcebergTable:
+        if self._url is None and not (self.path / CATALOG_FILE).is_file():
+            raise OperatorError(f"there is no Iceberg table in {self.path}; `ottla pipeline load` makes one")
+        with self._told("can't be read"):
+            return self._open_catalog().load_table(self._identifier)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Errors of catalog and metadata as the operator's."""
+        try:
+            yield
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise OperatorError(
+                f"there is no Iceberg table {self.location}; `ottla pipeline load` makes one"
+            ) from error
+        except OperatorError:
+            raise
+        except FileNotFoundError as error:
+            raise OperatorError(
+                f"the Iceberg table {self.location} {what}: {error.filename} is not there; its metadata hold whole "
+                "paths, so if the directory was moved, move it back"
+            ) from error
+        except Exception as error:  # of pyiceberg, SQLAlchemy, requests and pydantic
+            raise OperatorError(f"the Iceberg table {self.location} {what}: {_words(error)}") from error
+
+    # Parts of a commit
+
+    def _offsets(self, table: IcebergTable, app_ids: Iterable[str]) -> dict[str, int | None]:
+        found = {name: table.properties.get(f"{OFFSET_PREFIX}{name}") for name in app_ids}
+        try:
+            return {name: None if text is None else int(text) for name, text in found.items()}
+        except ValueError as error:
+            raise OperatorError(f"the table {self.location} holds an offset that is no number: {error}") from error
+
+    def _check(self, table: IcebergTable, schema: pa.Schema) -> None:
+        check_schema(self.location, _plain_schema(table.schema().as_arrow()), schema)
+        self._check_settings(table)
+
+    def _check_settings(self, table: IcebergTable) -> None:
+        """Raise OperatorError where exactly once can't be promised."""
+        if table.properties.get(RETRIES_KEY) != "0":
+            raise OperatorError(
+                f"the table {self.location} does not set {RETRIES_KEY} to 0, without which a load that comes too late "
+                "would be committed all the same; set it"
+            )
+        metadata, newest = table.metadata, table.current_snapshot()
+        load_id = table.properties.get(LOAD_KEY)
+        of_load = next((one.snapshot_id for one in metadata.snapshots if _load_of(one) == load_id), None)
+        if load_id and of_load and of_load not in {one.snapshot_id for one in ancestors_of(newest, metadata)}:
+            raise OperatorError(
+                f"the table {self.location} was rolled back behind its newest load, whose offsets it keeps: what that "
+                "brought would be missing; roll it forward again, or load into another table"
+            )
+
+    def _entries(self, table: IcebergTable, removed: Collection[str]) -> list[IcebergFile]:
+        """Raises StaleCommitError when a file is not in that version any more."""
+        if not removed:
+            return []
+        with self._told("can't be read"):
+            found = {str(self._data_path(task.file.file_path)): task.file for task in table.scan().plan_files()}
+        gone = next((path for path in removed if path not in found), None)
+        if gone is not None:
+            raise StaleCommitError(
+                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
+                "load was committed, run it again"
+            )
+        return [found[path] for path in removed]
+
+    def _snapshot_of(self, load_id: str, error: Exception | None) -> Snapshot | None:
+        """The snapshot that a load made. Raises UnknownCommitError when that can't be told after an error."""
+        try:
+            table = self._open()
+        except OperatorError as unreadable:
+            raise UnknownCommitError(
+                f"the table {self.location} can't be read to see whether the load was committed: {unreadable}; the "
+                "next load finds out"
+            ) from error
+        return next((snapshot for snapshot in table.metadata.snapshots if _load_of(snapshot) == load_id), None)
+
+    def _raise_failed(self, error: Exception) -> None:
+        if self._url is None or isinstance(error, _REFUSED):  # an SQLite transaction is over when its call is
+            raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
+        raise UnknownCommitError(
+            f"the catalog did not say whether the load was committed to {self.location}: {_words(error)}; the next "
+            "load finds out"
+        ) from error
+
+    # Files
+
+    def _layout(self, table: IcebergTable) -> FileLayout:
+        schema = table.schema()
+        columns = [schema.find_column_name(field.source_id) or "" for field in table.spec().fields]
+        directory = str(self._data_path(table.location()))
+        return FileLayout(directory, DATA_DIRECTORY, tuple(columns), partitions_in_files=True)
+
+    def _data_path(self, location: str) -> Path:
+        try:
+            return local_path(location)
+        except ValueError as error:
+            raise OperatorError(f"the table {self.location} holds a file that {error}") from error
+
+
+def _write(
+    table: IcebergTable,
+    files: Sequence[DataFile],
+    removed: Sequence[IcebergFile],
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+) -> Exception | None:
+    """Try to commit; returns the error, which does not tell whether the commit happened."""
+    try:
+        transaction = table.transaction()
+        update = transaction.update_snapshot(snapshot_properties=dict(summary))
+        with update.overwrite() if removed else update.merge_append() as change:
+            for old in removed:
+                change.delete_data_file(old)
+            for file in files:
+                change.append_data_file(_entry(table, file))
+        transaction.set_properties(dict(properties))
+        transaction.commit_transaction()
+    except Exception as error:  # of any kind, also those of the catalog
+        return error
+    return None
+
+
+def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
+    """A data file as manifests name it, with its statistics by field id."""
+    schema, spec = table.schema(), table.spec()
+    kinds = {name: schema.find_field(name) for name in file.columns}
+    columns = {kinds[name].field_id: (kinds[name].field_type, one) for name, one in file.columns.items()}
+    columns = {number: pair for number, pair in columns.items() if isinstance(pair[0], PrimitiveType)}
+    bounded = {number: pair for number, pair in columns.items() if pair[1].lower is not None}
+    sources = [schema.find_field(field.source_id) for field in spec.fields]
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.location()}/{file.path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*(partition_to_py(one.field_type, file.partition_values[one.name]) for one in sources)),
+        record_count=file.rows,
+        file_size_in_bytes=file.size_bytes,
+        value_counts=dict.fromkeys(columns, file.rows),
+        null_value_counts={number: pair[1].nulls for number, pair in columns.items()},
+        lower_bounds={number: to_bytes(kind, one.lower) for number, (kind, one) in bounded.items()},
+        upper_bounds={number: to_bytes(kind, one.upper) for number, (kind, one) in bounded.items()},
+        sort_order_id=None,
+        spec_id=spec.spec_id,
+        equality_ids=None,
+        key_metadata=None,
+    )
+
+
+def _version(table: IcebergTable) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
+def _load_of(snapshot: Snapshot) -> str | None:
+    found: str | None = snapshot.summary.get(LOAD_KEY) if snapshot.summary else None
+    return found
+
+
+def _names_of(table: IcebergTable, field: Any) -> list[str]:
+    """What a field of the name mapping is called now, which is all it has to be called in files."""
+    name = table.schema().find_column_name(field.field_id) if field.field_id is not None else None
+    return field.names if name is None else [name]
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Without the large types and field ids that pyiceberg gives."""
+    return pa.schema([pa.field(one.name, _plain(one.type), one.nullable) for one in schema])
+
+
+def _plain(kind: Any) -> Any:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = kind.value_field
+        return pa.list_(pa.field(element.name, _plain(element.type), element.nullable))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _plain(one.type), one.nullable) for one in kind])
+    return kind
+
+
+def _words(error: Exception) -> str:
+    """The first line of an error, or its kind."""
+    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)

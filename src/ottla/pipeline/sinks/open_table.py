@@ -1,0 +1,56 @@
+"""Which format a table has: found by what lies in its directory, chosen when it is made."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.table import Table
+
+DEFAULT_FORMAT = "delta"
+_MARKS = {"_delta_log": "delta", "catalog.db": "iceberg", "_ottla_log": "parquet"}
+"""What a table of each format has in its directory."""
+
+
+def found_format(directory: Path) -> str | None:
+    """The format of the table in a directory; None when there is none."""
+    return next((name for mark, name in _MARKS.items() if (directory / mark).exists()), None)
+
+
+def open_table(
+    location: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    partition_by: Sequence[str] = (),
+    catalog_url: str | None = None,
+) -> Table:
+    """The table at `location`, which need not exist yet; `catalog_url` is that of a REST catalog of Iceberg.
+
+    `format`: delta, iceberg or parquet, for a table that is made; None takes what is there, else DEFAULT_FORMAT. Raises
+    OperatorError when another format is there, or its extra is missing.
+    """
+    found = "iceberg" if catalog_url is not None else found_format(Path(location))
+    if format is not None and found is not None and format != found:
+        what = "a catalog holds Iceberg tables" if catalog_url is not None else f"{location} holds a table of {found}"
+        raise OperatorError(f"{what}, not of {format}; leave --format away or choose another place")
+    kind = found or format or DEFAULT_FORMAT
+    if kind == "iceberg":
+        if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("sqlalchemy") is None:
+            raise OperatorError(
+                "Iceberg tables need pyiceberg, which is not installed: run "
+                f"`{sys.executable} -m pip install 'ottla[iceberg]'`"
+            )
+        from ottla.pipeline.sinks.iceberg import IcebergTarget
+
+        return IcebergTarget(location, partition_by, catalog_url)
+    if kind == "parquet":
+        from ottla.pipeline.sinks.parquet import ParquetTarget
+
+        return ParquetTarget(location, partition_by)
+    from ottla.pipeline.sinks.delta import DeltaTarget
+
+    return DeltaTarget(location, partition_by)

@@ -1,0 +1,315 @@
+"""Parquet export: a directory of Parquet files, made exactly once by a log of commits beside them.
+
+`_ottla_log/VERSION.json` is one commit each: files that came and went, offsets that moved, and what a person wants to
+know of it. A commit is written whole under another name, synced, and given its number by a hard link, which exactly one
+of several committers can do. `VERSION.checkpoint.json` sums up all commits to a version, so that few are read.
+
+**Invariant:** the table is the files that the log's newest version names, which `ottla pipeline sql` reads.
+**A reader that takes every Parquet file in the directory** sees more than that: files of a load that runs or was killed
+(until `ottla pipeline vacuum`), and after a compaction the small files beside the large one. Only a format with a
+library of its own, Delta or Iceberg, tells other programs what counts.
+
+Left out: reading an older version, and more than new columns for the schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.table import (
+    DEAD_LETTER_DIRECTORY,
+    Committed,
+    DataFile,
+    FileLayout,
+    StaleCommitError,
+    UnknownCommitError,
+    check_expected,
+    check_partition_columns,
+    check_schema,
+    grown_columns,
+    require_files,
+)
+
+LOG_DIRECTORY = "_ottla_log"
+COMMIT_ATTEMPTS = 20
+"""How often other writers may come in between before a commit gives up."""
+CHECKPOINT_INTERVAL = 50
+
+
+@dataclass(slots=True)
+class _State:
+    """All commits up to `version`, -1 before the first. `files`: path -> DataFile as a dictionary; `removed`: path ->
+    milliseconds from the epoch at which it went."""
+
+    version: int = -1
+    schema: str = ""
+    partition_columns: list[str] = field(default_factory=list)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+
+    def apply(self, commit: Mapping[str, Any]) -> None:
+        """Take in the commit of the next version."""
+        self.version = int(commit["version"])
+        self.schema = commit.get("schema", self.schema)
+        self.partition_columns = commit.get("partition_columns", self.partition_columns)
+        for path in commit.get("remove", ()):
+            del self.files[path]
+            self.removed[path] = int(commit["time_ms"])
+        for file in commit.get("add", ()):
+            self.files[file["path"]] = file
+        for path in commit.get("forget", ()):
+            self.removed.pop(path, None)
+        self.offsets |= commit.get("offsets", {})
+        self.topics |= commit.get("topics", {})
+
+
+class ParquetTarget:
+    """A Parquet export in a local directory, made on the first load."""
+
+    def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
+        """`partition_by` takes effect when the export is made: any of PARTITION_COLUMNS, else OperatorError."""
+        check_partition_columns(partition_by)
+        self.path = Path(path).absolute()
+        self._partition_by = tuple(partition_by)
+        self._log = self.path / LOG_DIRECTORY
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def dead_letters(self) -> ParquetTarget:
+        return ParquetTarget(self.path / DEAD_LETTER_DIRECTORY)
+
+    def exists(self) -> bool:
+        return self._commit_file(0).is_file() or bool(self._checkpoints())
+
+    def ensure(self, schema: pa.Schema) -> FileLayout:
+        try:
+            if not self.exists():
+                self._require_empty()
+                self._log.mkdir(parents=True, exist_ok=True)
+                made = {
+                    "version": 0,
+                    "time_ms": _now_ms(),
+                    "schema": _schema_text(schema),
+                    "columns": {column.name: str(column.type) for column in schema},
+                    "partition_columns": list(self._partition_by),
+                }
+                with suppress(FileExistsError):  # another load made it in the same moment
+                    self._write(made)
+        except OSError as error:
+            raise OperatorError(f"the table directory {self.path} can't be made: {error}") from error
+        check_schema(self.location, self.schema(), schema)
+        return self.layout()
+
+    def layout(self) -> FileLayout:
+        columns = tuple(self._read().partition_columns) if self.exists() else self._partition_by
+        return FileLayout(str(self.path), "", columns)
+
+    def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
+        offsets = self._read().offsets if self.exists() else {}
+        return {name: offsets.get(name) for name in app_ids}
+
+    def known_topic_ids(self) -> dict[str, str]:
+        return self._read().topics if self.exists() else {}
+
+    def commit(
+        self,
+        expected: Mapping[str, int | None],
+        following: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        removed: Collection[str] = (),
+        load_id: str,
+        pipeline_id: str,
+        topic_ids: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+    ) -> Committed:
+        require_files(self.path, files)
+        gone = [os.path.relpath(path, self.path) for path in removed]
+        for _ in range(COMMIT_ATTEMPTS):
+            state = self._read()
+            check_expected(expected, {name: state.offsets.get(name) for name in expected})
+            missing = next((path for path in gone if path not in state.files), None)
+            if missing is not None:
+                raise StaleCommitError(
+                    f"another load or a compaction took the file {missing} out of the table in the meantime; nothing "
+                    "of this load was committed, run it again"
+                )
+            commit = {
+                "version": state.version + 1,
+                "time_ms": _now_ms(),
+                "load": load_id,
+                "pipeline": pipeline_id,
+                "rows": sum(file.rows for file in files),
+                "ranges": ranges,
+                "topics": dict(topic_ids),
+                "offsets": dict(following),
+                "add": [asdict(file) for file in files],
+                "remove": gone,
+            }
+            try:
+                note = self._write(commit)
+            except FileExistsError:
+                continue  # someone was faster: look again whether the plan still holds
+            except OSError as error:
+                raise OperatorError(f"the table {self.path} could not be committed: {error}") from error
+            state.apply(commit)
+            self._checkpoint(state)
+            return Committed(state.version, note)
+        raise OperatorError(
+            f"the table {self.path} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
+        )
+
+    def files(self) -> list[str]:
+        return [str(self.path / path) for path in self._read().files]
+
+    def data_files(self) -> list[DataFile]:
+        """The files of the newest version."""
+        return [DataFile.from_dict(file) for file in self._read().files.values()]
+
+    def named_files(self) -> set[Path]:
+        """Those of the newest version, and what went since the last vacuum."""
+        state = self._read()
+        return {self.path / path for path in (*state.files, *state.removed)}
+
+    def schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self._read().schema)))
+
+    def widen(self, schema: pa.Schema) -> pa.Schema:
+        for _ in range(COMMIT_ATTEMPTS):
+            state, found = self._read(), self.schema()
+            grown = grown_columns(self.location, found, schema)
+            if not grown:
+                return found
+            wider = pa.unify_schemas([found, pa.schema(grown)], promote_options="permissive")
+            try:
+                self._write({"version": state.version + 1, "time_ms": _now_ms(), "schema": _schema_text(wider)})
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise OperatorError(f"the table {self.path} can't take new columns: {error}") from error
+            return wider
+        raise OperatorError(f"the table {self.path} could not take new columns: others came first; try again")
+
+    def version(self) -> int:
+        return self._read().version
+
+    # The log
+
+    def _commit_file(self, version: int) -> Path:
+        return self._log / f"{version:020}.json"
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self._log.glob("*.checkpoint.json"))
+
+    def _require_empty(self) -> None:
+        """What lies there already would look as if it were of the export."""
+        if self.path.is_dir() and any(self.path.glob("*.parquet")):
+            raise OperatorError(
+                f"the directory {self.path} holds Parquet files that `ottla pipeline load` did not write; choose "
+                "another directory"
+            )
+
+    def _read(self) -> _State:
+        """The newest state. Raises OperatorError when there is none or it can't be read."""
+        try:
+            state, found = _State(), self._checkpoints()
+            if found:
+                state = _State(**json.loads(found[-1].read_text()))
+            while True:
+                try:
+                    text = self._commit_file(state.version + 1).read_text()
+                except FileNotFoundError:
+                    break
+                state.apply(json.loads(text))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
+        if state.version < 0:
+            raise OperatorError(f"there is no table in {self.path}; `ottla pipeline load` makes one")
+        return state
+
+    def _write(self, commit: Mapping[str, Any]) -> str:
+        """Give the commit its number; returns why it may not last, or nothing.
+
+        Raises FileExistsError when the number is taken by another, OSError when it could not be written.
+        """
+        final, text = self._commit_file(commit["version"]), json.dumps(commit)
+        staged = self._log / f".{uuid.uuid4().hex}"
+        try:
+            with staged.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(staged, final)
+            except OSError as error:  # a network file system may have made the link all the same
+                if not self._was_written(final, text, error):
+                    raise
+        finally:
+            with suppress(OSError):
+                staged.unlink()
+        try:
+            _sync_directory(self._log)
+        except OSError as error:
+            return f"version {commit['version']} was committed, but may not outlive a loss of power: {error}"
+        return ""
+
+    def _was_written(self, final: Path, text: str, error: OSError) -> bool:
+        try:
+            return final.read_text() == text
+        except FileNotFoundError:
+            return False
+        except OSError as unreadable:
+            raise UnknownCommitError(
+                f"the table {self.path} can't be read to see whether the load was committed: {unreadable}; the next "
+                "load finds out"
+            ) from error
+
+    def _checkpoint(self, state: _State) -> None:
+        """Now and then; that it fails does no harm, since the commits stay."""
+        if state.version % CHECKPOINT_INTERVAL:
+            return
+        staged = self._log / f".{uuid.uuid4().hex}"
+        with suppress(OSError):
+            with staged.open("w") as file:
+                json.dump(asdict(state), file)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.rename(self._log / f"{state.version:020}.checkpoint.json")
+        with suppress(OSError):
+            staged.unlink(missing_ok=True)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

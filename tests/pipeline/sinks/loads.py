@@ -1,0 +1,62 @@
+"""Loads without Spark: a topic in memory, landed and committed in this process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.land import LandSettings, land_task
+from ottla.pipeline.load import readable_ranges
+from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
+
+from ..memory_cluster import MemoryCluster
+
+TOPIC = "clicks"
+
+
+def make_cluster(rows: int = 50) -> MemoryCluster:
+    """A topic of two partitions."""
+    made = MemoryCluster()
+    made.create(TOPIC, 2)
+    for index in range(2):
+        made.partitions[TOPIC, index].append_values([b"v%d" % number for number in range(rows)])
+    return made
+
+
+def topic_rows(cluster: MemoryCluster) -> list[tuple[int, int]]:
+    """Partition and offset of every record."""
+    return sorted((index, offset) for (_, index), log in cluster.partitions.items() for offset in range(log.end))
+
+
+def plan_load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> LoadPlan:
+    return make_plan(cluster, table, [TOPIC], PlanSettings(pipeline_id=pipeline_id))
+
+
+def write_files(cluster: MemoryCluster, table: Table, plan: LoadPlan, load_id: str) -> list[DataFile]:
+    settings = LandSettings(cluster.open, table.ensure(SCHEMA), table.dead_letters().layout(), load_id)
+    rows = [land_task(number, task, settings) for number, task in enumerate(plan.tasks)]
+    assert not any(row.error for row in rows), rows
+    return [file for row in rows for file in files_from_json(row.files)]
+
+
+def commit(table: Table, plan: LoadPlan, files: Sequence[DataFile], load_id: str) -> Committed:
+    return table.commit(
+        plan.expected,
+        plan.following,
+        files,
+        load_id=load_id,
+        pipeline_id=plan.pipeline_id,
+        topic_ids=plan.topic_ids,
+        ranges=readable_ranges(plan),
+    )
+
+
+def load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> int | None:
+    """A whole load; the version, None when there was nothing new."""
+    plan = plan_load(cluster, table, pipeline_id)
+    if plan.is_empty:
+        return None
+    load_id = uuid.uuid4().hex[:16]
+    return commit(table, plan, write_files(cluster, table, plan, load_id), load_id).version

@@ -1,0 +1,266 @@
+"""What every table format promises, held for each: exactly once under races and kills, offsets that last."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+import pyarrow.parquet as pq  # noqa: E402
+
+from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
+from ottla.pipeline.sinks.table import PARTITION_COLUMNS, StaleCommitError, Table  # noqa: E402
+from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
+
+from ..memory_cluster import MemoryCluster  # noqa: E402
+from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files  # noqa: E402
+from .test_delta import ODD_NAMES  # noqa: E402
+
+COMMITTER = Path(__file__).with_name("committer.py")
+RACERS = 4
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+        pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
+    return str(request.param)
+
+
+@pytest.fixture
+def table(kind: str, tmp_path: Path) -> Table:
+    return open_table(tmp_path / "table", format=kind)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return make_cluster()
+
+
+def again(table: Table) -> Table:
+    """The same table, opened anew as another process does."""
+    return open_table(table.location)
+
+
+def content(table: Table) -> Any:
+    """All rows by a reader that is not ours, where the format has one."""
+    kind = found_format(Path(table.location))
+    if kind == "delta":
+        return deltalake.DeltaTable(table.location).to_pyarrow_table()
+    if kind == "iceberg":
+        from pyiceberg.catalog import load_catalog
+        from sqlalchemy import URL
+
+        address = URL.create("sqlite", database=f"{table.location}/catalog.db").render_as_string()
+        return load_catalog("ottla", type="sql", uri=address).load_table("ottla.records").scan().to_arrow()
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in table.files()], promote_options="default")
+
+
+def rows(table: Table) -> list[tuple[int, int]]:
+    found = content(table)
+    return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
+
+
+def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Table) -> None:
+    first = load(cluster, table)
+    assert rows(table) == topic_rows(cluster)
+    assert load(cluster, again(table)) is None
+    cluster.partitions["clicks", 1].append_values([b"more"])
+    second = load(cluster, again(table))
+    assert first is not None
+    assert second == again(table).version() > first
+    assert rows(table) == topic_rows(cluster)
+    assert table.known_topic_ids().keys() == {"clicks"}
+    assert {Path(path) for path in table.files()} == table.named_files() == set(Path(table.location).rglob("part-*"))
+
+
+@pytest.mark.parametrize("columns", [("topic",), PARTITION_COLUMNS])
+def test_partition_columns_have_their_values(
+    cluster: MemoryCluster, kind: str, tmp_path: Path, columns: tuple[str, ...]
+) -> None:
+    table = open_table(tmp_path / "table", format=kind, partition_by=columns)
+    load(cluster, table)
+    assert again(table).layout().partition_columns == columns
+    assert all("/topic=clicks/" in path for path in table.files())
+    if kind != "parquet":  # its readers take them from the path
+        assert rows(table) == topic_rows(cluster)
+        assert set(content(table).column("topic").to_pylist()) == {"clicks"}
+
+
+def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
+    for name in ODD_NAMES:
+        table = open_table(tmp_path / name, format=kind)
+        load(cluster, table)
+        assert again(table).committed_offsets([]) == {}
+        assert rows(table) == topic_rows(cluster), name
+
+
+def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table) -> None:
+    """All have the same plan and files of their own, and commit in the same moment."""
+    plan = plan_load(cluster, table)
+    files = [write_files(cluster, table, plan, f"load{number}") for number in range(RACERS)]
+    barrier, outcomes = threading.Barrier(RACERS), dict[int, object]()
+
+    def race(number: int) -> None:
+        mine = again(table)
+        barrier.wait()
+        try:
+            outcomes[number] = commit(mine, plan, files[number], f"load{number}")
+        except StaleCommitError as error:
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["Committed"] + ["StaleCommitError"] * 3
+    assert rows(table) == topic_rows(cluster)
+    assert load(cluster, again(table)) is None
+
+
+def test_committers_of_other_pipelines_all_win(cluster: MemoryCluster, table: Table) -> None:
+    table.ensure(SCHEMA)
+    errors: list[Exception] = []
+
+    def run(number: int) -> None:
+        try:
+            load(cluster, again(table), f"pipeline{number}")
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(RACERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert rows(table) == sorted(topic_rows(cluster) * RACERS)
+
+
+def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> None:
+    """Also one that opens the table anew, and one whose plan ends lower than what is committed."""
+    low = plan_load(cluster, table)
+    low_files = write_files(cluster, table, low, "low")
+    for index in range(2):
+        cluster.partitions["clicks", index].append_values([b"more"])
+    high = plan_load(cluster, table)
+    commit(table, high, write_files(cluster, table, high, "high"), "high")
+    for late in (table, again(table)):
+        with pytest.raises(StaleCommitError, match=r"from the start to offset 51 .*run it again"):
+            commit(late, low, low_files, "low")
+    assert rows(table) == topic_rows(cluster)
+    discard_load(table.location, "low", table.named_files())
+    assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
+
+
+def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryCluster, table: Table) -> None:
+    """The same files under the same load id are refused as well: their offsets are there."""
+    plan = plan_load(cluster, table)
+    files = write_files(cluster, table, plan, "one")
+    commit(table, plan, files, "one")
+    with pytest.raises(StaleCommitError):
+        commit(again(table), plan, files, "one")
+    assert rows(table) == topic_rows(cluster)
+
+
+def kill(kind: str, table: Table, step: str) -> int:
+    command = [sys.executable, str(COMMITTER), kind, table.location, step]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    return run.returncode
+
+
+@pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
+def test_a_kill_while_committing(kind: str, table: Table, step: str) -> None:
+    """Whatever is there then, the next load brings the rest: nothing lost, nothing twice."""
+    kill(kind, table, step)
+    cluster = make_cluster()
+    before = rows(table) if table.files() else []
+    assert before in ([], topic_rows(cluster))
+    if step == "after":
+        assert before
+    assert (load(cluster, table) is None) == bool(before)
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_offsets_move_without_files(cluster: MemoryCluster, table: Table) -> None:
+    table.ensure(SCHEMA)
+    commit(table, plan_load(cluster, table), [], "empty")
+    assert load(cluster, again(table)) is None
+    assert table.files() == []
+
+
+def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
+    """As a compaction or an upsert does: in one commit, and not when another took them."""
+    load(cluster, table)
+    old = table.files()
+    plan = plan_load(cluster, table, "copy")
+    files = write_files(cluster, table, plan, "copy")
+    named: dict[str, Any] = {"pipeline_id": "x", "topic_ids": {}, "ranges": {}}
+    table.commit({}, {}, files, removed=old, load_id="copy", **named)
+    assert rows(table) == topic_rows(cluster)
+    assert not set(old) & set(again(table).files())
+    with pytest.raises(StaleCommitError, match="out of the table in the meantime"):
+        again(table).commit({}, {}, files, removed=old, load_id="late", **named)
+    assert load(cluster, again(table)) is None
+
+
+def test_a_table_gets_new_columns(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    wider = table.widen(pa.schema([("extra", pa.int64()), ("offset", pa.int64())]))
+    assert wider.names == again(table).schema().names == [*SCHEMA.names, "extra"]
+    assert table.widen(wider) == wider
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    load(cluster, again(table))
+    assert rows(table) == topic_rows(cluster)
+    with pytest.raises(OperatorError, match="value"):
+        table.widen(pa.schema([("value", pa.int64())]))
+
+
+def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
+    assert found_format(Path(table.location)) is None
+    load(cluster, table)
+    assert found_format(Path(table.location)) == kind
+    assert type(again(table)) is type(table)
+    other = "parquet" if kind == "delta" else "delta"
+    with pytest.raises(OperatorError, match=f"holds a table of {kind}, not of {other}"):
+        open_table(table.location, format=other)
+
+
+def test_a_table_that_is_not_there(table: Table) -> None:
+    assert not table.exists()
+    assert table.committed_offsets(["a"]) == {"a": None}
+    assert table.known_topic_ids() == {}
+    for ask in (table.files, table.version, table.schema, table.named_files):
+        with pytest.raises(OperatorError, match=r"there is no .*table"):
+            ask()
+
+
+def test_a_file_where_the_table_should_be(table: Table) -> None:
+    Path(table.location).touch()
+    with pytest.raises(OperatorError, match=r"can't be made"):
+        table.ensure(SCHEMA)
+
+
+def test_a_commit_without_its_files_is_refused(cluster: MemoryCluster, table: Table) -> None:
+    plan = plan_load(cluster, table)
+    files = write_files(cluster, table, plan, "one")
+    Path(table.location, files[0].path).unlink()
+    with pytest.raises(OperatorError, match="nothing was committed: 1 files"):
+        commit(table, plan, files, "one")
+    assert table.files() == []
+    assert load(cluster, again(table)) is not None
+    assert rows(table) == topic_rows(cluster)
