@@ -22,6 +22,17 @@ def test_hangs():
 def test_after(): pass
 """
 
+PATIENT = """
+import threading
+import pytest
+
+@pytest.mark.timeout(3)
+def test_that_may_take_longer():
+    threading.Event().wait()
+
+def test_after(): pass
+"""
+
 CHILD_IS_INTERRUPTED = """
 import signal, subprocess, sys
 
@@ -34,9 +45,12 @@ def test_a_child_can_be_interrupted():
 """
 
 
-def run_pytest(folder: Path, *arguments: str, shell: str = "") -> str:
-    """What a run of the tests in `folder` prints, with the settings and the conftest of this suite."""
-    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+def run_pytest(folder: Path, content: str, *arguments: str, shell: str = "") -> str:
+    """What a run of one module prints, with the settings and the conftests of this suite."""
+    (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    (folder / "tests").mkdir()
+    (folder / "tests" / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (folder / "tests" / "test_it.py").write_text(content)
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
     command += ["-p", "no:cacheprovider", str(folder), *arguments]
     result = subprocess.run(
@@ -54,12 +68,16 @@ def run_pytest(folder: Path, *arguments: str, shell: str = "") -> str:
     ids=["in Python", "where no signal gets through"],
 )
 def test_a_test_that_hangs_takes_no_other_with_it(tmp_path: Path, where: str, limit: list[str]) -> None:
-    (tmp_path / "test_it.py").write_text(HANGING.format(where=where))
-    printed = run_pytest(tmp_path, "--numprocesses", "1", "--dist", "worksteal", *limit)
+    printed = run_pytest(tmp_path, HANGING.format(where=where), "--numprocesses", "1", "--dist", "worksteal", *limit)
     assert "1 failed, 2 passed" in printed
     assert "test_hangs" in printed
 
 
+def test_a_test_with_a_longer_limit_of_its_own_reaches_it(tmp_path: Path) -> None:
+    printed = run_pytest(tmp_path, PATIENT, "-o", "timeout=0.5", "-o", "faulthandler_timeout=1.5")
+    assert "1 failed, 1 passed" in printed
+    assert "Timeout (>3.0s)" in printed
+
+
 def test_a_shell_that_ignores_interrupts_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(CHILD_IS_INTERRUPTED)
-    assert "1 passed" in run_pytest(tmp_path, "-v", shell="trap '' INT;")
+    assert "1 passed" in run_pytest(tmp_path, CHILD_IS_INTERRUPTED, "-v", shell="trap '' INT;")
