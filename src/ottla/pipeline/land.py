@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.client.model import Position
-from ottla.common.errors import ErrorCode, OttlaError
+from ottla.common.errors import ErrorCode, OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
@@ -83,6 +83,7 @@ _MANIFEST_SCHEMA = pa.schema([(f.name, pa.string() if f.type == "str" else pa.in
 _ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
     "corrupt": lambda message: DecodeError(ErrorCode.CORRUPT_MESSAGE, message),
     "data loss": DataLossError,
+    "operator": OperatorError,
     "failed": OttlaError,
 }
 
@@ -150,6 +151,8 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
         return Landed(number, error_kind="data loss", error=f"{error}; {way_on}")
     except DataLossError as error:
         return Landed(number, error_kind="data loss", error=str(error))
+    except OperatorError as error:
+        return Landed(number, error_kind="operator", error=str(error))
     except OttlaError as error:
         return Landed(number, error_kind="failed", error=str(error))
 

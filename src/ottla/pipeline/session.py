@@ -42,7 +42,7 @@ MINIMUM_JAVA = 17
 """What Spark 4 needs."""
 
 DEFAULT_MASTER = "local[*]"
-EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy", "cronsim")
+EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy", "cronsim", "fastavro")
 CONNECT_PACKAGES = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",

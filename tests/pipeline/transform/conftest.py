@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.transform.value_format import ValueFormat
 
 from ..memory_cluster import MemoryCluster
+from .registry_server import RegistryServer, registry_server
 
 
 class Lake:
@@ -81,3 +82,9 @@ def make_lake(tmp_path: Path) -> Callable[..., Lake]:
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake]) -> Lake:
     return make_lake()
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with registry_server() as server:
+        yield server

@@ -215,3 +215,12 @@ def test_names_made_of_data_don_t_become_columns_without_end() -> None:
     assert len(found) == MAX_FIELDS
     deep = infer_json_schema([b'{"a":' * 500 + b"1" + b"}" * 500, b'{"b":1}'])
     assert deep.names == ["b"]
+
+
+def test_values_of_a_registry_are_read_behind_their_ids() -> None:
+    decoder = JsonDecoder(pa.schema([("a", pa.int64())]), has_ids=True)
+    rows, bad = decode(b'\0\0\0\0\x07{"a":1}', b'{"a":2}', b"\0\0\0", b"\0\0\0\0\x07{", decoder=decoder)
+    assert rows[0] == {"a": 1}
+    assert list(bad) == [1, 2, 3]
+    assert "does not begin with the id of a schema" in bad[1] == bad[2]
+    assert "no JSON" in bad[3]

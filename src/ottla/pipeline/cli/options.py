@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,19 @@ def with_decode_options(function: Any) -> Any:
         "--schema",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The fields of values: a StructType in JSON, as df.schema.json() of Spark gives it.",
+        help="The fields of values: a StructType in JSON as df.schema.json() of Spark gives it, an Avro schema, "
+        "or a descriptor set of protoc.",
     )
     @click.option("--pattern", metavar="REGEX", help="With --decode regex: RE2's syntax; named groups are the columns.")
+    @click.option("--message", metavar="NAME", help="With --decode protobuf: the message that values are.")
+    @click.option(
+        "--schema-registry",
+        metavar="URL",
+        help="Registry of the schemas whose ids values begin with; user:password@ before its host logs in.",
+    )
     @functools.wraps(function)
-    def collected(*arguments: Any, decode: str, schema: Path | None, pattern: str | None, **named: Any) -> Any:
-        return function(*arguments, decode_options=DecodeOptions(decode, schema, pattern), **named)
+    def collected(*arguments: Any, **named: Any) -> Any:
+        given = {option.name: named.pop(option.name) for option in fields(DecodeOptions)}
+        return function(*arguments, decode_options=DecodeOptions(**given), **named)
 
     return collected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-FORMATS = ("raw", "json", "csv", "regex", "access-log")
+FORMATS = ("raw", "json", "avro", "protobuf", "csv", "regex", "access-log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +15,5 @@ class DecodeOptions:
     decode: str
     schema: Path | None = None
     pattern: str | None = None
+    message: str | None = None
+    schema_registry: str | None = None

@@ -22,6 +22,7 @@ import pyarrow.json
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+from ottla.pipeline.transform.registry import NO_ID, PREFIX_BYTES, has_id, without_ids
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
@@ -33,9 +34,10 @@ READ_AS_TEXT = (pa.types.is_date, pa.types.is_time)
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """`schema`: the fields that have columns, nested ones too."""
+    """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry."""
 
     schema: pa.Schema
+    has_ids: bool = False
 
     def __post_init__(self) -> None:
         """Raises OperatorError for a type that JSON does not give."""
@@ -46,6 +48,8 @@ class JsonDecoder:
         return decode_by_halves(values, self.schema, self._parse, self._defect)
 
     def _parse(self, values: pa.Array) -> pa.RecordBatch:
+        if self.has_ids:
+            values = without_ids(values)
         text = values.cast(pa.string())
         if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
             raise ValueError("the value is no JSON object")
@@ -67,8 +71,10 @@ class JsonDecoder:
 
     def _defect(self, value: bytes) -> str | None:
         """What is wrong with a value that the reader is sure to refuse; of others it may not know."""
+        if self.has_ids and not has_id(value):
+            return NO_ID
         try:
-            found = json.loads(value)
+            found = json.loads(value[PREFIX_BYTES:] if self.has_ids else value)
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8: {error.reason} at byte {error.start}"
         except json.JSONDecodeError as error:

@@ -7,25 +7,65 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.avro_format import AvroFormat
 from ottla.pipeline.transform.decode_options import DecodeOptions
-from ottla.pipeline.transform.schema_file import read_struct_type
+from ottla.pipeline.transform.protobuf_format import ProtobufFormat
+from ottla.pipeline.transform.registry import SchemaRegistry
+from ottla.pipeline.transform.schema_file import read_schema_bytes, read_struct_type
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat, ValueFormat
 
 
 def open_format(options: DecodeOptions) -> ValueFormat | None:
     """None for `raw`: values stay as they are. Raises OperatorError for options that don't go together."""
     open_one, taken = _FORMATS[options.decode]
-    for name in ("schema", "pattern"):
+    for name in ("schema", "pattern", "message", "schema_registry"):
         if getattr(options, name) is not None and name not in taken:
             users = [decode for decode, (_, options_) in _FORMATS.items() if name in options_]
             raise OperatorError(
-                f"--{name} says nothing with --decode {options.decode}; it goes with --decode {' or '.join(users)}"
+                f"--{name.replace('_', '-')} says nothing with --decode {options.decode}; it goes with --decode "
+                + " or ".join(users)
             )
     return open_one(options)
 
 
 def _open_json(options: DecodeOptions) -> ValueFormat:
-    return JsonFormat(read_struct_type(options.schema) if options.schema else None)
+    has_ids = _registry(options) is not None
+    return JsonFormat(read_struct_type(options.schema) if options.schema else None, has_ids)
+
+
+def _open_avro(options: DecodeOptions) -> ValueFormat:
+    text = read_schema_bytes(options.schema).decode("utf-8", "replace") if options.schema else None
+    found = AvroFormat(text, _registry(options, needed=text is None))
+    return _checked(found, options, "as an .avsc file")
+
+
+def _open_protobuf(options: DecodeOptions) -> ValueFormat:
+    descriptor_set = read_schema_bytes(options.schema) if options.schema else None
+    if options.message is not None and descriptor_set is None:
+        raise OperatorError("--message names a message of the descriptor set that --schema gives; give one")
+    found = ProtobufFormat(descriptor_set, options.message, _registry(options, needed=descriptor_set is None))
+    return _checked(found, options, "as `protoc --include_imports --descriptor_set_out` writes it")
+
+
+def _registry(options: DecodeOptions, *, needed: bool = False) -> SchemaRegistry | None:
+    if options.schema_registry is not None:
+        return SchemaRegistry(options.schema_registry)
+    if needed:
+        raise OperatorError(
+            f"--decode {options.decode} needs the schema that values are written by: give --schema FILE, or "
+            "--schema-registry URL where each value begins with the id of its schema"
+        )
+    return None
+
+
+def _checked(found: ValueFormat, options: DecodeOptions, form: str) -> ValueFormat:
+    """A schema in a file is read before anything else is."""
+    if options.schema is not None:
+        try:
+            found.fields(NO_FIELDS, {})
+        except ValueError as error:
+            raise OperatorError(f"the schema {options.schema} can't be used {form}: {error}") from error
+    return found
 
 
 def _open_csv(options: DecodeOptions) -> ValueFormat:
@@ -36,13 +76,16 @@ def _open_regex(options: DecodeOptions) -> ValueFormat:
     if options.pattern is None:
         raise OperatorError("--decode regex takes its columns from the named groups of --pattern REGEX; give one")
     found = RegexFormat(options.pattern, read_struct_type(options.schema) if options.schema else None)
-    found.decoder(found.fields(pa.schema([]), {}))  # a wrong pattern is told before anything is read
+    found.decoder(found.fields(NO_FIELDS, {}))  # a wrong pattern is told before anything is read
     return found
 
 
+NO_FIELDS = pa.schema([])
 _FORMATS: Mapping[str, tuple[Callable[[DecodeOptions], ValueFormat | None], frozenset[str]]] = {
     "raw": (lambda _options: None, frozenset()),
-    "json": (_open_json, frozenset({"schema"})),
+    "json": (_open_json, frozenset({"schema", "schema_registry"})),
+    "avro": (_open_avro, frozenset({"schema", "schema_registry"})),
+    "protobuf": (_open_protobuf, frozenset({"schema", "message", "schema_registry"})),
     "csv": (_open_csv, frozenset({"schema"})),
     "regex": (_open_regex, frozenset({"schema", "pattern"})),
     "access-log": (lambda _options: AccessLogFormat(), frozenset()),

@@ -16,6 +16,7 @@ from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
 from ottla.pipeline.transform.json_inference import infer_json_schema
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
+from ottla.pipeline.transform.registry import PREFIX_BYTES
 from ottla.pipeline.transform.widening import adapted
 
 Samples = Mapping[str, pa.Array]
@@ -38,7 +39,10 @@ class ValueFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
+    """`has_ids`: the values begin with the id of a schema, as those of a registry do; it is left out."""
+
     schema: pa.Schema | None = None
+    has_ids: bool = False
 
     @property
     def is_inferred(self) -> bool:
@@ -48,10 +52,12 @@ class JsonFormat:
         """Inferred ones are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
             return self.schema
-        return with_fields(held, infer_json_schema(chain.from_iterable(v.to_pylist() for v in samples.values())))
+        values = chain.from_iterable(values.to_pylist() for values in samples.values())
+        start = PREFIX_BYTES if self.has_ids else 0
+        return with_fields(held, infer_json_schema(value[start:] for value in values if value is not None))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return JsonDecoder(fields)
+        return JsonDecoder(fields, self.has_ids)
 
 
 @dataclass(frozen=True, slots=True)

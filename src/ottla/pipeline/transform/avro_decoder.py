@@ -1,0 +1,67 @@
+"""Values in Avro's binary encoding, by fastavro: written by one schema that was given, or each by one of a registry.
+
+A value is read by the schema it was written with, and its fields go to the columns of their names; aliases and defaults
+of other versions play no part: a field that the writer did not have is null.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from ottla.pipeline.transform.avro_schema import AvroSchema, AvroSchemaError, parse_avro
+from ottla.pipeline.transform.decoder import DecodedValues
+from ottla.pipeline.transform.registry import PREFIX_BYTES, RegisteredSchema, SchemaRegistry, schema_id
+from ottla.pipeline.transform.rows import decode_rows
+
+
+@dataclass(slots=True)
+class AvroDecoder:
+    """`writer`: the schema of all values, without a registry."""
+
+    schema: pa.Schema
+    writer: str | None = None
+    registry: SchemaRegistry | None = None
+    _known: dict[int, AvroSchema] = field(default_factory=dict, repr=False, compare=False)
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        """Raises OperatorError when the registry does not answer."""
+        return decode_rows(values, self.schema, self._read)
+
+    def _read(self, value: bytes) -> dict[str, Any]:
+        number = schema_id(value) if self.registry else 0
+        writer = self._known.get(number)
+        if writer is None:
+            writer = self._known[number] = self._find(number)
+        file = io.BytesIO(value)
+        file.seek(PREFIX_BYTES if self.registry else 0)
+        try:
+            found = fastavro.schemaless_reader(file, writer.parsed, None)
+        except (EOFError, LookupError, ValueError, ArithmeticError, TypeError) as error:
+            told = str(error) or "it ends too early"
+            raise ValueError(f"the value is not written by its schema: {told}") from error
+        if file.tell() != len(value):
+            raise ValueError(f"the value goes on for {len(value) - file.tell()} bytes behind the record of its schema")
+        return dict(found)
+
+    def _find(self, number: int) -> AvroSchema:
+        """Raises ValueError for an id or a schema that no value can be read by."""
+        if self.registry is None:
+            return parse_avro(self.writer or "")
+        return registered_avro(self.registry, number)
+
+
+def registered_avro(registry: SchemaRegistry, number: int) -> AvroSchema:
+    """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError without an answer."""
+    return avro_of(registry, registry.schema(number))
+
+
+def avro_of(registry: SchemaRegistry, found: RegisteredSchema) -> AvroSchema:
+    """What a registry holds, with what it refers to. Raises as `registered_avro` does."""
+    if found.kind != "AVRO":
+        raise AvroSchemaError(f"the schema in the registry is one of {found.kind}, not of AVRO")
+    return parse_avro(found.text, [schema.text for _, schema in registry.references(found)])

@@ -1,0 +1,57 @@
+"""Avro as an operator says it: by a schema in a file, or by those of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.pipeline.transform.avro_decoder import AvroDecoder, avro_of, registered_avro
+from ottla.pipeline.transform.avro_schema import AvroSchema, parse_avro
+from ottla.pipeline.transform.decoder import Decoder
+from ottla.pipeline.transform.registry import PREFIX_BYTES, SchemaRegistry, schema_id, value_subject
+from ottla.pipeline.transform.value_format import Samples, with_fields
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFormat:
+    """At least one of a schema's text and a registry."""
+
+    text: str | None = None
+    registry: SchemaRegistry | None = None
+
+    @property
+    def is_inferred(self) -> bool:
+        return self.text is None
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """Of a registry: those of the table, of the schemas that the sample was written by, and of the newest ones."""
+        if self.text is not None:
+            return parse_avro(self.text).fields
+        for schema in self._schemas(samples):
+            held = with_fields(held, schema.fields)
+        return held
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return AvroDecoder(fields, None if self.registry else self.text, self.registry)
+
+    def _schemas(self, samples: Samples) -> Iterator[AvroSchema]:
+        """Those that no value can be read by are left out: their values will be found bad."""
+        if self.registry is None:
+            return
+        starts = {start for values in samples.values() for start in pc.unique(_starts(values)).to_pylist()}
+        for start in sorted(starts - {None}):
+            with suppress(ValueError):
+                yield registered_avro(self.registry, schema_id(start))
+        for topic in samples:
+            newest = self.registry.latest(value_subject(topic))
+            if newest is not None:
+                with suppress(ValueError):
+                    yield avro_of(self.registry, newest)
+
+
+def _starts(values: pa.Array) -> pa.Array:
+    return pc.binary_slice(values, 0, PREFIX_BYTES)

@@ -1,0 +1,163 @@
+"""Avro schemas: what fastavro may read values by, and the columns that their fields have.
+
+Null joined with one other type is that type; int and long make long, float and double make double. A field of any other
+union, or with a name that no table has, has no column. Times of day, durations and nanoseconds are the numbers and
+bytes that they are stored as.
+
+Hostile values: fastavro neither bounds its recursion nor what an array of items without bytes claims to hold, so no
+value is read by a schema that contains itself or has such an array.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+
+from ottla.pipeline.transform.columns import usable_names
+
+MAX_DEPTH = 64
+MAX_DECIMAL_DIGITS = 38
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL_TYPES = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+_PROMOTED = ((frozenset({"int", "long"}), pa.int64()), (frozenset({"float", "double"}), pa.float64()))
+
+Schema = str | list[Any] | dict[str, Any]
+
+
+class AvroSchemaError(ValueError):
+    """No values are read by that schema; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A record that values are written by: for fastavro, and as columns."""
+
+    parsed: Schema
+    fields: pa.Schema
+
+
+def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
+    """`references`: schemas whose names it uses, each behind those that it uses itself. Raises AvroSchemaError."""
+    named: dict[str, Any] = {}
+    try:
+        for reference in references:
+            fastavro.parse_schema(_without_other_logical_types(json.loads(reference)), named_schemas=named)
+        parsed = fastavro.parse_schema(_without_other_logical_types(json.loads(text)), named_schemas=named)
+    except (ValueError, TypeError, LookupError, RecursionError, SchemaParseException, UnknownType) as error:
+        raise AvroSchemaError(f"it is no Avro schema: {error}") from error
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise AvroSchemaError("it is the schema of no record, so its values have no fields")
+    walk = _Walk(named)
+    walk.require_bounded(parsed, frozenset())
+    type_ = walk.type(parsed)
+    return AvroSchema(parsed, pa.schema(list(type_)) if type_ is not None else pa.schema([]))
+
+
+def _without_other_logical_types(schema: Any, depth: int = 0) -> Any:
+    """Without logical types that have no column type, so that fastavro gives what is stored."""
+    if depth > MAX_DEPTH:
+        raise AvroSchemaError(f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(schema, list):
+        return [_without_other_logical_types(one, depth + 1) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: _without_other_logical_types(value, depth + 1) for name, value in schema.items() if name != "default"}
+    if (str(kept.get("type")), str(kept.get("logicalType"))) not in _LOGICAL_TYPES and not _is_decimal(kept):
+        kept.pop("logicalType", None)
+    return kept
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    digits, scale = schema.get("precision"), schema.get("scale", 0)
+    return (
+        schema.get("logicalType") == "decimal"
+        and schema.get("type") in ("bytes", "fixed")
+        and isinstance(digits, int)
+        and isinstance(scale, int)
+        and 0 <= scale <= digits <= MAX_DECIMAL_DIGITS
+        and digits > 0
+    )
+
+
+class _Walk:
+    """Over a schema that was parsed, in which names are full ones and definitions stand where they are first used."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+
+    def _resolved(self, schema: Schema) -> Schema:
+        return self._named.get(schema, schema) if isinstance(schema, str) else schema
+
+    def require_bounded(self, schema: Schema, entered: frozenset[str]) -> None:
+        """Raise AvroSchemaError for a type that contains itself, and for an array whose items have no bytes."""
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            for one in schema:
+                self.require_bounded(one, entered)
+        elif isinstance(schema, dict) and schema["type"] == "record":
+            if schema["name"] in entered:
+                raise AvroSchemaError(f"its type {schema['name']} contains itself")
+            for part in schema["fields"]:
+                self.require_bounded(part["type"], entered | {schema["name"]})
+        elif isinstance(schema, dict) and schema["type"] == "array":
+            if self._has_no_bytes(schema["items"]):
+                raise AvroSchemaError("it has an array whose items take no bytes: any number of them could be claimed")
+            self.require_bounded(schema["items"], entered)
+        elif isinstance(schema, dict) and schema["type"] == "map":
+            self.require_bounded(schema["values"], entered)
+
+    def _has_no_bytes(self, schema: Schema) -> bool:
+        """Only for schemas that don't contain themselves."""
+        schema = self._resolved(schema)
+        if isinstance(schema, dict) and schema["type"] == "record":
+            return all(self._has_no_bytes(part["type"]) for part in schema["fields"])
+        return schema == "null" or (isinstance(schema, dict) and (schema["type"] == "null" or schema.get("size") == 0))
+
+    def type(self, schema: Schema) -> pa.DataType | None:
+        """None for what has no column."""
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            return self._union([one for one in schema if one != "null"])
+        if isinstance(schema, str):
+            return _TYPES.get(schema)
+        kind = schema["type"]
+        if kind == "record":
+            found = {part["name"]: type_ for part in schema["fields"] if (type_ := self.type(part["type"])) is not None}
+            names = usable_names(found)
+            return pa.struct([(name, found[name]) for name in names]) if names else None
+        if kind in ("array", "map"):
+            inner = self.type(schema["items" if kind == "array" else "values"])
+            if inner is None:
+                return None
+            return pa.list_(inner) if kind == "array" else pa.map_(pa.string(), inner)
+        if schema.get("logicalType") == "decimal":
+            return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        return _LOGICAL_TYPES.get((kind, schema.get("logicalType", ""))) or _TYPES.get(kind)
+
+    def _union(self, others: list[Schema]) -> pa.DataType | None:
+        if len(others) == 1:
+            return self.type(others[0])
+        kinds = {one if isinstance(one, str) else "" for one in others}
+        return next((type_ for promoted, type_ in _PROMOTED if kinds and kinds <= promoted), None)

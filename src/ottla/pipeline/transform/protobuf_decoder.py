@@ -1,0 +1,289 @@
+"""Values that are Protobuf messages, by the protobuf package: of one message type that was given, or of a registry.
+
+Fields without presence are there with their default, others are null where the message has none. Unsigned 64-bit
+integers are decimals of 20 digits, enums the names of their values, timestamps and wrappers of google.protobuf what
+they stand for. A message type that contains itself has no column. Nesting is bounded by protobuf itself (100 levels).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.decoder import DecodedValues
+from ottla.pipeline.transform.registry import PREFIX_BYTES, RegisteredSchema, SchemaRegistry, schema_id
+from ottla.pipeline.transform.rows import decode_rows
+
+MAX_INDEXES = 100
+"""Levels of messages inside messages that a value may name in front of itself."""
+_WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+_TYPES = {
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.decimal128(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+    FieldDescriptor.CPPTYPE_STRING: pa.string(),
+}
+_TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPERS = frozenset(message.full_name for message in wrappers_pb2.DESCRIPTOR.message_types_by_name.values())
+
+Convert = Callable[[Any], Any]
+
+
+class ProtobufSchemaError(ValueError):
+    """No values are read by that schema; the message says why."""
+
+
+def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
+    """The message type of a descriptor set (`protoc --include_imports --descriptor_set_out`).
+
+    Without a name, the only one at the top of the set's last file. Raises ProtobufSchemaError.
+    """
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
+    except DecodeError as error:
+        raise ProtobufSchemaError("it is no set of file descriptors") from error
+    if not files:
+        raise ProtobufSchemaError("it is an empty set of file descriptors")
+    pool = _pool(files)
+    if name is None:
+        found = list(pool.FindFileByName(files[-1].name).message_types_by_name.values())
+        if len(found) != 1:
+            names = ", ".join(sorted(message.full_name for message in found)) or "none"
+            raise ProtobufSchemaError(f"say by --message which one of its messages values are: {names}")
+        return found[0]
+    try:
+        return pool.FindMessageTypeByName(name)
+    except KeyError as error:
+        raise ProtobufSchemaError(f"it has no message {name!r}") from error
+
+
+def _pool(files: Iterable[Any]) -> DescriptorPool:
+    """Raises ProtobufSchemaError unless each file comes behind those that it imports."""
+    pool = DescriptorPool()
+    given = {file.name: file for file in files}
+    for module in _WELL_KNOWN:
+        if module.DESCRIPTOR.name not in given:
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    try:
+        for file in given.values():
+            pool.AddSerializedFile(file.SerializeToString())
+    except (TypeError, KeyError, ValueError) as error:
+        raise ProtobufSchemaError(f"its files don't fit together: {error}") from error
+    return pool
+
+
+def message_fields(message: Descriptor) -> pa.Schema:
+    """The fields that have columns."""
+    type_ = _struct_type(message, frozenset())
+    return pa.schema(list(type_)) if type_ is not None else pa.schema([])
+
+
+def _struct_type(message: Descriptor, entered: frozenset[str]) -> pa.DataType | None:
+    if message.full_name in entered:
+        return None
+    inside = entered | {message.full_name}
+    found = {part.name: type_ for part in message.fields if (type_ := _field_type(part, inside)) is not None}
+    names = usable_names(found)
+    return pa.struct([(name, found[name]) for name in names]) if names else None
+
+
+def _field_type(part: FieldDescriptor, entered: frozenset[str]) -> pa.DataType | None:
+    if _is_map(part):
+        key, value = (_single_type(part.message_type.fields_by_name[name], entered) for name in ("key", "value"))
+        return None if value is None else pa.map_(key, value)
+    type_ = _single_type(part, entered)
+    return pa.list_(type_) if part.is_repeated and type_ is not None else type_
+
+
+def _single_type(part: FieldDescriptor, entered: frozenset[str]) -> pa.DataType | None:
+    if part.type == FieldDescriptor.TYPE_BYTES:
+        return pa.binary()
+    if part.message_type is None:
+        return _TYPES[part.cpp_type]
+    if part.message_type.full_name == _TIMESTAMP:
+        return pa.timestamp("us", tz="UTC")
+    if part.message_type.full_name in _WRAPPERS:
+        return _single_type(part.message_type.fields_by_name["value"], entered)
+    return _struct_type(part.message_type, entered)
+
+
+def _is_map(part: FieldDescriptor) -> bool:
+    return bool(part.message_type is not None and part.message_type.GetOptions().map_entry)
+
+
+def _reader(message: Descriptor, type_: pa.StructType) -> Convert:
+    """From a message to a dictionary of the fields of a struct."""
+    plan = []
+    for name in (one.name for one in type_):
+        part = message.fields_by_name.get(name)
+        inner = _field_type(part, frozenset({message.full_name})) if part is not None else None
+        if part is not None and inner is not None:
+            plan.append((name, part.has_presence, _converter(part, inner)))
+
+    def read(found: Message) -> dict[str, Any]:
+        return {
+            name: convert(getattr(found, name)) if not has_presence or found.HasField(name) else None
+            for name, has_presence, convert in plan
+        }
+
+    return read
+
+
+def _converter(part: FieldDescriptor, type_: pa.DataType) -> Convert:
+    if _is_map(part):
+        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type)
+        return lambda found: [(key, value(found[key])) for key in found]
+    if part.is_repeated:
+        single = _single_converter(part, type_.value_type)
+        return lambda found: [single(one) for one in found]
+    return _single_converter(part, type_)
+
+
+def _single_converter(part: FieldDescriptor, type_: pa.DataType) -> Convert:
+    if part.enum_type is not None:
+        names = {number: value.name for number, value in part.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, str(number))
+    if part.message_type is None:
+        return lambda found: found
+    if part.message_type.full_name == _TIMESTAMP:
+        return lambda found: found.ToDatetime()
+    if part.message_type.full_name in _WRAPPERS:
+        return lambda found: found.value
+    return _reader(part.message_type, type_)
+
+
+@dataclass(slots=True)
+class ProtobufDecoder:
+    """`descriptor_set` and `message`: the type of all values, without it that of each in the registry."""
+
+    schema: pa.Schema
+    descriptor_set: bytes | None = None
+    message: str | None = None
+    registry: SchemaRegistry | None = None
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        """Raises OperatorError when the registry does not answer."""
+        return decode_rows(values, self.schema, _Reader(self).read)
+
+
+class _Reader:
+    """What one call of `decode` knows of message types, which are not picklable."""
+
+    def __init__(self, decoder: ProtobufDecoder) -> None:
+        self._decoder = decoder
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[Any, Convert]] = {}
+
+    def read(self, value: bytes) -> dict[str, Any]:
+        number, start = 0, 0
+        indexes: tuple[int, ...] = ()
+        if self._decoder.registry is not None:
+            number = schema_id(value)
+            indexes, start = message_indexes(value, PREFIX_BYTES)
+        known = self._known.get((number, indexes))
+        if known is None:
+            message = self._find(number, indexes)
+            struct = pa.struct(list(self._decoder.schema))
+            known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct))
+        make, convert = known
+        try:
+            return convert(make.FromString(value[start:]))  # type: ignore[no-any-return]
+        except (DecodeError, ValueError, OverflowError) as error:
+            raise ValueError(f"the value is no message of its type: {error}") from error
+
+    def _find(self, number: int, indexes: tuple[int, ...]) -> Descriptor:
+        if self._decoder.descriptor_set is not None:
+            return message_of_file(self._decoder.descriptor_set, self._decoder.message)
+        if self._decoder.registry is None:
+            raise ProtobufSchemaError("there is no schema to read it by")
+        return registered_message(self._decoder.registry, number, indexes)
+
+
+def registered_message(registry: SchemaRegistry, number: int, indexes: tuple[int, ...]) -> Descriptor:
+    """The message type of an id. Raises UnknownSchemaError, ProtobufSchemaError, OperatorError without an answer."""
+    return message_of(registry, registry.schema(number), f"schema-{number}.proto", indexes)
+
+
+def message_of(registry: SchemaRegistry, found: RegisteredSchema, name: str, indexes: tuple[int, ...]) -> Descriptor:
+    """The message of what a registry holds, called `name` as a file. Raises as `registered_message` does."""
+    if found.kind != "PROTOBUF":
+        raise ProtobufSchemaError(f"the schema in the registry is one of {found.kind}, not of PROTOBUF")
+    files = [_file(schema, reference.name) for reference, schema in registry.references(found)]
+    file = _pool([*files, _file(found, name)]).FindFileByName(name)
+    messages = list(file.message_types_by_name.values())
+    message = None
+    for index in indexes:
+        if index >= len(messages):
+            break
+        message = messages[index]
+        messages = list(message.nested_types)
+    else:
+        if message is not None:
+            return message
+    raise ProtobufSchemaError(f"its schema in the registry has no message at {list(indexes)}")
+
+
+def _file(schema: RegisteredSchema, name: str) -> Any:
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+    except (binascii.Error, ValueError, DecodeError) as error:
+        raise ProtobufSchemaError(
+            "the registry gives it as text only, not as a file descriptor (format=serialized); give a descriptor "
+            "set of protoc by --schema"
+        ) from error
+    file.name = name
+    return file
+
+
+def message_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
+    """Which message of its file a value is, and where the message starts; zigzag varints, of which a lone zero means
+    the first. Raises ValueError."""
+    count, position = _zigzag(value, position)
+    if count == 0:
+        return (0,), position
+    if not 0 < count <= MAX_INDEXES:
+        raise ValueError("the value names no message")
+    indexes = []
+    for _ in range(count):
+        index, position = _zigzag(value, position)
+        if index < 0:
+            raise ValueError("the value names no message")
+        indexes.append(index)
+    return tuple(indexes), position
+
+
+def _zigzag(value: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 35, 7):
+        if position >= len(value):
+            raise ValueError("the value ends before its message")
+        byte = value[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+    raise ValueError("the value names no message")

@@ -1,0 +1,69 @@
+"""Protobuf as an operator says it: by a message of a descriptor set, or by the schemas of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
+
+from ottla.pipeline.transform.decoder import Decoder
+from ottla.pipeline.transform.protobuf_decoder import (
+    ProtobufDecoder,
+    message_fields,
+    message_indexes,
+    message_of,
+    message_of_file,
+    registered_message,
+)
+from ottla.pipeline.transform.registry import PREFIX_BYTES, SchemaRegistry, schema_id, value_subject
+from ottla.pipeline.transform.value_format import Samples, with_fields
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufFormat:
+    """At least one of a descriptor set, with the name of a message in it where it has several, and a registry."""
+
+    descriptor_set: bytes | None = None
+    message: str | None = None
+    registry: SchemaRegistry | None = None
+
+    @property
+    def is_inferred(self) -> bool:
+        return self.descriptor_set is None
+
+    def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """Of a registry: those of the table, of the messages in the sample, and of the newest schemas."""
+        if self.descriptor_set is not None:
+            return message_fields(message_of_file(self.descriptor_set, self.message))
+        for message in self._messages(samples):
+            held = with_fields(held, message_fields(message))
+        return held
+
+    def decoder(self, fields: pa.Schema) -> Decoder:
+        return ProtobufDecoder(fields, self.descriptor_set, self.message, self.registry)
+
+    def _messages(self, samples: Samples) -> Iterator[Descriptor]:
+        """Those that no value can be read by are left out: their values will be found bad."""
+        if self.registry is None:
+            return
+        for number, indexes in sorted(_named(samples)):
+            with suppress(ValueError):
+                yield registered_message(self.registry, number, indexes)
+        for topic in samples:
+            newest = self.registry.latest(value_subject(topic))
+            if newest is not None:
+                with suppress(ValueError):
+                    yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
+
+
+def _named(samples: Samples) -> set[tuple[int, tuple[int, ...]]]:
+    """The schemas' ids in a sample, each with the places of messages."""
+    found = set()
+    for values in samples.values():
+        for value in values.drop_null().to_pylist():
+            with suppress(ValueError):
+                found.add((schema_id(value), message_indexes(value, PREFIX_BYTES)[0]))
+    return found

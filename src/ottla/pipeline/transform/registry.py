@@ -1,0 +1,208 @@
+"""A schema registry by the REST API and the wire format that Confluent's made common.
+
+A value begins with a zero byte and the schema's id in four bytes, big-endian; what follows is the schema's own format.
+Each id means one schema for ever, so those that were seen are kept, and travel to Spark's workers with the decoder.
+
+**Invariant:** only the registry's own word that it does not know an id makes a value bad. A registry that can't be
+reached, or that fails, ends the load: no good record becomes a dead letter for it.
+
+The client is ours: that of confluent-kafka brings thirteen packages (httpx, authlib, cryptography, ...) for two GET
+requests. Left out: registering schemas, the form of the id as a UUID in a header, TLS certificates of clients.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.common.errors import OperatorError
+
+MAGIC = b"\0"
+PREFIX_BYTES = 5
+TIMEOUT_S = 10.0
+ATTEMPTS = 3
+PAUSE_S = 0.5
+MAX_RESPONSE_BYTES = 16 << 20
+MAX_REFERENCES = 200
+"""Schemas that one schema may refer to, directly or not."""
+MAX_UNKNOWN_IDS = 100_000
+"""Ids kept as unknown; hostile records bring ever new ones."""
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+class UnknownSchemaError(ValueError):
+    """The registry answered that it has no such schema; only then is a value bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Another schema that one needs: `name` as it is imported."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """`kind`: AVRO, PROTOBUF or JSON. `text`: of Protobuf the file descriptor in base64."""
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(slots=True)
+class SchemaRegistry:
+    """Schemas of one registry; picklable, with what it knows so far."""
+
+    url: str
+    """Of the root of the API; `user:password@` before the host is sent as basic authentication."""
+    _known: dict[str, RegisteredSchema] = field(default_factory=dict, repr=False)
+    _unknown: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises OperatorError for what is no URL of HTTP."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise OperatorError(
+                "--schema-registry takes the URL of a schema registry such as http://registry:8081, not "
+                f"{self._shown!r}"
+            )
+
+    @property
+    def _shown(self) -> str:
+        """The URL without user and password."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry does not answer."""
+        return self._find(f"schemas/ids/{schema_id}", f"schema {schema_id}")
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """The newest schema of a subject, None without one. Raises OperatorError."""
+        try:
+            return self._find(f"subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}")
+        except UnknownSchemaError:
+            return None
+
+    def references(self, schema: RegisteredSchema) -> Iterator[tuple[Reference, RegisteredSchema]]:
+        """All that a schema needs, each once and behind what it needs itself. Raises as `schema` does."""
+        found: dict[tuple[str, int], tuple[Reference, RegisteredSchema]] = {}
+        entered: set[tuple[str, int]] = set()
+        waiting = [(reference, False) for reference in reversed(schema.references)]
+        while waiting:
+            reference, is_ready = waiting.pop()
+            key = (reference.subject, reference.version)
+            where = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            if is_ready:
+                found[key] = (reference, self._find(where, f"{reference.subject!r}"))
+            elif key not in entered:
+                entered.add(key)
+                if len(entered) > MAX_REFERENCES:
+                    raise UnknownSchemaError(f"the schema refers to more than {MAX_REFERENCES} others")
+                inner = self._find(where, f"{reference.subject!r} version {reference.version}")
+                waiting += [(reference, True), *((one, False) for one in reversed(inner.references))]
+        yield from found.values()
+
+    def _find(self, path: str, what: str) -> RegisteredSchema:
+        if path in self._known:
+            return self._known[path]
+        answer = None if path in self._unknown else self._get(path)
+        if answer is None:
+            if len(self._unknown) < MAX_UNKNOWN_IDS:
+                self._unknown.add(path)
+            raise UnknownSchemaError(f"the schema registry at {self._shown} does not know {what}")
+        try:
+            found = RegisteredSchema(
+                str(answer.get("schemaType") or "AVRO"),
+                str(answer["schema"]),
+                tuple(
+                    Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+                    for one in answer.get("references") or ()
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OperatorError(f"what {self._shown} answered for {what} is no answer of a schema registry") from error
+        if not path.endswith("latest"):
+            self._known[path] = found
+        return found
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The JSON of an answer, None for 404. Raises OperatorError."""
+        request = self._request(path)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_S * attempt)
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                    body = response.read(MAX_RESPONSE_BYTES + 1)
+                if len(body) > MAX_RESPONSE_BYTES:
+                    raise OperatorError(f"the schema registry at {self._shown} answered with too many bytes")
+                answer: dict[str, Any] = json.loads(body)
+                return answer
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    return None
+                reason = f"it answers with status {error.code}"
+                if error.code in (401, 403):
+                    reason += "; user and password go into the URL, as in https://user:password@host"
+                if error.code < 500:
+                    break
+            except ValueError as error:
+                raise OperatorError(f"what answers at {self._shown} is no schema registry: {error}") from error
+            except OSError as error:  # URLError and timeouts are such
+                reason = str(getattr(error, "reason", error))
+        raise OperatorError(
+            f"the schema registry at {self._shown} can't be asked: {reason}; nothing was loaded, run it again when the "
+            "registry is back"
+        )
+
+    def _request(self, path: str) -> urllib.request.Request:
+        parts = urlsplit(self.url)
+        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/{path}")
+        url = urlunsplit(bare._replace(query=urlencode({"format": "serialized"})))
+        request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
+        if parts.username is not None:
+            userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+            request.add_header("Authorization", "Basic " + base64.b64encode(userinfo).decode())
+        return request
+
+
+def value_subject(topic: str) -> str:
+    """The subject of a topic's values by the strategy that all serializers have as their default, TopicNameStrategy."""
+    return f"{topic}-value"
+
+
+def has_id(value: bytes) -> bool:
+    """True for a value that begins as those of a registry do."""
+    return len(value) >= PREFIX_BYTES and value.startswith(MAGIC)
+
+
+def schema_id(value: bytes) -> int:
+    """The id at the start of a value. Raises ValueError when it has none."""
+    if not has_id(value):
+        raise ValueError(NO_ID)
+    return int.from_bytes(value[1:PREFIX_BYTES], "big")
+
+
+NO_ID = "the value does not begin with the id of a schema (a zero byte and four more), as values of a registry do"
+
+
+def without_ids(values: pa.Array) -> pa.Array:
+    """The values behind their ids. Raises ValueError unless each has one."""
+    is_long = pc.greater_equal(pc.binary_length(values), PREFIX_BYTES)
+    if not pc.all(pc.and_(pc.starts_with(values, MAGIC), is_long)).as_py():
+        raise ValueError(NO_ID)
+    return pc.binary_slice(values, PREFIX_BYTES)

@@ -1,0 +1,240 @@
+"""Avro: what fastavro wrote is what the columns hold, by a schema in a file or by those of a registry."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.common.errors import OperatorError
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+fastavro = pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.transform import registry as registries  # noqa: E402
+from ottla.pipeline.transform.avro_decoder import AvroDecoder  # noqa: E402
+from ottla.pipeline.transform.avro_format import AvroFormat  # noqa: E402
+from ottla.pipeline.transform.avro_schema import AvroSchemaError, parse_avro  # noqa: E402
+from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
+from ottla.pipeline.transform.open_format import open_format  # noqa: E402
+from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
+
+from .conftest import Lake  # noqa: E402
+from .registry_server import RegistryServer  # noqa: E402
+
+
+def record(*fields: tuple[str, Any], name: str = "Value") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": type_} for field, type_ in fields]}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def written(schema: Any, value: Any, number: int | None = None) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), value)
+    return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + file.getvalue()
+
+
+def decode(schema: Any, *values: bytes | None) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    text = json.dumps(schema)
+    decoder = pickle.loads(pickle.dumps(AvroDecoder(parse_avro(text).fields, text)))
+    result = decoder.decode(pa.array(values, pa.binary()))
+    assert result.columns.num_rows == len(values)
+    return result.columns.to_pylist(), dict(zip(result.bad, result.reasons, strict=True))
+
+
+EVERY_TYPE = record(
+    ("b", "boolean"),
+    ("i", "int"),
+    ("l", ["null", "long"]),
+    ("f", "float"),
+    ("d", "double"),
+    ("s", ["string", "null"]),
+    ("raw", "bytes"),
+    ("e", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
+    ("again", "Kind"),
+    ("fix", {"type": "fixed", "name": "Two", "size": 2}),
+    ("list", {"type": "array", "items": ["null", "int"]}),
+    ("map", {"type": "map", "values": record(("x", "long"), name="Inner")}),
+    ("nested", ["null", "Inner"]),
+    ("day", logical("int", "date")),
+    ("ms", logical("long", "timestamp-millis")),
+    ("us", ["null", logical("long", "timestamp-micros")]),
+    ("local", logical("long", "local-timestamp-millis")),
+    ("price", logical("bytes", "decimal", precision=10, scale=2)),
+    ("clock", logical("int", "time-millis")),
+    ("id", logical("string", "uuid")),
+    ("either", ["int", "string"]),
+    ("number", ["null", "int", "long"]),
+)
+
+
+def test_every_type_arrives() -> None:
+    value = {
+        "b": True, "i": -5, "l": 2**62, "f": 0.5, "d": 0.1, "s": None, "raw": b"\0\xff", "e": "B", "again": "A",
+        "fix": b"ab", "list": [1, None], "map": {"k": {"x": 1}}, "nested": {"x": 2}, "day": date(2024, 2, 29),
+        "ms": datetime(2026, 3, 2, 10, 5, 3, 7_000, UTC), "us": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+        "local": datetime(2026, 3, 2, 10, 5), "price": Decimal("-12.34"), "clock": 1_000,
+        "id": "0c9f1d2e-0000-4000-8000-000000000001", "either": "x", "number": 2**40,
+    }  # fmt: skip
+    stored = {**value, "clock": __import__("datetime").time(0, 0, 1), "id": UUID(str(value["id"]))}
+    [row], bad = decode(EVERY_TYPE, written(EVERY_TYPE, stored))
+    assert not bad
+    assert "either" not in row
+    assert {**row, "map": dict(row["map"])} == {name: one for name, one in value.items() if name != "either"}
+
+
+SMALL = record(("id", "long"), ("name", ["null", "string"]), ("tags", {"type": "array", "items": "string"}))
+GOOD = written(SMALL, {"id": 1, "name": "a", "tags": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "too early"),
+        (GOOD[:-1], "its schema"),
+        (GOOD + b"x", "goes on for 1 bytes"),
+        (b"\x02\x08", "its schema"),
+        (b"\x02\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "its schema"),
+        (b"\x02\x02\x04\xff\xff\0", "its schema"),
+        (b"\xff" * 30, "its schema"),
+    ],
+)
+def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes, reason: str) -> None:
+    rows, bad = decode(SMALL, GOOD, value, None, GOOD)
+    assert list(bad) == [1]
+    assert reason in bad[1]
+    assert [row["id"] for row in rows] == [1, None, None, 1]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "id": st.integers(-(2**63), 2**63 - 1),
+                "name": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+            }
+        ).map(lambda found: {**found, "tags": ["t"] * (found["id"] % 3)})
+    )
+)
+def test_equals_what_was_written(values: list[dict[str, Any]]) -> None:
+    assert decode(SMALL, *(written(SMALL, value) for value in values)) == (values, {})
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("", "no Avro schema"),
+        ("{", "no Avro schema"),
+        ('"long"', "no record"),
+        (json.dumps(record(("a", "Unknown"))), "no Avro schema"),
+        (json.dumps(record(("next", ["null", "Value"]))), "contains itself"),
+        (json.dumps(record(("a", {"type": "array", "items": "null"}))), "no bytes"),
+        (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "no bytes"),
+        ('{"type":' * 3_000 + '"long"' + "}" * 3_000, "Avro schema|deep"),
+    ],
+)
+def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, told: str) -> None:
+    with pytest.raises(AvroSchemaError, match=told):
+        parse_avro(schema)
+    path = tmp_path / "schema.avsc"
+    path.write_text(schema)
+    with pytest.raises(OperatorError, match=f"can't be used as an .avsc file: .*{told}" if "|" not in told else "used"):
+        open_format(DecodeOptions("avro", path))
+
+
+def test_a_schema_or_a_registry_is_needed() -> None:
+    with pytest.raises(OperatorError, match="--schema-registry URL"):
+        open_format(DecodeOptions("avro"))
+    with pytest.raises(OperatorError, match="takes the URL of a schema registry"):
+        open_format(DecodeOptions("avro", schema_registry="registry:8081"))
+
+
+def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistryServer) -> None:
+    old, new = record(("id", "int")), record(("id", "long"), ("name", ["null", "string"]))
+    one, two = registry.register("clicks-value", json.dumps(old)), registry.register("clicks-value", json.dumps(new))
+    other = registry.register("other", json.dumps(record(("id", "string"))))
+    by_registry = open_format(DecodeOptions("avro", schema_registry=registry.url))
+    lake.produce(
+        written(old, {"id": 1}, one), written(new, {"id": 2**40, "name": "b"}, two), None, b"\0\0\0\0\x63", b"{}"
+    )
+    lake.produce(written(record(("id", "string")), {"id": "text"}, other))
+    lake.load(by_registry)
+    assert [tuple(row.values()) for row in lake.rows()] == [(0, 1, None), (1, 2**40, "b"), (2, None, None)]
+    assert lake.letters().keys() == {3, 4, 5}
+    assert "does not know schema 99" in lake.letters()[3]
+    assert "does not begin with the id" in lake.letters()[4]
+    assert registry.requests.count("/schemas/ids/1") == 1
+    newest = record(("id", "long"), ("more", "double"))
+    three = registry.register("clicks-value", json.dumps(newest))
+    lake.produce(written(newest, {"id": 3, "more": 0.5}, three))
+    lake.load(by_registry)
+    assert lake.rows()[-1] == {"offset": 6, "id": 3, "name": None, "more": 0.5}
+
+
+def test_references(lake: Lake, registry: RegistryServer) -> None:
+    inner = record(("x", "long"), name="Inner")
+    registry.register("inner", json.dumps(inner))
+    outer = record(("id", "int"), ("inner", "Inner"))
+    number = registry.register("clicks-value", json.dumps(outer), references=(("Inner", "inner"),))
+    lake.produce(written(record(("id", "int"), ("inner", inner)), {"id": 1, "inner": {"x": 2}}, number))
+    lake.load(AvroFormat(registry=SchemaRegistry(registry.url)))
+    assert lake.rows() == [{"offset": 0, "id": 1, "inner": {"x": 2}}]
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registries, "PAUSE_S", 0.0)
+
+
+def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_pause: None) -> None:
+    lake.produce(GOOD)
+    with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be asked: .*refused"):
+        lake.load(AvroFormat(registry=SchemaRegistry("http://reader:secret@127.0.0.1:1")))
+    assert not lake.table.exists()
+
+
+def test_a_registry_that_fails_under_a_task_fails_it_and_makes_no_dead_letter(
+    lake: Lake, registry: RegistryServer, no_pause: None
+) -> None:
+    """The driver's sample has one id, the task meets another when the registry is gone."""
+    schema = record(("id", "int"))
+    one, two = (registry.register("clicks-value", json.dumps(schema)) for _ in range(2))
+    for number in range(2_500):
+        lake.produce(written(schema, {"id": number}, two if number == 1_200 else one))
+    seen = []
+
+    class Failing(AvroFormat):
+        def decoder(self, fields: Any) -> AvroDecoder:
+            seen.append(fields.names)
+            registry.fails_with = 503
+            return AvroDecoder(fields, None, SchemaRegistry(registry.url, dict(list(self.registry._known.items())[:1])))
+
+    [row] = lake.load(Failing(registry=SchemaRegistry(registry.url)))
+    assert (row.error_kind, seen) == ("operator", [["id"]])
+    assert "status 503" in row.error
+    assert (lake.rows(), lake.letters()) == ([], {})
+    registry.fails_with = 0
+    lake.load(AvroFormat(registry=SchemaRegistry(registry.url)))
+    assert (len(lake.rows()), lake.letters()) == (2_500, {})
+
+
+def test_logging_in(registry: RegistryServer) -> None:
+    registry.password = "a@b:c"
+    number = registry.register("s", json.dumps(SMALL))
+    with pytest.raises(OperatorError, match="status 401; user and password") as refused:
+        SchemaRegistry(registry.url.replace("//", "//reader:wrong@")).schema(number)
+    assert "wrong" not in str(refused.value)
+    assert len(registry.requests) == 1
+    assert SchemaRegistry(registry.url.replace("//", "//reader:a%40b%3Ac@")).schema(number).kind == "AVRO"

@@ -1,0 +1,219 @@
+"""Protobuf: what a message was given is what the columns hold, by a descriptor set or by the schemas of a registry."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("google.protobuf", reason="needs the extra `pipeline`")
+
+from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2  # noqa: E402
+from google.protobuf.message_factory import GetMessageClass  # noqa: E402
+
+from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
+from ottla.pipeline.transform.open_format import open_format  # noqa: E402
+from ottla.pipeline.transform.protobuf_decoder import (  # noqa: E402
+    ProtobufDecoder,
+    ProtobufSchemaError,
+    message_fields,
+    message_indexes,
+    message_of_file,
+)
+from ottla.pipeline.transform.protobuf_format import ProtobufFormat  # noqa: E402
+from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
+
+from .conftest import Lake  # noqa: E402
+from .registry_server import RegistryServer  # noqa: E402
+
+F = descriptor_pb2.FieldDescriptorProto
+SCALARS = {
+    "i32": F.TYPE_SINT32, "i64": F.TYPE_INT64, "u32": F.TYPE_UINT32, "u64": F.TYPE_FIXED64, "f": F.TYPE_FLOAT,
+    "d": F.TYPE_DOUBLE, "b": F.TYPE_BOOL, "s": F.TYPE_STRING, "raw": F.TYPE_BYTES,
+}  # fmt: skip
+
+
+def add_field(message: Any, name: str, kind: int, type_name: str | None = None, *, repeated: bool = False) -> Any:
+    return message.field.add(
+        name=name,
+        number=len(message.field) + 1,
+        type=kind,
+        type_name=type_name,
+        label=F.LABEL_REPEATED if repeated else F.LABEL_OPTIONAL,
+    )
+
+
+def described() -> Any:
+    """A file of the messages `Other` and `View`, with every kind of field."""
+    file = descriptor_pb2.FileDescriptorProto(name="view.proto", package="shop", syntax="proto3")
+    file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
+    other = file.message_type.add(name="Other")
+    add_field(other, "x", F.TYPE_INT64)
+    add_field(other.nested_type.add(name="Deep"), "y", F.TYPE_STRING)
+    kind = file.enum_type.add(name="Kind")
+    kind.value.add(name="NONE", number=0)
+    kind.value.add(name="SOME", number=5)
+    view = file.message_type.add(name="View")
+    for name, type_ in SCALARS.items():
+        add_field(view, name, type_)
+    add_field(view, "kind", F.TYPE_ENUM, ".shop.Kind")
+    add_field(view, "other", F.TYPE_MESSAGE, ".shop.Other")
+    add_field(view, "others", F.TYPE_MESSAGE, ".shop.Other", repeated=True)
+    add_field(view, "numbers", F.TYPE_INT32, repeated=True)
+    add_field(view, "time", F.TYPE_MESSAGE, ".google.protobuf.Timestamp")
+    add_field(view, "wrapped", F.TYPE_MESSAGE, ".google.protobuf.Int64Value")
+    add_field(view, "parent", F.TYPE_MESSAGE, ".shop.View")
+    entry = view.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    add_field(entry, "key", F.TYPE_STRING)
+    add_field(entry, "value", F.TYPE_INT64)
+    add_field(view, "counts", F.TYPE_MESSAGE, ".shop.View.CountsEntry", repeated=True)
+    maybe = add_field(view, "maybe", F.TYPE_INT32)
+    maybe.proto3_optional, maybe.oneof_index = True, 0
+    view.oneof_decl.add(name="_maybe")
+    return file
+
+
+SET = descriptor_pb2.FileDescriptorSet(file=[described()]).SerializeToString()
+VIEW = message_of_file(SET, "shop.View")
+View = GetMessageClass(VIEW)
+
+
+def full() -> Any:
+    view = View(
+        i32=-1, i64=-(2**63), u32=2**32 - 1, u64=2**64 - 1, f=0.5, d=0.1, b=True, s="\u00e4", raw=b"\xff", kind=5,
+        other={"x": 7}, others=[{"x": 1}, {}], numbers=[3, 4], wrapped={"value": 9}, parent={"s": "p"}, maybe=0,
+        counts={"k": 2},
+    )  # fmt: skip
+    view.time.FromDatetime(datetime(2026, 3, 2, 10, 5, 3, 7, UTC))
+    return view
+
+
+def decode(*values: bytes | None) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    decoder = pickle.loads(pickle.dumps(ProtobufDecoder(message_fields(VIEW), SET, "shop.View")))
+    result = decoder.decode(pa.array(values, pa.binary()))
+    assert result.columns.num_rows == len(values)
+    return result.columns.to_pylist(), dict(zip(result.bad, result.reasons, strict=True))
+
+
+def test_every_kind_of_field_arrives() -> None:
+    rows, bad = decode(full().SerializeToString(), b"", None)
+    assert not bad
+    assert rows[0] == {
+        "i32": -1, "i64": -(2**63), "u32": 2**32 - 1, "u64": Decimal(2**64 - 1), "f": 0.5, "d": 0.1, "b": True,
+        "s": "\u00e4", "raw": b"\xff", "kind": "SOME", "other": {"x": 7}, "others": [{"x": 1}, {"x": 0}],
+        "numbers": [3, 4], "time": datetime(2026, 3, 2, 10, 5, 3, 7, UTC), "wrapped": 9, "counts": [("k", 2)],
+        "maybe": 0,
+    }  # fmt: skip
+    absent = {name: rows[1][name] for name in ("other", "time", "wrapped", "maybe")}
+    assert set(absent.values()) == {None}
+    assert (rows[1]["i32"], rows[1]["s"], rows[1]["kind"], rows[1]["others"]) == (0, "", "NONE", [])
+    assert set(rows[2].values()) == {None}
+
+
+def nested(levels: int) -> bytes:
+    data = b""
+    for _ in range(levels):
+        data = bytes([16 << 3 & 0x7F | 2 | 0x80, 16 >> 4]) + varint(len(data)) + data
+    return data
+
+
+def varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"\x08", b"\x42\x05ab", b"\x42\x01\xff", nested(50_000)])
+def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes) -> None:
+    good = View(i64=5).SerializeToString()
+    rows, bad = decode(good, value, good)
+    assert list(bad) == [1]
+    assert bad[1].startswith("the value is no message of its type: ")
+    assert [row["i64"] for row in rows] == [5, None, 5]
+
+
+def test_a_time_that_no_column_holds() -> None:
+    view = View()
+    view.time.seconds = 2**62
+    assert list(decode(view.SerializeToString())[1]) == [0]
+
+
+def test_an_enum_s_number_without_a_name_is_told_as_it_is() -> None:
+    assert decode(View(kind=77).SerializeToString())[0][0]["kind"] == "77"
+
+
+def test_schemas_in_files(tmp_path: Path) -> None:
+    path = tmp_path / "view.desc"
+    path.write_bytes(SET)
+    assert open_format(DecodeOptions("protobuf", path, message="shop.View")) == ProtobufFormat(SET, "shop.View")
+    for message, told in ((None, "--message which one of its messages values are: shop.Other"), ("x", "message 'x'")):
+        with pytest.raises(OperatorError, match=told):
+            open_format(DecodeOptions("protobuf", path, message=message))
+    path.write_bytes(b"\xff")
+    with pytest.raises(OperatorError, match="no set of file descriptors"):
+        open_format(DecodeOptions("protobuf", path))
+    with pytest.raises(ProtobufSchemaError, match="empty"):
+        message_of_file(b"", None)
+    lacking = described()
+    lacking.dependency.append("missing.proto")
+    with pytest.raises(ProtobufSchemaError, match="don't fit together"):
+        message_of_file(descriptor_pb2.FileDescriptorSet(file=[lacking]).SerializeToString(), None)
+    with pytest.raises(OperatorError, match="--message names a message"):
+        open_format(DecodeOptions("protobuf", message="x", schema_registry="http://x"))
+
+
+def test_message_indexes() -> None:
+    assert message_indexes(b"\0rest", 0) == ((0,), 1)
+    assert message_indexes(b"\x04\x02\x06rest", 0) == ((1, 3), 3)
+    for value in (b"", b"\x02", b"\x01", b"\x02\x01", b"\xff" * 9, b"\xfe\xff\xff\xff\x0f"):
+        with pytest.raises(ValueError, match="value"):
+            message_indexes(value, 0)
+
+
+def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistryServer) -> None:
+    """A file that imports another one; values of its second message and of a message inside its first."""
+    imported = descriptor_pb2.FileDescriptorProto(name="any name", package="common", syntax="proto3")
+    add_field(imported.message_type.add(name="Money"), "cents", F.TYPE_INT64)
+    file = described()
+    file.dependency.append("common/money.proto")
+    add_field(file.message_type[1], "price", F.TYPE_MESSAGE, ".common.Money")
+    registry.register("money", base64.b64encode(imported.SerializeToString()).decode(), "PROTOBUF")
+    number = registry.register(
+        "views", base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF", (("common/money.proto", "money"),)
+    )
+    text = registry.register("text", 'syntax = "proto3";', "PROTOBUF")
+    start = b"\0" + number.to_bytes(4, "big")
+    price = b"\x9a\x01\x02\x08\x07"  # field 19, a message of two bytes
+    lake.produce(
+        start + b"\x02\x02" + View(i64=1).SerializeToString() + price,
+        start + b"\x04\x00\x00" + b"\x0a\x01y",
+        start + b"\x02\x0a",
+        b"\0" + text.to_bytes(4, "big") + b"\0",
+        b"\0\0\0\0\x63\0",
+        b"x",
+    )
+    lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    found = [(row["offset"], row["i64"], row["price"], row["y"]) for row in lake.rows()]
+    assert found == [(0, 1, {"cents": 7}, None), (1, None, None, "y")]
+    told = lake.letters()
+    assert list(told) == [2, 3, 4, 5]
+    assert "no message at [5]" in told[2]
+    assert "give a descriptor set" in told[3]
+    assert "does not know schema 99" in told[4]
+
+
+def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> None:
+    lake.produce(b"\0\0\0\0\x07\0" + View(i64=3).SerializeToString())
+    lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry("http://127.0.0.1:1")))
+    assert lake.rows()[0]["i64"] == 3
