@@ -58,6 +58,11 @@ class MemoryPartition:
         self.newest_epoch += 1
         self.epochs.append((self.newest_epoch, self.end))
 
+    def offset_at(self, timestamp: int) -> int:
+        """The first record that is not older, NO_OFFSET without one. Batches of one time only."""
+        views = map(BatchView, self.batches)
+        return next((view.base_offset for view in views if view.max_timestamp >= timestamp), NO_OFFSET)
+
     def epoch_end(self, epoch: int) -> int:
         """The answer of OffsetForLeaderEpoch (KIP-279)."""
         newest, _ = self.epochs[-1]
@@ -97,7 +102,8 @@ class MemoryCluster:
         found = {}
         for key, timestamp in timestamps.items():
             partition = self.partitions[key]
-            offset = {EARLIEST_TIMESTAMP: partition.log_start, LATEST_TIMESTAMP: partition.end}[timestamp]
+            named = {EARLIEST_TIMESTAMP: partition.log_start, LATEST_TIMESTAMP: partition.end}
+            offset = named[timestamp] if timestamp in named else partition.offset_at(timestamp)
             found[key] = OffsetInfo(offset, -1, partition.newest_epoch)
         return found
 

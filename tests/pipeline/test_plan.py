@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.failure import TopicNotFound
-from ottla.client.model import OffsetInfo
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetInfo
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.plan import (
+    Boundary,
     DataLossError,
     LoadPlan,
     OffsetRange,
@@ -82,6 +83,75 @@ def test_pipelines_do_not_share_offsets() -> None:
     cluster, table = cluster_with(10), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(pipeline_id="one")))
     assert not make_plan(cluster, table, ["clicks"], PlanSettings(pipeline_id="two")).is_empty
+
+
+LAST = 1_700_000_000_000
+"""The time of offset 0 in `cluster_with`; the others follow, one a millisecond."""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (Boundary(timestamp=EARLIEST_TIMESTAMP), None, [(0, 0, 100), (1, 0, 50)]),
+        (Boundary(offset=20), Boundary(offset=60), [(0, 20, 60), (1, 20, 50)]),
+        (None, Boundary(offset=0), []),
+        (Boundary(offset=50), Boundary(offset=20), []),
+        (Boundary(timestamp=LAST + 30), Boundary(timestamp=LAST + 61), [(0, 30, 60), (1, 30, 50)]),
+        (Boundary(timestamp=LAST + 70), None, [(0, 70, 100)]),
+        (Boundary(timestamp=LATEST_TIMESTAMP), None, []),
+    ],
+)
+def test_the_first_start_and_an_end(
+    start: Boundary | None, end: Boundary | None, expected: list[tuple[int, int, int]]
+) -> None:
+    cluster, table = cluster_with(100, 50), Table()
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings(start=start, end=end))
+    assert bounds(plan) == expected
+    table.apply(plan)
+    begun = {part: begin for part, begin, _ in expected}
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings())
+    for partition, count in ((0, 100), (1, 50)):
+        rest = [(first, last) for part, first, last in bounds(plan) if part == partition]
+        loaded = [(first, last) for part, first, last in expected if part == partition]
+        if start is None:
+            assert loaded + rest == [(0, count)]
+        elif loaded:
+            assert sum(last - first for first, last in loaded + rest) == count - begun[partition]
+
+
+def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
+    cluster, table = cluster_with(10, 0), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(timestamp=LATEST_TIMESTAMP))))
+    for index in range(2):
+        cluster.partitions["clicks", index].append_values([b"new"] * 5)
+    assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 10, 15), (1, 0, 5)]
+
+
+def test_a_start_is_refused_where_a_pipeline_has_one_and_behind_the_end() -> None:
+    cluster, table = cluster_with(10), Table()
+    with pytest.raises(OperatorError, match="offset 11 lies behind its end, offset 10"):
+        make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=11)))
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    for start in (Boundary(offset=0), Boundary(offset=10)):
+        with pytest.raises(OperatorError, match=r"'default' has loaded .* up to offset 10, .* replay what was before"):
+            make_plan(cluster, table, ["clicks"], PlanSettings(start=start))
+    assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings("other", start=Boundary(offset=4)))) == [
+        (0, 4, 10)
+    ]
+
+
+def test_a_start_below_what_retention_left_is_a_loss() -> None:
+    cluster, table = cluster_with(100), Table()
+    cluster.partitions["clicks", 0].log_start = 30
+    with pytest.raises(DataLossError, match="offsets 20 to 29 were deleted"):
+        make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=20)))
+
+
+def test_an_end_below_what_is_loaded_is_no_cut() -> None:
+    cluster, table = cluster_with(100), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=60))))
+    assert make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=40))).is_empty
+    assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 60, 100)]
 
 
 def test_a_topic_made_again_starts_anew_and_is_noted() -> None:

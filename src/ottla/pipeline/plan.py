@@ -11,7 +11,7 @@ the table's offset that came after the log was cut is passed over: the load is r
 
 Sizes are estimated by small fetches at points spread over a range, since no request tells the bytes between two
 offsets; a wrong estimate makes tasks uneven, never wrong. Left out: reading segment files, and any start other than
-the committed offset (the log start offset the first time).
+the committed offset, but for the first time of a pipeline id.
 """
 
 from __future__ import annotations
@@ -69,6 +69,22 @@ class ClusterView(Protocol):
         isolation: str,
         topic_id: Uuid | None,
     ) -> FetchResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where loads of a pipeline id start, or one ends: an offset, or what ListOffsets takes for a time (milliseconds
+    from the epoch, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)."""
+
+    offset: int | None = None
+    timestamp: int = EARLIEST_TIMESTAMP
+
+    def resolve(self, cluster: ClusterView, ends: Mapping[Position, OffsetInfo], isolation: str) -> dict[Position, int]:
+        """The offset in each partition; of a time that of the first record that is not older, without one the end."""
+        if self.offset is not None:
+            return dict.fromkeys(ends, self.offset)
+        found = cluster.list_offsets(dict.fromkeys(ends, self.timestamp), isolation=isolation)
+        return {key: ends[key].offset if info.offset == NO_OFFSET else info.offset for key, info in found.items()}
 
 
 class TableState(Protocol):
@@ -156,6 +172,10 @@ class PlanSettings:
     max_bytes_per_task: int = DEFAULT_MAX_BYTES_PER_TASK
     parallelism: int = 1
     on_data_loss: OnDataLoss = "fail"
+    start: Boundary | None = None
+    """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""
+    end: Boundary | None = None
+    """Where this load ends, if that is before the end of the log."""
 
     def __post_init__(self) -> None:
         if not self.pipeline_id or "/" in self.pipeline_id:
@@ -218,11 +238,13 @@ def _plan_topic(
     committed = table.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: before for key, name in names.items() if (before := committed[name]) is not None}
     cuts = _find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    first = _first_offsets(cluster, held, starts, ends, settings)
+    stops = settings.end.resolve(cluster, ends, settings.isolation) if settings.end else {}
     for key, name in names.items():
         log_start, end = starts[key].offset, ends[key].offset
-        start = before = held.get(key)
-        if start is None:
-            start = log_start
+        end = min(end, stops.get(key, end))
+        before = held.get(key)
+        start = first[key] if before is None else before
         if key in cuts:
             start = cuts[key]
             _note(_cut_text(key, start, held[key]), f"load from offset {start} on", settings, plan)
@@ -235,14 +257,37 @@ def _plan_topic(
         epoch = ends[key].leader_epoch
         if start < end:
             plan.ranges.append(OffsetRange(key[0], topic_id, key[1], start, end, 0, epoch))
-        elif before is None or start == before:
-            continue
+        elif start == before or (before is None and settings.start is None):
+            continue  # the first start is committed even if there is nothing to load yet
         plan.expected[name] = before
         plan.following[name] = plan.reached[key]
         if epoch >= 0:
             plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
             plan.following[epoch_app_id(name)] = epoch
     return ends
+
+
+def _first_offsets(
+    cluster: ClusterView,
+    held: Mapping[Position, int],
+    starts: Mapping[Position, OffsetInfo],
+    ends: Mapping[Position, OffsetInfo],
+    settings: PlanSettings,
+) -> dict[Position, int]:
+    """Where partitions start that the table does not have yet. Raises OperatorError where a start is not for them."""
+    if settings.start is None:
+        return {key: info.offset for key, info in starts.items()}
+    for key, before in held.items():
+        raise OperatorError(
+            f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from says "
+            "only where one starts: it never moves it. Go on without --from, or replay what was before: load it under "
+            "another --pipeline-id into another table"
+        )
+    found = settings.start.resolve(cluster, ends, settings.isolation)
+    for key, offset in found.items():
+        if offset > ends[key].offset:
+            raise OperatorError(f"{_where(key)}: --from offset {offset} lies behind its end, offset {ends[key].offset}")
+    return found
 
 
 def _plan_letters(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,8 +26,8 @@ from ottla.pipeline.cli.options import (
     catalog_option,
     conf_option,
     master_option,
-    parse_size,
     with_decode_options,
+    with_plan_options,
 )
 from ottla.pipeline.session import open_session, parallelism, require_extra
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table lake/clicks --format iceberg",
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
-        "ottla pipeline load -t clicks --table lake/clicks --decode json",
+        "ottla pipeline load -t clicks --table lake/clicks --decode json --from 2026-03-02",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
@@ -69,28 +71,6 @@ if TYPE_CHECKING:
     help="Format of a table that this load makes.  [default: delta]",
 )
 @catalog_option
-@click.option("--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-)
-@click.option(
-    "--max-bytes-per-task",
-    callback=parse_size,
-    default="256MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Stored bytes that a task reads.",
-)
-@click.option(
-    "--on-data-loss",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do when records were deleted before they were loaded, or a log was cut back below what was loaded.",
-)
 @click.option(
     "--partition-by",
     multiple=True,
@@ -108,6 +88,7 @@ if TYPE_CHECKING:
     metavar="hourly|daily|CRON",
     help="Load now and then at these times, in UTC, until interrupted.",
 )
+@with_plan_options
 @with_decode_options
 @master_option
 @conf_option
@@ -119,13 +100,10 @@ def load(
     table: Path,
     format_name: str | None,
     catalog_url: str | None,
-    pipeline_id: str,
-    isolation: str,
-    max_bytes_per_task: int,
-    on_data_loss: Literal["fail", "skip"],
     partition_by: tuple[str, ...],
     group: str | None,
     schedule: str | None,
+    plan_options: Mapping[str, Any],
     decode_options: DecodeOptions,
     master: str,
     conf: Mapping[str, str],
@@ -137,12 +115,13 @@ def load(
 
     Data and offsets are committed together: a load that is killed at any point and run again neither loses a record nor
     doubles one, and a load with nothing new adds nothing. A task that fails is tried four times; local[N,F] tries F.
-    A record that the columns can't hold, such as one with a timestamp after the year 9999, goes to the table
-    TABLE/_dead_letters instead, with the reason.
+    A record that can't be decoded, or that the columns can't hold, goes to TABLE/_dead_letters, with the reason.
 
-    --decode adds columns beside those of Kafka, which stay as they are. Without --schema the fields of JSON and CSV are
-    those of a sample of the records; a table gets new ones as they turn up. A field named like a column of Kafka gets
-    the prefix value_, as in value_offset. A record whose value can't be decoded goes to the dead letters too.
+    --decode adds columns beside those of Kafka. Without --schema the fields of JSON and CSV are those of a sample of
+    the records; a table gets new ones as they turn up. One named like a column of Kafka gets the prefix value_.
+
+    A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; of a time it is the first
+    record that is not older. A pipeline id goes on where it was; --from is refused once it has loaded something.
 
     A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
     command. With --json each run is one line.
@@ -158,21 +137,22 @@ def load(
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.transform.open_format import open_format
 
-    settings = PlanSettings(pipeline_id, isolation, max_bytes_per_task, parallelism(master), on_data_loss)
+    settings = PlanSettings(parallelism=parallelism(master), **plan_options)
     value_format = open_format(decode_options)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
     target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
-    shown_group = f"ottla-load.{target.name}.{pipeline_id}" if group is None else group
+    shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
-    def session() -> AbstractContextManager[Any]:
-        return open_session(master, "ottla pipeline load", conf)
+    session = partial(open_session, master, "ottla pipeline load", conf)
 
     def run() -> None:
+        nonlocal settings
         with _progress(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = loading.load(
                 names, target, bootstrap_server, session, settings, observer, value_format, group=shown_group
             )
+        settings = replace(settings, start=None)  # the next one goes on
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:

@@ -10,12 +10,19 @@ from typing import Any
 import click
 
 from ottla.cli.command import settings_option
+from ottla.cli.times import parse_timestamp
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.pipeline.plan import Boundary, PlanSettings
 from ottla.pipeline.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
 TABLE_FORMATS = ("delta", "iceberg", "parquet")
 
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
+
+NAMED_BOUNDARIES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+BOUNDARY = "earliest|latest|offset:N|TIME"
+MAX_OFFSET = (1 << 63) - 1
 
 
 def parse_size(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
@@ -26,6 +33,20 @@ def parse_size(ctx: click.Context, parameter: click.Parameter, value: str) -> in
     if not digits.strip().isdecimal() or unit not in SIZE_UNITS or int(digits) < 1:
         raise click.BadParameter(f"{value!r} is not a size such as 1048576 or 256MiB", ctx, parameter)
     return int(digits) * SIZE_UNITS[unit]
+
+
+def parse_boundary(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Boundary | None:
+    """`earliest`, `latest`, `offset:N`, or a time as all commands take it."""
+    if value is None:
+        return None
+    if value in NAMED_BOUNDARIES:
+        return Boundary(timestamp=NAMED_BOUNDARIES[value])
+    kind, colon, digits = value.partition(":")
+    if colon and kind == "offset":
+        if not (digits.isascii() and digits.isdecimal()) or int(digits) > MAX_OFFSET:
+            raise click.BadParameter(f"{value!r} names no offset, as offset:1200 does", ctx, parameter)
+        return Boundary(offset=int(digits))
+    return Boundary(timestamp=parse_timestamp(value, parameter.opts[0]))
 
 
 def master_option(function: Any) -> Any:
@@ -52,6 +73,54 @@ def catalog_option(function: Any) -> Any:
         metavar="URL",
         help="URL of an Iceberg REST catalog; --table is then a name in it, such as lake.clicks.",
     )(function)
+
+
+def with_plan_options(function: Any) -> Any:
+    """Options that say what a load reads; the command gets them as one argument, `plan_options`, by their names in
+    `PlanSettings`."""
+
+    @click.option("--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table.")
+    @click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+    )
+    @click.option(
+        "--max-bytes-per-task",
+        callback=parse_size,
+        default="256MiB",
+        show_default=True,
+        metavar="SIZE",
+        help="Stored bytes that a task reads.",
+    )
+    @click.option(
+        "--on-data-loss",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="What to do when records were deleted before they were loaded, or a log was cut back below what was.",
+    )
+    @click.option(
+        "--from",
+        "start",
+        callback=parse_boundary,
+        metavar=BOUNDARY,
+        help="Where the first load of a pipeline id starts.  [default: earliest]",
+    )
+    @click.option(
+        "--to",
+        "end",
+        callback=parse_boundary,
+        metavar=BOUNDARY,
+        help="Where this load ends, if not at the end of the log.",
+    )
+    @functools.wraps(function)
+    def collected(*arguments: Any, **named: Any) -> Any:
+        names = {one.name for one in fields(PlanSettings)} & named.keys()
+        return function(*arguments, plan_options={name: named.pop(name) for name in names}, **named)
+
+    return collected
 
 
 def with_decode_options(function: Any) -> Any:
