@@ -30,6 +30,7 @@ from ottla.pipeline.land import (
     land,
     make_counters,
 )
+from ottla.pipeline.leases import held_lease
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load
@@ -166,21 +167,23 @@ def _run(
         record_decoder=decoder,
     )
     try:
-        started = time.monotonic()
-        rows: list[Landed] = []
-        landing = started
-        if plan.tasks:
-            with open_session() as spark:
-                landing = time.monotonic()
-                counters = make_counters(spark)
-                observer.landing(plan, counters)
-                rows = land(spark, plan.tasks, land_settings, counters)
-                landed_at = time.monotonic()
-        else:
-            landed_at = started
-        observer.landed(rows)
-        committing = time.monotonic()
-        committed = _commit(plan, target, rows, land_settings)
+        with held_lease(land_settings.layout.directory, land_settings.load_id) as lease:
+            started = time.monotonic()
+            rows: list[Landed] = []
+            landing = started
+            if plan.tasks:
+                with open_session() as spark:
+                    landing = time.monotonic()
+                    counters = make_counters(spark)
+                    observer.landing(plan, counters)
+                    rows = land(spark, plan.tasks, land_settings, counters)
+                    landed_at = time.monotonic()
+            else:
+                landed_at = started
+            observer.landed(rows)
+            committing = time.monotonic()
+            lease.require()
+            committed = _commit(plan, target, rows, land_settings)
     except UnknownCommitError:
         raise  # its files may be in the table
     except OttlaError:

@@ -31,24 +31,6 @@ COMMITTER = Path(__file__).with_name("committer.py")
 RACERS = 4
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet"])
-def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "iceberg":
-        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
-        pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
-    return str(request.param)
-
-
-@pytest.fixture
-def table(kind: str, tmp_path: Path) -> Table:
-    return open_table(tmp_path / "table", format=kind)
-
-
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    return make_cluster()
-
-
 def again(table: Table) -> Table:
     """The same table, opened anew as another process does."""
     return open_table(table.location)

@@ -12,6 +12,8 @@ from ottla.cli.command import Group
 from ottla.pipeline.cli.demo import demo as demo_command
 from ottla.pipeline.cli.doctor import doctor as doctor_command
 from ottla.pipeline.cli.load import load as load_command
+from ottla.pipeline.cli.maintain import compact as compact_command
+from ottla.pipeline.cli.maintain import vacuum as vacuum_command
 from ottla.pipeline.cli.push import push as push_command
 from ottla.pipeline.cli.sql import sql as sql_command
 
@@ -21,5 +23,5 @@ def pipeline() -> None:
     """Load topics into lake tables exactly once, and query them, with Spark."""
 
 
-for command in (load_command, sql_command, push_command, demo_command, doctor_command):
+for command in (load_command, sql_command, push_command, demo_command, doctor_command, compact_command, vacuum_command):
     pipeline.add_command(command)

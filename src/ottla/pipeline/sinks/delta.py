@@ -12,15 +12,14 @@ taken from an error (delta-rs raises also when the checkpoint after it fails): e
 it is looked up in the log.
 
 Every reader of Delta can read the table. The log names files by percent-encoded addresses; only `_data_path` turns one
-into a path. Left out: object stores (paths are local), compaction and vacuum (files of interrupted loads are
-unreferenced and stay until then; so are those of a load that runs, so a vacuum's retention has to be longer than any
-load, as Delta's seven days are), change of an existing table's partition columns.
+into a path. Left out: object stores (paths are local), change of an existing table's partition columns.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import time
@@ -215,6 +214,28 @@ class DeltaTarget:
             except DeltaError as error:
                 raise OperatorError(f"the table {self.path} can't take new columns: {_words(error)}") from error
         return self.schema()
+
+    def compact(self, target_bytes: int, load_id: str) -> None:
+        """By delta-rs, which keeps the rows' order."""
+        table = self._open()
+        self.files()  # refuses deletion vectors
+        try:
+            table.optimize.compact(
+                target_size=target_bytes, commit_properties=CommitProperties(custom_metadata={LOAD_KEY: load_id})
+            )
+        except CommitFailedError as error:
+            raise StaleCommitError(f"the table {self.path} was not compacted: {_words(error)}; try again") from error
+        except DeltaError as error:
+            raise OperatorError(f"the table {self.path} could not be compacted: {_words(error)}") from error
+
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+        """Delta's own vacuum says which; its log forgets versions by itself."""
+        hours = max(math.ceil((time.time() * 1000 - before_ms) / 3_600_000 - 0.01), 0)
+        try:
+            found = self._open().vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+        except DeltaError as error:
+            raise OperatorError(f"the table {self.path} could not be vacuumed: {_words(error)}") from error
+        return {self._data_path(address) for address in found}
 
     def version(self) -> int:
         return int(self._open().version())

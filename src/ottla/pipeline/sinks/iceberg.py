@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -49,6 +50,7 @@ from pyiceberg.types import PrimitiveType
 from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
@@ -90,6 +92,9 @@ PROPERTIES = {
 }
 UNUSABLE_IN_PATHS = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 """SQLite and metadata files hold text."""
+
+_VACUUMED = ("data/**/*.parquet", "metadata/*.avro", "metadata/*.metadata.json")
+"""Files of which a vacuum judges; others (statistics of other engines) stay."""
 
 _REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
 """Answers of a REST catalog after which nothing of a request was done."""
@@ -258,6 +263,25 @@ class IcebergTarget:
                 f"the table {self.location} can't hold the columns of these records: {_words(error)}"
             ) from error
         return self.schema()
+
+    def compact(self, target_bytes: int, load_id: str) -> None:
+        """As an overwrite, since pyiceberg makes no snapshots of the kind `replace`."""
+        table = self._open()
+        self.files()  # refuses delete files
+        with self._told("can't be read"):
+            files = [_data_file(table, task.file) for task in table.scan().plan_files()]
+        compact_groups(self, group_small_files(files, target_bytes), load_id)
+
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+        before = datetime.fromtimestamp(before_ms / 1000, UTC)
+        with self._told("could not be vacuumed"):
+            if not dry_run:
+                self._open().maintenance.expire_snapshots().older_than(before.replace(tzinfo=None)).commit()
+            table = self._open()
+            named = self.named_files() | {self._data_path(one) for one in _metadata_files(table)}
+            root = self._data_path(table.location())
+            found = {path for kind in _VACUUMED for path in root.glob(kind)}
+        return {path for path in found if path not in named and is_before(path, before_ms)}
 
     def version(self) -> int:
         return _version(self._open())
@@ -456,6 +480,22 @@ def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
 def _version(table: IcebergTable) -> int:
     snapshot = table.current_snapshot()
     return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
+def _data_file(table: IcebergTable, file: IcebergFile) -> DataFile:
+    """A file that the table names, without its statistics."""
+    names = [table.schema().find_column_name(field.source_id) or "" for field in table.spec().fields]
+    values = {name: str(file.partition[number]) for number, name in enumerate(names)}
+    path = os.path.relpath(local_path(file.file_path), local_path(table.location()))
+    return DataFile(path, file.file_size_in_bytes, file.record_count, 0, {}, values)
+
+
+def _metadata_files(table: IcebergTable) -> set[str]:
+    """All that the table's metadata name: manifests and their lists, and earlier metadata."""
+    found = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        found |= {snapshot.manifest_list, *(one.manifest_path for one in snapshot.manifests(table.io))}
+    return found
 
 
 def _load_of(snapshot: Snapshot) -> str | None:

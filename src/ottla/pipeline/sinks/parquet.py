@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
     Committed,
@@ -209,6 +210,21 @@ class ParquetTarget:
                 raise OperatorError(f"the table {self.path} can't take new columns: {error}") from error
             return wider
         raise OperatorError(f"the table {self.path} could not take new columns: others came first; try again")
+
+    def compact(self, target_bytes: int, load_id: str) -> None:
+        groups = group_small_files(self.data_files(), target_bytes)
+        compact_groups(self, groups, load_id)
+
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+        state = self._read()
+        forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
+        if forgotten and not dry_run:
+            try:
+                self._write({"version": state.version + 1, "time_ms": _now_ms(), "forget": forgotten})
+            except OSError as error:
+                raise OperatorError(f"the table {self.path} could not be vacuumed: {error}; try again") from error
+        named = {self.path / path for path in (*state.files, *state.removed)} - {self.path / path for path in forgotten}
+        return {path for path in self.path.rglob("part-*.parquet") if path not in named and is_before(path, before_ms)}
 
     def version(self) -> int:
         return self._read().version

@@ -164,6 +164,19 @@ class Table(Protocol):
     def version(self) -> int:
         """The newest version of the table; rises with each commit. Raises OperatorError when there is no table."""
 
+    def compact(self, target_bytes: int, load_id: str) -> None:
+        """Put small files of a partition together into files of about `target_bytes`; no offset moves.
+
+        Raises StaleCommitError when another took one of them in the meantime, OperatorError; nothing was changed then.
+        """
+
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+        """Give up versions that were replaced before that time; returns the files below the table's directory, written
+        before it, that no version names any more.
+
+        With `dry_run` nothing is given up, and what only that would bring is left out. Raises OperatorError.
+        """
+
     def dead_letters(self) -> Table:
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
 

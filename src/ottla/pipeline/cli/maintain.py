@@ -1,0 +1,89 @@
+"""`ottla pipeline vacuum` and `compact`: what a table needs now and then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ottla.cli.command import Command, counted, json_option, print_json, size_text
+from ottla.pipeline.cli.options import catalog_option, parse_size
+from ottla.pipeline.session import require_extra
+
+
+def _table_option(function: Any) -> Any:
+    return click.option(
+        "--table", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory of the table."
+    )(catalog_option(function))
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline vacuum --table lake/clicks --dry-run",
+        "ottla pipeline vacuum --table lake/clicks --retention-hours 24 --json",
+    ),
+)
+@_table_option
+@click.option(
+    "--retention-hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="How long versions that were replaced can still be read.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell.")
+@json_option
+def vacuum(table: Path, catalog_url: str | None, retention_hours: int, dry_run: bool, as_json: bool) -> None:
+    """Remove files that a table of any format doesn't need, its dead letters' too; loads may run meanwhile.
+
+    Files of loads that were killed go at once (ten minutes after they were last heard), others when they are older
+    than the retention: those of versions that were replaced, and of nobody.
+    """
+    require_extra()
+    from ottla.pipeline.sinks.open_table import open_table
+    from ottla.pipeline.vacuum import vacuum as run
+
+    summary = run(open_table(table, catalog_url=catalog_url), timedelta(hours=retention_hours), dry_run=dry_run)
+    if as_json:
+        print_json(summary.to_json())
+        return
+    did = "Would remove" if dry_run else "Removed"
+    killed, old = counted(summary.abandoned_files, "file"), counted(summary.old_files, "old file")
+    click.echo(
+        f"{did} {killed} of killed loads and {old} from {summary.table}, {size_text(summary.freed_bytes)}; "
+        f"{counted(len(summary.running_loads), 'load')} running."
+    )
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline compact --table lake/clicks",
+        "ottla pipeline compact --table lake/clicks --target-size 512MiB --json",
+    ),
+)
+@_table_option
+@click.option(
+    "--target-size", callback=parse_size, default="256MiB", show_default=True, metavar="SIZE", help="Of a large file."
+)
+@json_option
+def compact(table: Path, catalog_url: str | None, target_size: int, as_json: bool) -> None:
+    """Write the small files of a table of any format anew as larger ones, in one commit; loads may run meanwhile.
+
+    The small ones stay for who still reads them, until a vacuum.
+    """
+    require_extra()
+    from ottla.pipeline.compact import compact as run
+    from ottla.pipeline.sinks.open_table import open_table
+
+    summary = run(open_table(table, catalog_url=catalog_url), target_size)
+    if as_json:
+        print_json(summary.to_json())
+        return
+    click.echo(
+        f"{summary.table} has {counted(summary.files_after, 'file')} in version {summary.version}, "
+        f"{summary.files_before:,} before."
+    )

@@ -1,0 +1,47 @@
+"""Write the small files of a table anew as larger ones, in one commit that moves no offset.
+
+A load that commits meanwhile is no obstacle, nor is this one to it: each looks again and goes on. Only where another
+took one of the small files away is nothing changed. The rows stay in their order.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ottla.common.errors import OttlaError
+from ottla.pipeline.leases import held_lease
+from ottla.pipeline.sinks.table import Table, UnknownCommitError
+from ottla.pipeline.sinks.writer import discard_load
+
+DEFAULT_TARGET_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactSummary:
+    """What a compaction did; `version` is the table's after it."""
+
+    table: str
+    version: int
+    files_before: int
+    files_after: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSummary:
+    """Raises OperatorError, StaleCommitError."""
+    before = len(table.files())
+    load_id = uuid.uuid4().hex[:16]
+    directory = table.layout().directory
+    with held_lease(directory, load_id):
+        try:
+            table.compact(target_bytes, load_id)
+        except UnknownCommitError:
+            raise  # its files may be in the table
+        except OttlaError:
+            discard_load(directory, load_id, table.named_files())
+            raise
+    return CompactSummary(table.location, table.version(), before, len(table.files()))

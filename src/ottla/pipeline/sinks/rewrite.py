@@ -1,0 +1,78 @@
+"""Small data files as larger ones, for formats whose library doesn't do it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ottla.pipeline.sinks.table import DataFile, FileLayout, Table
+from ottla.pipeline.sinks.writer import DataFileWriter
+
+
+def group_small_files(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:
+    """Files of one partition that fit into one of about `target_bytes`, in the order of their names; at least two."""
+    partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file.path):
+        if file.size_bytes < target_bytes:
+            partitions[tuple(sorted(file.partition_values.items()))].append(file)
+    groups: list[list[DataFile]] = []
+    for small in partitions.values():
+        groups.append([])
+        size_bytes = 0
+        for file in small:
+            if groups[-1] and size_bytes + file.size_bytes > target_bytes:
+                groups.append([])
+                size_bytes = 0
+            groups[-1].append(file)
+            size_bytes += file.size_bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def compact_groups(table: Table, groups: Sequence[Sequence[DataFile]], load_id: str) -> None:
+    """Rewrite each group as one file and commit all together. Raises StaleCommitError, OperatorError."""
+    if not groups:
+        return
+    layout, schema = table.layout(), table.schema()
+    made = [rewrite_files(layout, schema, group, number, load_id) for number, group in enumerate(groups)]
+    removed = [str(Path(layout.directory) / file.path) for group in groups for file in group]
+    table.commit({}, {}, made, removed=removed, load_id=load_id, pipeline_id="", topic_ids={}, ranges={})
+
+
+def is_before(path: Path, time_ms: int) -> bool:
+    """True when the file was last written before that time; False when it is gone."""
+    try:
+        return path.stat().st_mtime * 1000 <= time_ms
+    except FileNotFoundError:
+        return False
+
+
+def rewrite_files(
+    layout: FileLayout, schema: pa.Schema, files: Sequence[DataFile], number: int, load_id: str
+) -> DataFile:
+    """The rows of `files` in one file of `schema`, a row group in memory at a time; all are of one partition."""
+    values = dict(files[0].partition_values)
+    kept = schema if layout.partitions_in_files else pa.schema([one for one in schema if one.name not in values])
+    with DataFileWriter(layout, schema, values, f"compacted-{number}", load_id) as writer:
+        for batch in _rows(Path(layout.directory), files, kept):
+            writer.add(batch)
+        made = writer.finish()
+    return made or files[0]  # there are rows: no load commits an empty file
+
+
+def _rows(directory: Path, files: Sequence[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with pq.ParquetFile(directory / file.path) as parquet:
+            for batch in parquet.iter_batches():
+                yield pa.RecordBatch.from_arrays([_column(batch, one) for one in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> Any:
+    """Null in files of before the column was there."""
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    return batch.column(field.name).cast(field.type)

@@ -1,0 +1,148 @@
+"""Vacuum and compaction of each format: safe beside loads, orphans gone, no offset moved."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.pipeline import leases
+from ottla.pipeline.compact import compact
+from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.vacuum import vacuum
+
+from ..memory_cluster import MemoryCluster
+from .loads import commit, load, plan_load, topic_rows, write_files
+from .test_formats import again, rows
+
+NONE = timedelta(0)
+
+
+def data_files(table: Table) -> set[Path]:
+    return set(Path(table.location).rglob("*.parquet")) - set(Path(table.location, "_delta_log").rglob("*.parquet"))
+
+
+def load_often(cluster: MemoryCluster, table: Table, times: int = 4) -> None:
+    for _ in range(times):
+        cluster.partitions["clicks", 0].append_values([b"more"])
+        load(cluster, table)
+
+
+def let_expire(table: Table, load_id: str) -> None:
+    path = Path(table.location, LEASE_DIRECTORY, load_id)
+    before = path.stat().st_mtime - EXPIRY_S - 1
+    os.utime(path, (before, before))
+
+
+def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) -> None:
+    """Though no version names them yet, and nothing else is kept."""
+    load(cluster, table)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = plan_load(cluster, table)
+    with held_lease(table.location, "running") as lease:
+        files = write_files(cluster, table, plan, "running")
+        summary = vacuum(again(table), NONE)
+        assert (summary.abandoned_files, summary.old_files, summary.running_loads) == (0, 0, ["running"])
+        lease.require()
+        commit(table, plan, files, "running")
+    assert rows(table) == topic_rows(cluster)
+    assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
+
+
+def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table) -> None:
+    """And should it live after all, it commits nothing."""
+    load(cluster, table)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = plan_load(cluster, table)
+    with held_lease(table.location, "killed") as lease:
+        write_files(cluster, table, plan, "killed")
+        let_expire(table, "killed")
+        assert vacuum(again(table), dry_run=True).abandoned_files == 1
+        assert len(data_files(table)) == 3
+        summary = vacuum(again(table))
+        assert (summary.abandoned_files, summary.old_files) == (1, 0)
+        assert summary.freed_bytes > 0
+        with pytest.raises(OperatorError, match=r"the lease .* is gone"):
+            lease.require()
+    assert {str(path) for path in data_files(table)} == set(table.files())
+    assert load(cluster, table) is not None
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table) -> None:
+    plan = plan_load(cluster, table)
+    with held_lease(table.location, "killed"):
+        commit(table, plan, write_files(cluster, table, plan, "killed"), "killed")
+        let_expire(table, "killed")
+        assert vacuum(again(table), NONE).abandoned_files == 0
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> None:
+    load_often(cluster, table)
+    small = data_files(table)
+    summary = compact(again(table))
+    assert (summary.files_before, summary.files_after) == (len(small), 1)
+    assert rows(table) == topic_rows(cluster)
+    assert load(cluster, again(table)) is None
+    assert compact(again(table)).version == summary.version
+    assert small < data_files(table), "who still reads them may"
+    vacuum(again(table))
+    assert small < data_files(table)
+    assert vacuum(again(table), NONE).old_files >= len(small)
+    assert {str(path) for path in data_files(table)} == set(table.files())
+    assert rows(table) == topic_rows(cluster)
+    load_often(cluster, table)
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
+    table = open_table(tmp_path / "table", format=kind, partition_by=("topic", "partition"))
+    load_often(cluster, table)
+    assert compact(again(table)).files_after == 2
+    if kind != "parquet":
+        assert rows(table) == topic_rows(cluster)
+    assert load(cluster, again(table)) is None
+
+
+def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> None:
+    """One that planned and landed before a compaction commits after it."""
+    load_often(cluster, table)
+    cluster.partitions["clicks", 1].append_values([b"more"])
+    plan = plan_load(cluster, table)
+    files = write_files(cluster, table, plan, "load")
+    compact(again(table))
+    commit(table, plan, files, "load")
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWAL_S", 0.001)
+    with held_lease(tmp_path, "one") as lease:
+        os.utime(lease.path, (0, 0))
+        while lease.path.stat().st_mtime == 0:
+            pass
+        assert leases.read_leases(tmp_path).running == {"one"}
+    assert not lease.path.exists()
+
+
+def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), held_lease(tmp_path, "one"):
+        raise KeyboardInterrupt
+    assert leases.read_leases(tmp_path).running == {"one"}
+
+
+def test_a_table_that_is_not_there(table: Table) -> None:
+    with pytest.raises(OperatorError, match=r"there is no .*table"):
+        vacuum(table)
+    with pytest.raises(OperatorError, match=r"there is no .*table"):
+        compact(table)
