@@ -72,7 +72,7 @@ $(VENV)/.base: $(BIN)/python $(DECLARED)
 
 $(VENV)/.pipeline: $(VENV)/.base
 	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
-	@$(PIP) -e '.[pipeline,iceberg]'
+	@$(PIP) -e '.[pipeline,iceberg,connect]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base

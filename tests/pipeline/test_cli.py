@@ -23,7 +23,7 @@ from ottla.pipeline.query import view_name
 from ottla.pipeline.sinks.delta import DeltaTarget
 
 
-@pytest.mark.parametrize("command", ["load", "sql", "demo", "doctor", "compact", "vacuum"])
+@pytest.mark.parametrize("command", ["load", "sql", "demo", "doctor", "compact", "vacuum", "package"])
 def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(cli.pipeline, [command, "--help"])
     assert result.exit_code == 0

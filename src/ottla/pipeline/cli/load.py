@@ -126,9 +126,9 @@ def load(
     A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
     command. With --json each run is one line.
 
-    On a cluster, Ottla itself travels with the job; the Python of the workers needs the other packages of
-    'ottla[pipeline]', and --conf spark.pyspark.python=PATH names it. The table's directory and the brokers must be
-    reached from every worker under the same names.
+    On a cluster, Ottla itself travels with the job; the other packages of 'ottla[pipeline]' do by --environment, or the
+    workers have a Python with them that --conf spark.pyspark.python=PATH names. The table's directory and the brokers
+    must be reached from every worker under the same names.
     """
     require_extra()
     from ottla.pipeline import load as loading

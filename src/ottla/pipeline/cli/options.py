@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import click
 from ottla.cli.command import settings_option
 from ottla.cli.times import parse_timestamp
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.pipeline.environment import environment_settings
 from ottla.pipeline.plan import Boundary, PlanSettings
 from ottla.pipeline.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
@@ -60,9 +62,21 @@ def master_option(function: Any) -> Any:
 
 
 def conf_option(function: Any) -> Any:
-    return settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")(
-        function
+    """`--conf` and `--environment`; the function gets `conf`, in which an environment is two settings of Spark."""
+
+    @functools.wraps(function)
+    def with_environment(*, master: str, conf: Mapping[str, str], environment: Path | None, **others: Any) -> Any:
+        if environment is not None:
+            conf = {**environment_settings(environment, master), **conf}
+        return function(master=master, conf=conf, **others)
+
+    archive = click.option(
+        "--environment",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The archive that 'ottla pipeline package' made: what workers of a cluster need besides Spark and Python.",
     )
+    settings = settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")
+    return settings(archive(with_environment))
 
 
 def catalog_option(function: Any) -> Any:

@@ -1,0 +1,46 @@
+"""`ottla pipeline package`: what the workers of a cluster need besides Spark and Python, as one file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ottla.cli.command import Command, counted, json_option, print_json, size_text
+from ottla.pipeline.environment import write_environment
+from ottla.pipeline.session import require_extra
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline package --output environment.tar.gz",
+        "ottla pipeline load -t clicks --table /lake/t --master spark://host:7077 --environment environment.tar.gz",
+    ),
+)
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write, such as environment.tar.gz.",
+)
+@json_option
+def package(output: Path, as_json: bool) -> None:
+    """Pack Ottla and the packages that it imports for the workers of a cluster.
+
+    Workers then need Spark and a Python of the same version and platform as this one, found as python3.N on their PATH,
+    and nothing else. Every command with --master takes the file as --environment. A program of one's own gives it to
+    Spark as spark.archives=FILE#environment with spark.pyspark.python=./environment/bin/python.
+    """
+    require_extra()
+    environment = write_environment(output)
+    size = output.stat().st_size
+    if as_json:
+        print_json({"path": str(output), "size_bytes": size, **asdict(environment)})
+        return
+    click.echo(
+        f"Packed Ottla {environment.ottla} and {counted(len(environment.packages), 'package')} for Python "
+        f"{environment.python} on {environment.platform} into {output}, {size_text(size)}."
+    )
