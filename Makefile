@@ -12,10 +12,11 @@
 #                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
-#   make exactly-once-stream [KILLS=50]   a Spark stream into a topic while driver, workers and broker are killed so often
+#   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
+#   make bench-pipeline           a topic into files by Spark: load, the source, Spark's own Kafka connector
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     removes what the other targets installed and built
@@ -49,12 +50,14 @@ tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
+# Spark's Kafka connector, and an environment with the pyspark that it is for.
+CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
 # A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream compat bench bench-subset bench-quick bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -135,12 +138,18 @@ exactly-once-stream: $(VENV)/.test
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
 
-$(KAFKA): .cache/compat/java-%/pom.xml: compat/java/%.xml
-	@command -v mvn > /dev/null || echo "Without Maven Apache Kafka is left out of the measurements."
+$(KAFKA) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
+	@command -v mvn > /dev/null || echo "Without Maven what $< names is left out of the measurements."
 	-@command -v mvn > /dev/null && mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)) && cp $< $@
 
 bench bench-subset bench-quick: $(VENV)/.bench $(KAFKA)
 	$(BIN)/python bench run --profile $(or $(patsubst bench-%,%,$(filter-out bench,$@)),full) $(ARGS)
+
+.cache/compat/spark/requirements.txt: compat/spark/requirements.txt | $(BIN)/python
+	-@$(BIN)/python -m venv $(@D) && $(@D)/bin/pip --disable-pip-version-check install -q -r $< && cp $< $@
+
+bench-pipeline: $(VENV)/.bench $(VENV)/.pipeline $(CONNECTOR)
+	$(BIN)/python bench/pipeline.py $(ARGS)
 
 bench-compare: $(VENV)/.bench
 	$(BIN)/python bench compare $(BASE) $(ARGS)

@@ -1,11 +1,13 @@
 """Plots of cost against size from the summary: one PNG for each plot that cells name, and figure.
 
-Both axes are logarithmic; where a cost is zero, as that of an idle broker may be, the vertical one is linear.
+Both axes are logarithmic; where a cost is zero, as that of an idle broker may be, the vertical one is linear. Bars are
+for what has no size.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,5 +70,25 @@ def draw_one(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
     canvas.tight_layout()
+    canvas.savefig(path, dpi=100)
+    pyplot.close(canvas)
+
+
+def draw_bars(title: str, panels: Mapping[str, str], runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """One panel for each figure, `panels`: figure -> its words; one bar for each `way` of the runs, and its spread."""
+    ways = list(dict.fromkeys(run["way"] for run in runs))
+    canvas, all_axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 4), squeeze=False)
+    for axes, (figure, words) in zip(all_axes[0], panels.items(), strict=True):
+        values = {way: [run["figures"][figure] for run in runs if run["way"] == way] for way in ways}
+        medians = [statistics.median(values[way]) for way in ways]
+        below = [median - min(values[way]) for way, median in zip(ways, medians, strict=True)]
+        above = [max(values[way]) - median for way, median in zip(ways, medians, strict=True)]
+        bars = axes.bar(ways, medians, yerr=[below, above], capsize=4, color=["tab:blue", "tab:cyan", "tab:red"])
+        axes.bar_label(bars, fmt="{:,.0f}", label_type="center", color="white")
+        axes.set(title=words)
+        axes.grid(True, axis="y", alpha=0.3)
+    canvas.suptitle(title)
+    canvas.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(path, dpi=100)
     pyplot.close(canvas)

@@ -72,6 +72,18 @@ def memory_mb(pid: int, field: str = "VmRSS") -> float:
     return total / 1024
 
 
+def proportional_mb(pid: int) -> float:
+    """Memory of the tree now in MiB, in which pages that several processes share count once."""
+    total = 0
+    for each in tree(pid):
+        try:
+            lines = (PROC / str(each) / "smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
 def pinned(command: Iterable[str], cpus: Iterable[int]) -> list[str]:
     """The command, kept to these CPUs from its first instruction on; the pid stays the same."""
     return ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *command]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness.processes import memory_mb, pinned, tree, usage
+from harness.processes import memory_mb, pinned, proportional_mb, tree, usage
 
 BURNS = """
 import os, sys, threading, time
@@ -80,6 +80,13 @@ def test_memory_counts_children_and_remembers_the_peak(start: Start) -> None:
     gone = start("held = b'x' * (50 << 20); del held")
     assert memory_mb(gone.pid) < alone + 10
     assert memory_mb(gone.pid, "VmHWM") > alone + 45
+
+
+def test_memory_that_is_shared_counts_once(start: Start) -> None:
+    alone = proportional_mb(start("pass").pid)
+    both = start("held = b'x' * (50 << 20)" + CHILD_THAT_LIVES).pid
+    assert memory_mb(both) > 95
+    assert 45 < proportional_mb(both) - alone < 70
 
 
 def test_a_process_that_is_gone_uses_nothing() -> None:

@@ -1,0 +1,266 @@
+"""A topic into Parquet files by Spark: `ottla pipeline load`, the source `ottla`, and Spark's own Kafka connector.
+
+python bench/pipeline.py [--records 10000000] [--rounds 3] [--ways load,ottla,connector]
+
+All three read the same topic of one Ottla broker, in alternation, each in a session of its own with the same heap and
+cores, into files that are compressed by zstd; the connector by the pyspark that it is for. The rows in the files are
+counted. Figures are of all processes of a way (the driver, its JVM, the Python workers), from the start of the driver
+and from the moment at which the session is up. Memory is the largest sum of proportional set sizes that was seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from harness.conditions import conditions
+from harness.peers import PEERS, ROOT, Server
+from harness.plots import draw_bars
+from harness.processes import Usage, proportional_mb, usage
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError
+from ottla.pipeline.session import EXTRA_MODULES, find_java, launch_home
+
+TOPIC = "records"
+WAYS = ("load", "ottla", "connector")
+PROGRAM = Path(__file__).parent / "readers" / "into_parquet.py"
+COMPAT = ROOT / ".cache" / "compat"
+CONNECTOR_PYTHON = COMPAT / "spark" / "bin" / "python"
+CONNECTOR_JARS = COMPAT / "java-spark"
+LIMIT_S = 3600.0
+SAMPLE_S = 0.25
+POOL_BYTES = 1 << 20
+
+
+def missing(way: str) -> str:
+    """What must be there first, as a sentence."""
+    if way == "connector" and not (CONNECTOR_PYTHON.exists() and any(CONNECTOR_JARS.glob("spark-sql-kafka*.jar"))):
+        return "its jars and its pyspark come from Maven and PyPI by `make bench-pipeline`"
+    if way != "connector" and any(find_spec(name) is None for name in EXTRA_MODULES):
+        return "it needs the extra `pipeline`"
+    try:
+        find_java()
+    except OperatorError as error:
+        return str(error)
+    return ""
+
+
+def produce(server: Server, records: int, size_bytes: int, partitions: int, codec: str) -> None:
+    """Records of one size, half of each random, over all partitions alike."""
+    with Cluster(server.bootstrap_servers) as cluster:
+        cluster.create_topic(TOPIC, partitions)
+    pool, half = random.Random(1).randbytes(POOL_BYTES), size_bytes // 2
+    settings = {"bootstrap.servers": server.bootstrap_servers, "compression.type": codec, "linger.ms": 20}
+    producer = Producer({**settings, "batch.size": 1 << 20, "queue.buffering.max.messages": 200_000})
+    for number in range(records):
+        start = number * 97 % (POOL_BYTES - half)
+        value = (b"%020d " % number).ljust(size_bytes - half, b"x") + pool[start : start + half]
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=number % partitions)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    if producer.flush(LIMIT_S):
+        raise RuntimeError("the broker did not take all records")
+
+
+class Peak(threading.Thread):
+    """The largest memory of a process and its children, seen four times a second."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.mb = 0.0
+        self._pid = pid
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(SAMPLE_S):
+            self.mb = max(self.mb, proportional_mb(self._pid))
+
+    def stop(self) -> float:
+        self._over.set()
+        self.join()
+        return self.mb
+
+
+def conf(way: str, heap: str, scratch: Path) -> dict[str, str]:
+    """Spark's settings, alike for all; the connector's jars besides."""
+    settings = {
+        "spark.driver.memory": heap,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.parquet.compression.codec": "zstd",
+    }
+    if way == "connector":
+        settings["spark.jars"] = ",".join(map(str, sorted(CONNECTOR_JARS.glob("*.jar"))))
+    return settings
+
+
+def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[str, float]:
+    """One run; raises RuntimeError when it fails, or when not all records are in its files."""
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
+        scratch, target = Path(name), Path(name, "out")
+        job = {
+            "way": way,
+            "bootstrap": server.bootstrap_servers,
+            "topic": TOPIC,
+            "target": str(target),
+            "master": f"local[{arguments.cores}]",
+            "conf": conf(way, arguments.heap, scratch),
+        }
+        python = CONNECTOR_PYTHON if way == "connector" else Path(sys.executable)
+        variables = {"JAVA_HOME": str(launch_home(find_java(), scratch)), "PYSPARK_PYTHON": str(python)}
+        before = server.usage()
+        with (scratch / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(python), str(PROGRAM), json.dumps(job)],
+                env={**os.environ, **variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        peak = Peak(process.pid)
+        try:
+            started = usage(process.pid)
+            peak.start()
+            ready, done = said(process, "ready", scratch / "log"), said(process, "done", scratch / "log")
+            mb = peak.stop()
+            process.communicate(timeout=120)
+        finally:
+            process.kill()
+            process.wait()
+        rows, written = counted(target)
+        if rows != arguments.records:
+            raise RuntimeError(f"{way}: {rows:,} of {arguments.records:,} records are in its files")
+        return {
+            **figures(rows, done - ready, done - started),
+            "peak_memory_mb": round(mb, 1),
+            "written_mb": written,
+            "broker_cpu_s": round((server.usage() - before).cpu_s, 2),
+        }
+
+
+def said(process: subprocess.Popen[str], word: str, log: Path) -> Usage:
+    """What was used when the program said a word."""
+    if process.stdout is None:
+        raise RuntimeError("the program has no output")
+    for line in process.stdout:
+        if line.strip() == word:
+            return usage(process.pid)
+    raise RuntimeError(f"the program ended before it said {word!r}:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def figures(rows: int, work: Usage, whole: Usage) -> dict[str, float]:
+    """Rates and seconds of the work alone, and with the start of the session."""
+    return {
+        "rows_per_cpu_s": round(rows / work.cpu_s),
+        "rows_per_s": round(rows / work.seconds),
+        "cpu_s": round(work.cpu_s, 2),
+        "seconds": round(work.seconds, 2),
+        "rows_per_cpu_s_with_start": round(rows / whole.cpu_s),
+        "rows_per_s_with_start": round(rows / whole.seconds),
+        "cpu_s_with_start": round(whole.cpu_s, 2),
+        "seconds_with_start": round(whole.seconds, 2),
+    }
+
+
+def counted(target: Path) -> tuple[int, float]:
+    """Rows in the footers of all files, and their size in MB."""
+    from pyarrow import parquet
+
+    files = list(target.rglob("part-*.parquet"))
+    return sum(parquet.read_metadata(file).num_rows for file in files), round(
+        sum(file.stat().st_size for file in files) / 1e6, 1
+    )
+
+
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Medians of each way, and of its ratios to the connector in the same round."""
+    ways = list(dict.fromkeys(run["way"] for run in runs))
+    names = list(runs[0]["figures"])
+    by_round = {(run["way"], run["round"]): run["figures"] for run in runs}
+    rounds = sorted({run["round"] for run in runs})
+    medians = {
+        way: {name: statistics.median(by_round[way, each][name] for each in rounds) for name in names} for way in ways
+    }
+    if "connector" not in ways:
+        return {"medians": medians}
+    ratios = {
+        way: {
+            name: round(statistics.median(by_round[way, n][name] / by_round["connector", n][name] for n in rounds), 2)
+            for name in names
+        }
+        for way in ways
+        if way != "connector"
+    }
+    return {"medians": medians, "to_connector": ratios}
+
+
+PANELS = {
+    "rows_per_cpu_s": "rows a CPU second",
+    "rows_per_cpu_s_with_start": "rows a CPU second, with the start",
+    "rows_per_s": "rows a second",
+    "peak_memory_mb": "peak memory, MiB",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--size", type=int, default=200, help="bytes of a record's value (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--codec", default="none", help="of the producer's batches (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2, help="tasks at once (default: %(default)s)")
+    parser.add_argument("--heap", default="1g", help="of the JVM (default: %(default)s)")
+    parser.add_argument("--ways", default=",".join(WAYS), help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/pipeline.json")
+    arguments = parser.parse_args()
+    ways = arguments.ways.split(",")
+    if set(ways) - set(WAYS):
+        parser.error(f"--ways takes {', '.join(WAYS)}")
+    for way in ways:
+        if missing(way):
+            print(f"{way} is left out: {missing(way)}", file=sys.stderr)
+    ways = [way for way in ways if not missing(way)]
+    if not ways:
+        return 2
+    runs: list[dict[str, Any]] = []
+    with PEERS["ottla"]("ottla") as server:
+        produce(server, arguments.records, arguments.size, arguments.partitions, arguments.codec)
+        for number in range(arguments.rounds):
+            for way in ways:
+                runs.append({"way": way, "round": number, "figures": measured(way, server, arguments)})
+                print(json.dumps(runs[-1]), flush=True)
+    shape = {name: getattr(arguments, name) for name in ("records", "size", "partitions", "codec", "cores", "heap")}
+    result = {"conditions": conditions(), "parameters": shape, "runs": runs, "summary": summary(runs)}
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    plot = arguments.output.parent / "plots" / f"{arguments.output.stem}.png"
+    draw_bars(f"{arguments.records:,} records of {arguments.size} bytes into Parquet files", PANELS, runs, plot)
+    print(json.dumps(result["summary"], indent=1))
+    print(f"written to {arguments.output} and {plot}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

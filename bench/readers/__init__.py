@@ -1,0 +1,1 @@
+"""Programs that read a topic into Parquet files by Spark, for `bench/pipeline.py`."""

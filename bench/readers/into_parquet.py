@@ -1,0 +1,71 @@
+"""One topic into Parquet files by Spark, in one of three ways; runs by the Python of its way.
+
+python into_parquet.py '{"way": ..., "bootstrap": ..., "topic": ..., "target": ..., "master": ..., "conf": {...}}'
+
+load        `ottla pipeline load`, as the command does it
+ottla       Spark's reader by the source `ottla`
+connector   Spark's reader by its own Kafka connector, whose jars `conf` names
+
+It prints `ready` when the session is up and `done` when all is written, and stays until its input ends, so that its
+processes can be read meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+FORMATS = {"ottla": "ottla", "connector": "kafka"}
+
+
+def tell(word: str) -> None:
+    print(word, flush=True)
+
+
+def by_reader(job: dict[str, Any]) -> None:
+    """A batch query from the first offset to the last."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(job["master"]).appName("ottla bench")
+    for name, value in job["conf"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if job["way"] == "ottla":
+        import_module("ottla.spark").register(spark)
+    tell("ready")
+    reader = spark.read.format(FORMATS[job["way"]]).option("kafka.bootstrap.servers", job["bootstrap"])
+    reader.option("subscribe", job["topic"]).option("startingOffsets", "earliest").load().write.parquet(job["target"])
+
+
+def by_load(job: dict[str, Any]) -> None:
+    """A load into a new table."""
+    from pathlib import Path
+
+    from ottla.pipeline.load import Observer, load
+    from ottla.pipeline.plan import PlanSettings
+    from ottla.pipeline.session import open_session, parallelism
+    from ottla.pipeline.sinks.delta import DeltaTarget
+
+    class Told(Observer):
+        def landing(self, *_: object) -> None:
+            tell("ready")
+
+    def session() -> Any:
+        return open_session(job["master"], "ottla bench", job["conf"])
+
+    settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
+    load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Told())
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    by_load(job) if job["way"] == "load" else by_reader(job)
+    tell("done")
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
