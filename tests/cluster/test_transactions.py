@@ -7,7 +7,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 
 from .nodes import Node, Nodes, eventually
 from .test_three_nodes import admin, create, in_sync, partitions

@@ -13,7 +13,7 @@ from ottla.common.errors import ErrorCode, OperatorError
 from ottla.coordinator.group.offsets.committed_offset import unpack
 from ottla.coordinator.group.records import OffsetPlace, decode_record, encode_record
 from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest

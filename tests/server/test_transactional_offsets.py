@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

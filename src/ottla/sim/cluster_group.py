@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.sim.checkers import Deliveries, Offsets, Ownership
 from ottla.sim.cluster_view import ClusterView

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.sim.checkers import Violation
 from ottla.sim.cluster_group import GROUP, ClusterGroup

@@ -6,29 +6,12 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.coordinator.runtime.loader import LARGE_LOAD_RECORDS
-from ottla.coordinator.runtime.runtime import REMEMBERED_KEYS, partition_for
+from ottla.coordinator.runtime.runtime import REMEMBERED_KEYS
 from ottla.coordinator.runtime.slices import SLICE_S
 
 from .harness import Outcome, Put, Setup
-
-
-@pytest.mark.parametrize(
-    ("key", "hash_code"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("my-group", -1906497762),
-        ("console-consumer-12345", 158455506),
-        ("polygenelubricants", -(2**31)),
-        ("zażółć", -701064989),
-        ("\U0001f600", 1772899),
-    ],
-)
-def test_partition_by_the_hash_of_java(key: str, hash_code: int) -> None:
-    expected = 0 if hash_code == -(2**31) else abs(hash_code)
-    assert partition_for(key, 50) == expected % 50
-    assert partition_for(key, 2**31) == expected
 
 
 def test_the_partition_of_a_key_follows_the_number_of_partitions(setup: Setup) -> None:

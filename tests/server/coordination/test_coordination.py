@@ -7,14 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime import CoordinatorState, runtime
+from ottla.coordinator.runtime.key_hash import partition_for
+from ottla.coordinator.runtime.runtime import REMEMBERED_KEY_LENGTH
 from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
-from ottla.server.coordination.coordination import CoordinatorType, Host
+from ottla.server.coordination import coordination
+from ottla.server.coordination.coordination import NO_PARTITION, CoordinatorType, Host
 
 from ..harness import Connection, Server
 from .counters import ADD, COUNTERS_TOPIC, VALUE, Answer, Asked, CounterCoordination
@@ -115,7 +117,23 @@ def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version
 def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:
     assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert counting.coordination.leader("a", counting.image) is None
-    assert not counting.coordination.is_loading("a")
+    assert counting.coordination.partition_in(counting.image, "a") == NO_PARTITION
+    assert not counting.coordination.is_loading(NO_PARTITION)
+
+
+def test_a_long_key_is_hashed_once_in_a_request(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting.create()
+    hashed: list[str] = []
+
+    def noted(key: str, partition_count: int) -> int:
+        hashed.append(key)
+        return partition_for(key, partition_count)
+
+    monkeypatch.setattr(runtime, "partition_for", noted)
+    monkeypatch.setattr(coordination, "partition_for", noted)
+    keys = [letter * (REMEMBERED_KEY_LENGTH + 1) for letter in "abc"]
+    assert [found.error_code for found in counting.find(*keys)] == [ErrorCode.NONE] * 3
+    assert hashed == keys
 
 
 def test_a_write_is_answered_when_it_is_in_the_log(counting: Counting) -> None:
@@ -140,9 +158,10 @@ def test_a_restart_finds_the_same_state(counting: Counting) -> None:
     image = again.image
     loaded: list[bool] = []
     again.coordination.follow(image, all_changes(image))
-    assert all(again.coordination.is_loading(name) for name in names)
+    partitions = [again.coordination.partition_in(image, name) for name in names]
+    assert all(map(again.coordination.is_loading, partitions))
     assert again.value(names[3]) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    again.coordination.after_loading(names, lambda: loaded.append(True))
+    again.coordination.after_loading(partitions, lambda: loaded.append(True))
     assert not loaded
     again.server.run_until(lambda: bool(loaded))
     assert [again.value(name) for name in names] == list(range(20))

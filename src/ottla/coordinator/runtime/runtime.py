@@ -12,7 +12,6 @@ or `done(None, error)` follows each scheduled operation exactly once, possibly b
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -23,6 +22,7 @@ from ottla.common.turn import TurnScheduler
 from ottla.coordinator.runtime.batch import Producer
 from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
 from ottla.coordinator.runtime.errors import append_error
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.coordinator.runtime.loader import Loader
 from ottla.coordinator.runtime.log import CoordinatorLog, Transaction
 from ottla.coordinator.runtime.operation import ContextT, CoordinatorOperation, RequestT, ResponseT
@@ -442,14 +442,3 @@ def _answering(
             done(operation.answered(context, request, response))
 
     return finished
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """`abs(key.hashCode()) % partition_count` of Java, whose abs of the smallest integer is taken as 0."""
-    hashed = 0
-    encoded = key.encode("utf-16-be", "surrogatepass")
-    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
-        hashed = (31 * hashed + unit) & 0xFFFFFFFF
-    if hashed >= 1 << 31:
-        hashed = 0 if hashed == 1 << 31 else (1 << 32) - hashed
-    return hashed % partition_count

@@ -22,7 +22,7 @@ from ottla.coordinator.runtime import (
     CoordinatorState,
     ShardFactory,
 )
-from ottla.coordinator.runtime.runtime import partition_for
+from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.replica.manager import ReplicaManager
@@ -33,6 +33,10 @@ from ottla.server.in_flight import InFlight
 from ottla.server.transaction_partitions import TransactionPartitions
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
+
+
+NO_PARTITION = -1
+"""Where a key lies while the topic does not exist: nobody leads it, nothing loads it."""
 
 
 class CoordinatorType(IntEnum):
@@ -125,22 +129,31 @@ class Coordination(Generic[S]):
             return runtime.partition_for(key)  # which remembers what it hashed
         return partition_for(key, partition_count)
 
+    def partition_in(self, image: MetadataImage, key: str) -> int:
+        """The partition of `key` as `image` has the topic, else NO_PARTITION.
+
+        Hashes the key, which may be long: who wants to know several things of a key asks once.
+        """
+        topic = image.topic(self.topic.name)
+        return NO_PARTITION if topic is None else self.partition_of(key, len(topic.partitions))
+
     def leader(self, key: str, image: MetadataImage) -> int | None:
         """The broker that coordinates `key` as `image` has it; None while nobody does."""
+        return self.leader_of(self.partition_in(image, key), image)
+
+    def leader_of(self, partition: int, image: MetadataImage) -> int | None:
+        """The broker that coordinates the keys of a partition as `image` has it; None while nobody does."""
         topic = image.topic(self.topic.name)
-        if topic is None:
-            return None
-        partition = topic.partitions.get(self.partition_of(key, len(topic.partitions)))
-        return None if partition is None or partition.leader == NO_LEADER else partition.leader
+        known = None if topic is None else topic.partitions.get(partition)
+        return None if known is None or known.leader == NO_LEADER else known.leader
 
-    def is_loading(self, key: str) -> bool:
-        """Whether requests for `key` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
-        runtime = self.runtime
-        return runtime.is_started and runtime.state(runtime.partition_for(key)) is CoordinatorState.LOADING
+    def is_loading(self, partition: int) -> bool:
+        """Whether requests for keys of `partition` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
+        return self.runtime.state(partition) is CoordinatorState.LOADING
 
-    def after_loading(self, keys: Iterable[str], then: Callable[[], None]) -> None:
-        """Call `then()` when none of the keys is being loaded here, or after a while."""
-        loading = {self.runtime.partition_for(key) for key in keys if self.is_loading(key)}
+    def after_loading(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
+        """Call `then()` when none of the partitions is being loaded here, or after a while."""
+        loading = set(filter(self.is_loading, partitions))
         left = len(loading)
         if not left:
             then()

@@ -44,23 +44,30 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
     if coordination is None:
         return _answer(batched, [_not_served(key, key_type) for key in keys])
 
-    def answer() -> FindCoordinatorResponse:
-        return _answer(batched, [_coordinator(context, coordination, request, key) for key in keys])
+    def locate() -> list[int]:
+        image = context.metadata.image
+        return [coordination.partition_in(image, key) for key in keys]
 
-    def answer_loaded() -> None:
-        coordination.after_loading(keys, lambda: request.answer(answer))
+    def answer(partitions: Sequence[int]) -> FindCoordinatorResponse:
+        located = zip(keys, partitions, strict=True)
+        return _answer(batched, [_coordinator(context, coordination, request, *one) for one in located])
+
+    def answer_loaded(partitions: Sequence[int]) -> None:
+        # Located anew: the topic may have gone meanwhile, or been made again.
+        coordination.after_loading(partitions, lambda: request.answer(lambda: answer(locate())))
 
     name, image = coordination.topic.name, context.metadata.image
     if image.topic(name) is not None:
-        if not any(map(coordination.is_loading, keys)):
-            return answer()
-        answer_loaded()
+        partitions = locate()
+        if not any(map(coordination.is_loading, partitions)):
+            return answer(partitions)
+        answer_loaded(partitions)
         return None
 
     def created(problems: Problems) -> None:
         error = problems.get(name)
         if error is None:
-            answer_loaded()
+            answer_loaded(locate())
             return
 
         def build() -> FindCoordinatorResponse:
@@ -83,10 +90,12 @@ def _unknown(key: str, key_type: int) -> Coordinator:
     return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
-def _coordinator(context: GroupContext, coordination: Coordination[Any], request: Request, key: str) -> Coordinator:
-    if coordination.is_loading(key):
+def _coordinator(
+    context: GroupContext, coordination: Coordination[Any], request: Request, key: str, partition: int
+) -> Coordinator:
+    if coordination.is_loading(partition):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
-    leader = coordination.leader(key, context.metadata.image)
+    leader = coordination.leader_of(partition, context.metadata.image)
     broker = None if leader is None else context.metadata.broker_on(request.listener_name, leader)
     if broker is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
