@@ -1,0 +1,153 @@
+"""From options to offsets: which partitions a subscription means now, where each starts and ends, how they are cut.
+
+Everything here asks the cluster once for all partitions; nothing is remembered between calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal, Protocol
+
+import re2
+
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, Position, TopicInfo
+from ottla.common.errors import OperatorError
+from ottla.pipeline.datasource.options import Bound, Subscription
+from ottla.pipeline.plan import ClusterView, OffsetRange
+
+Offsets = Mapping[Position, int]
+
+
+class SourceCluster(ClusterView, Protocol):
+    """The part of `ottla.client.Cluster` that the data source uses."""
+
+    def topics(self) -> dict[str, TopicInfo]: ...
+    def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None: ...
+
+
+def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, TopicInfo]:
+    """The topics of a subscription that exist, by name; raises OperatorError for a pattern that is none.
+
+    Like Kafka's consumer, a pattern has to match the whole name and leaves internal topics out.
+    """
+    if subscription.pattern:
+        try:
+            pattern = re2.compile(subscription.pattern)
+        except re2.error as error:
+            raise OperatorError(
+                f"subscribePattern {subscription.pattern!r} is no regular expression that RE2 takes: {error}"
+            ) from error
+        return {
+            name: topic
+            for name, topic in cluster.topics().items()
+            if not topic.is_internal and pattern.fullmatch(name) is not None
+        }
+    names = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
+    found = {}
+    for name in names:
+        with suppress(TopicNotFound):
+            found[name] = cluster.topic(name)
+    return found
+
+
+def positions(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[Position]:
+    """The partitions that are read, of the topics that exist."""
+    every = [(name, one.index) for name, topic in topics.items() for one in topic.partitions]
+    return [key for key in every if key in subscription.partitions] if subscription.partitions else every
+
+
+def require_all(topics: Mapping[str, TopicInfo], subscription: Subscription) -> None:
+    """Raise OperatorError unless all that a subscription names is there."""
+    wanted = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
+    missing = [name for name in wanted if name not in topics]
+    if missing:
+        raise OperatorError(f"topic {missing[0]!r} does not exist{_others(len(missing) - 1)}")
+    found = set(positions(topics, subscription))
+    for topic, partition in sorted(subscription.partitions - found):
+        raise OperatorError(f"assign names partition {partition} of topic {topic!r}, which it does not have")
+    if subscription.pattern and not topics:
+        raise OperatorError(f"subscribePattern {subscription.pattern!r} matches no topic")
+
+
+def _others(count: int) -> str:
+    return f", nor do {count} others of the option" if count else ""
+
+
+def latest(cluster: SourceCluster, keys: Iterable[Position], isolation: str) -> dict[Position, OffsetInfo]:
+    """The ends of partitions, with the leader epochs that named them."""
+    return _ask(cluster, dict.fromkeys(keys, LATEST_TIMESTAMP), isolation)
+
+
+def earliest(cluster: SourceCluster, keys: Iterable[Position]) -> dict[Position, int]:
+    """Where the logs of partitions start."""
+    found = _ask(cluster, dict.fromkeys(keys, EARLIEST_TIMESTAMP), "read_uncommitted")
+    return {key: info.offset for key, info in found.items()}
+
+
+def resolve(
+    cluster: SourceCluster,
+    bound: Bound,
+    ends: Mapping[Position, OffsetInfo],
+    isolation: str,
+    no_match: Literal["error", "latest"],
+) -> dict[Position, int]:
+    """The offset that `bound` means in each partition of `ends`, which holds where they end now.
+
+    A time that no record reaches means the end when `no_match` says so. Raises OperatorError.
+    """
+    asked = _by_position(bound, ends)
+    fixed = {key: value for key, value in asked.items() if value >= 0} if bound.offsets is not None else {}
+    times = {key: value for key, value in asked.items() if key not in fixed and value != LATEST_TIMESTAMP}
+    found = {key: info.offset for key, info in _ask(cluster, times, isolation).items()}
+    for key, offset in found.items():
+        if offset == NO_OFFSET and no_match == "error":
+            raise OperatorError(
+                f"{bound.option}: topic {key[0]!r} partition {key[1]} has no record at {times[key]} ms or later; "
+                "startingOffsetsByTimestampStrategy latest starts such a partition at its end"
+            )
+    return {
+        key: fixed[key] if key in fixed else ends[key].offset if found.get(key, NO_OFFSET) < 0 else found[key]
+        for key in ends
+    }
+
+
+def _by_position(bound: Bound, keys: Mapping[Position, object]) -> Mapping[Position, int]:
+    given = bound.offsets if bound.offsets is not None else bound.times
+    if given is None:
+        return dict.fromkeys(keys, bound.time)
+    for what, different in (("lacks", keys.keys() - given.keys()), ("names", given.keys() - keys.keys())):
+        for topic, partition in sorted(different):
+            raise OperatorError(
+                f"{bound.option} {what} partition {partition} of topic {topic!r}: it has to name exactly the "
+                "partitions that are read"
+            )
+    return given
+
+
+def _ask(cluster: SourceCluster, times: Mapping[Position, int], isolation: str) -> dict[Position, OffsetInfo]:
+    return cluster.list_offsets(times, isolation=isolation) if times else {}
+
+
+def cut(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
+    """Ranges as tasks: one a partition unless more are wanted; empty ones are left out.
+
+    Each gets at most `max_records` offsets; ranges are then divided in proportion until there are about
+    `min_partitions`. Offsets stand for records, as the connector takes them.
+    """
+    whole = [one for one in ranges if one.offsets > 0]
+    if max_records is not None:
+        whole = [piece for one in whole for piece in _divided(one, -(-one.offsets // max_records))]
+    if min_partitions is None or len(whole) >= min_partitions:
+        return whole
+    total = sum(one.offsets for one in whole)
+    return [piece for one in whole for piece in _divided(one, max(1, round(min_partitions * one.offsets / total)))]
+
+
+def _divided(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
+    pieces = min(pieces, whole.offsets)
+    borders = [whole.start_offset + whole.offsets * number // pieces for number in range(pieces + 1)]
+    return [replace(whole, start_offset=start, end_offset=end) for start, end in itertools.pairwise(borders)]

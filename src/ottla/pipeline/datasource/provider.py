@@ -1,0 +1,57 @@
+"""What Spark calls: the data source "ottla" itself, which makes readers from options.
+
+Spark pickles the class by its name, so the workers' Python imports this module: it needs Ottla's client and its
+pipeline, and nothing of the broker.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError
+from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
+from ottla.pipeline.datasource.options import SourceOptions, for_batch, for_stream, parse_options
+from ottla.pipeline.datasource.pushdown import asked_for_filters
+from ottla.pipeline.datasource.rows import OpenCluster, spark_schema
+from ottla.pipeline.datasource.stream import StreamReader
+
+NAME = "ottla"
+
+
+class OttlaDataSource(DataSource):
+    """Topics of a Kafka cluster as DataFrames."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        """The connector's columns; wrong options are told here, before anything is planned."""
+        return spark_schema(headers=parse_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For a batch query."""
+        options = for_batch(self._parsed(schema))
+        kind = FilteringBatchReader if options.filter_pushdown and asked_for_filters() else BatchReader
+        return kind(options, _open(options))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """For a streaming query."""
+        options = for_stream(self._parsed(schema))
+        return StreamReader(options, _open(options))
+
+    def _parsed(self, schema: Any) -> SourceOptions:
+        options = parse_options(self.options)
+        names = [part.split()[0] for part in spark_schema(headers=False).split(", ")]
+        if schema.fieldNames() != names + ["headers"] * options.include_headers:
+            raise OperatorError("the source has columns of its own and takes no schema; remove .schema(...)")
+        return options
+
+
+def _open(options: SourceOptions) -> OpenCluster:
+    return partial(Cluster, options.bootstrap_servers, client_id=options.client_id, timeout_s=options.timeout_s)

@@ -1,0 +1,119 @@
+"""Filters of a batch query on partition, offset and timestamp as bounds of what is read.
+
+Spark evaluates every filter again, so a bound may let too much pass and never too little. Where a filter bounds the
+timestamp from below, a partition is read from the first record on that is as late (ListOffsets tells it exactly,
+whatever the order of timestamps); from above it is only tested in the worker, since a later record may be older.
+
+Spark asks for filters in a worker of its own, which runs only where `spark.sql.python.filterPushdown.enabled` is set;
+a reader that takes filters anywhere else is an error there. Hence `asked_for_filters`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+UNBOUNDED = (LEAST, GREATEST)
+_NUMBERS = ("partition", "offset", "timestamp")
+_COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def asked_for_filters() -> bool:
+    """Whether this process is Spark's worker that pushes filters down, as `python -m` or forked by a daemon.
+
+    Were the module renamed, nothing would be pushed down, and every result still be right.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", "") == PUSHDOWN_WORKER
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What rows are wanted, by column: inclusive ranges, and sets of values; a column without is not bounded.
+
+    Timestamps are microseconds since 1970.
+    """
+
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    sets: Mapping[str, frozenset[int | str]] = field(default_factory=dict)
+
+    def range_of(self, column: str) -> tuple[int, int]:
+        """(least, greatest) that a number can be."""
+        least, greatest = self.ranges.get(column, UNBOUNDED)
+        wanted = [value for value in self.sets.get(column, ()) if isinstance(value, int)]
+        if column in self.sets:
+            least, greatest = max(least, min(wanted, default=GREATEST)), min(greatest, max(wanted, default=LEAST))
+        return least, greatest
+
+    def admits(self, topic: str, partition: int) -> bool:
+        """Whether a partition can have wanted rows."""
+        least, greatest = self.ranges.get("partition", UNBOUNDED)
+        return (
+            least <= partition <= greatest
+            and partition in self.sets.get("partition", {partition})
+            and topic in self.sets.get("topic", {topic})
+        )
+
+    def filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that are wanted by their timestamp; the range that is read was cut by the rest."""
+        least, greatest = self.ranges.get("timestamp", UNBOUNDED)
+        if (least, greatest) == UNBOUNDED:
+            return batch
+        times = batch.column("timestamp").cast(pa.int64())
+        wanted = pc.and_(pc.greater_equal(times, pa.scalar(least)), pc.less_equal(times, pa.scalar(greatest)))
+        return batch.filter(wanted)  # a null is wanted by no comparison
+
+
+def bounds(filters: Iterable[Filter]) -> Bounds:
+    """What all of these together bound; a filter that bounds nothing here is passed over."""
+    ranges: dict[str, tuple[int, int]] = {}
+    sets: dict[str, frozenset[int | str]] = {}
+    for one in filters:
+        column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else ""
+        if column not in (*_NUMBERS, "topic"):
+            continue
+        if isinstance(one, (EqualTo, EqualNullSafe, In)):
+            values = [_value(column, value) for value in (one.value if isinstance(one, In) else [one.value])]
+            if None in values:
+                continue
+            wanted = frozenset(value for value in values if value is not None)
+            sets[column] = sets.get(column, wanted) & wanted
+        elif column in _NUMBERS and isinstance(one, _COMPARISONS) and isinstance(_value(column, one.value), int):
+            least, greatest = ranges.get(column, UNBOUNDED)
+            limit = _value(column, one.value)
+            if isinstance(one, (GreaterThan, GreaterThanOrEqual)):
+                least = max(least, limit + isinstance(one, GreaterThan))
+            else:
+                greatest = min(greatest, limit - isinstance(one, LessThan))
+            ranges[column] = (least, greatest)
+    if "timestamp" in sets:
+        ranges["timestamp"] = Bounds(ranges, sets).range_of("timestamp")
+    return Bounds(ranges, sets)
+
+
+def _value(column: str, value: Any) -> Any:
+    """A literal as `Bounds` has it; None for what it has no place for."""
+    if column == "timestamp":
+        aware = isinstance(value, datetime) and value.tzinfo is not None
+        return (value - _EPOCH) // timedelta(microseconds=1) if aware else None
+    wanted = str if column == "topic" else int
+    return value if isinstance(value, wanted) and not isinstance(value, bool) else None

@@ -1,0 +1,309 @@
+"""Streams: what the reader says between batches, and whole queries that end, go on and are told of losses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import TopicReplaced
+from ottla.client.model import Position
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from ottla.pipeline.datasource.options import for_stream, parse_options
+from ottla.pipeline.datasource.stream import IDS, StreamReader, limited
+from ottla.pipeline.plan import DataLossError
+
+pytestmark = pytest.mark.pipeline
+
+Produce = Callable[..., None]
+MakeReader = Callable[..., StreamReader]
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(bootstrap: str, topic: str) -> Iterator[MakeReader]:
+    """The driver's part of a query, as Spark holds it."""
+    made: list[StreamReader] = []
+
+    def make(now: Callable[[], float] | None = None, **options: object) -> StreamReader:
+        chosen = {} if "subscribePattern" in options else {"subscribe": topic}
+        given = {name: str(value) for name, value in ({"startingOffsets": "earliest"} | chosen | options).items()}
+        parsed = for_stream(parse_options({"kafka.bootstrap.servers": bootstrap} | given))
+        open_cluster = partial(Cluster, bootstrap)
+        made.append(StreamReader(parsed, open_cluster, now) if now else StreamReader(parsed, open_cluster))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """The values of a batch, in order."""
+    found = [rows.column("value").to_pylist() for one in reader.partitions(start, end) for rows in reader.read(one)]
+    return sorted(value.decode() for values in found for value in values)
+
+
+def held(cluster: Cluster, group: str) -> dict[Position, int]:
+    """What a group has committed."""
+    return {key: one.offset for key, one in cluster.group_offsets(group).items()}
+
+
+def numbered(prefix: str, start: int, end: int) -> list[str]:
+    return sorted(f"{prefix}{number}" for number in range(start, end))
+
+
+def some(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+class TestOffsets:
+    def test_they_are_the_connectors_and_the_ids_of_the_topics(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
+    ) -> None:
+        produce(some("a", 3), 0)
+        mine = reader()
+        start = mine.initialOffset()
+        assert {name: value for name, value in start.items() if name != IDS} == {topic: {"0": 0, "1": 0}}
+        end = mine.latestOffset(start, ALL)
+        assert end == {topic: {"0": 3, "1": 0}, IDS: start[IDS]}
+        assert mine.reportLatestOffset() == {topic: {"0": 3, "1": 0}}
+        assert batch(mine, start, end) == numbered("a", 0, 3)
+        assert mine.latestOffset(end, ALL) == end
+        assert mine.partitions(end, end) == []
+
+    def test_a_checkpoint_of_the_connector_goes_on(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+        produce(some("a", 5), 0)
+        start = {topic: {"0": 2, "1": 0}}
+        mine = reader()
+        assert batch(mine, start, {topic: {"0": 4, "1": 0}}) == ["a2", "a3"]
+        assert batch(mine, start, mine.latestOffset(start, ALL)) == ["a2", "a3", "a4"]
+
+    def test_offsets_of_another_source_are_refused(self, reader: MakeReader) -> None:
+        for foreign in ({"index": 3}, {"a": {"0": None}}, {"a": {"x": 1}}):
+            with pytest.raises(OperatorError, match="offsets of another source"):
+                reader().latestOffset(foreign, ALL)
+
+    def test_a_batch_that_is_run_again_is_the_same(self, reader: MakeReader, produce: Produce) -> None:
+        """As after a crash: another process, the offsets of the checkpoint, and more records since."""
+        produce(some("a", 5), 0)
+        first = reader()
+        start = first.initialOffset()
+        end = first.latestOffset(start, ALL)
+        produce(some("later", 5), 0)
+        journal = json.loads(json.dumps([start, end]))
+        assert batch(reader(), *journal) == numbered("a", 0, 5)
+
+    def test_where_new_queries_start(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+        produce(some("a", 5), 0)
+        assert reader(startingOffsets="latest").initialOffset()[topic] == {"0": 5, "1": 0}
+        assert reader(startingOffsets=json.dumps({topic: {"0": 3, "1": -1}})).initialOffset()[topic] == {"0": 3, "1": 0}
+        late = {"startingTimestamp": 1_002, "startingOffsetsByTimestampStrategy": "latest"}
+        assert reader(**late).initialOffset()[topic] == {"0": 2, "1": 0}
+        with pytest.raises(OperatorError, match="topic 'nowhere' does not exist"):
+            reader(subscribe="nowhere").initialOffset()
+
+
+class TestLimits:
+    def test_at_most(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+        produce(some("a", 30), 0)
+        produce(some("b", 10), 1)
+        mine = reader(maxOffsetsPerTrigger=20)
+        assert mine.getDefaultReadLimit() == ReadMaxRows(20)
+        start = mine.initialOffset()
+        assert mine.latestOffset(start, ReadMaxRows(20))[topic] == {"0": 15, "1": 5}
+        assert mine.latestOffset(start, ALL)[topic] == {"0": 30, "1": 10}
+
+    def test_no_partition_starves(self) -> None:
+        big, small = ("t", 0), ("t", 1)
+        assert limited({big: 0, small: 7}, {big: 1_000_000, small: 9}, 10) == {big: 9, small: 8}
+
+    def test_at_least_or_after_a_while(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+        time = [0.0]
+        mine = reader(lambda: time[0], minOffsetsPerTrigger=10, maxTriggerDelay="60s")
+        assert mine.getDefaultReadLimit() == ReadMinRows(10)
+        start = mine.initialOffset()
+        produce(some("a", 3), 0)
+        first = mine.latestOffset(start, ReadMinRows(10))
+        assert first[topic]["0"] == 3  # nothing was triggered yet, so the delay is over
+        produce(some("b", 4), 0)
+        assert mine.latestOffset(first, ReadMinRows(10)) == first
+        time[0] = 61.0
+        second = mine.latestOffset(first, ReadMinRows(10))
+        assert second[topic]["0"] == 7
+        produce(some("c", 10), 0)
+        assert mine.latestOffset(second, ReadMinRows(10))[topic]["0"] == 17
+
+    def test_what_is_available_now(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+        produce(some("a", 4), 0)
+        mine = reader(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=100)
+        start = mine.initialOffset()
+        mine.prepareForTriggerAvailableNow()
+        produce(some("later", 4), 0)
+        cluster.create_partitions(topic, 3)
+        end = mine.latestOffset(start, mine.getDefaultReadLimit())
+        assert end[topic] == {"0": 4, "1": 0}
+        assert mine.latestOffset(end, mine.getDefaultReadLimit()) == end
+
+
+class TestChanges:
+    def test_partitions_that_were_added(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
+    ) -> None:
+        mine = reader(startingOffsets="latest")
+        start = mine.initialOffset()
+        cluster.create_partitions(topic, 3)
+        produce(some("new", 3), 2)
+        end = mine.latestOffset(start, ALL)
+        assert end[topic] == {"0": 0, "1": 0, "2": 3}
+        assert batch(mine, start, end) == numbered("new", 0, 3)
+
+    def test_topics_that_match_a_pattern_later(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
+    ) -> None:
+        mine = reader(subscribePattern=f"{topic}-x.*")
+        start = mine.initialOffset()
+        assert start == {IDS: {}}
+        cluster.create_topic(f"{topic}-x1", 1)
+        produce(some("x", 2), 0, to=f"{topic}-x1")
+        assert batch(mine, start, mine.latestOffset(start, ALL)) == ["x0", "x1"]
+
+    def test_a_topic_made_again(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+        """With as many records as before: only the id tells."""
+        produce(some("old", 3), 0)
+        first = reader()
+        start = first.initialOffset()
+        end = first.latestOffset(start, ALL)
+        cluster.delete_topics([topic])
+        cluster.create_topic(topic, 2)
+        produce(some("new", 3), 0)
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and created again"):
+            reader().latestOffset(end, ALL)
+        with pytest.raises(TopicReplaced, match=f"topic '{topic}' was deleted and created again"):
+            batch(reader(), start, end)
+        going_on = reader(failOnDataLoss="false")
+        anew = going_on.latestOffset(end, ALL)
+        assert anew[IDS] != end[IDS]
+        assert batch(going_on, end, anew) == numbered("new", 0, 3)
+        assert going_on.latestOffset(anew, ALL) == anew
+
+    def test_a_topic_that_is_gone(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+        produce(some("a", 3), 0)
+        first = reader()
+        end = first.latestOffset(first.initialOffset(), ALL)
+        cluster.delete_topics([topic])
+        with pytest.raises(DataLossError, match=f"topic '{topic}' partition . is gone"):
+            reader().latestOffset(end, ALL)
+        assert reader(failOnDataLoss="false").latestOffset(end, ALL) == {IDS: {}}
+
+    def test_records_that_were_deleted(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
+    ) -> None:
+        produce(some("a", 10), 0)
+        first = reader()
+        start = first.initialOffset()
+        end = first.latestOffset(start, ALL)
+        cluster.delete_records({(topic, 0): 6})
+        with pytest.raises(DataLossError, match="with failOnDataLoss false what is there is read"):
+            batch(reader(), start, end)
+        assert batch(reader(failOnDataLoss="false"), start, end) == numbered("a", 6, 10)
+
+    def test_a_log_that_is_shorter_than_what_was_read(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+        produce(some("a", 3), 0)
+        ahead = {topic: {"0": 5, "1": 0}}
+        with pytest.raises(DataLossError, match="was read up to offset 5, but ends at 3 now"):
+            reader().latestOffset(ahead, ALL)
+        going_on = reader(failOnDataLoss="false")
+        end = going_on.latestOffset(ahead, ALL)
+        assert end[topic]["0"] == 3
+        assert going_on.partitions(ahead, end) == []
+
+
+class TestGroup:
+    def test_a_group_that_caught_up_has_no_lag(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster, bootstrap: str
+    ) -> None:
+        """Behind the marker of a transaction, where a consumer that counts records never gets."""
+        import confluent_kafka
+
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(topic, b"a", partition=0)
+        producer.commit_transaction()
+        group = f"{topic}-group"
+        mine = reader(**{"kafka.group.id": group, "kafka.isolation.level": "read_committed"})
+        start = mine.initialOffset()
+        end = mine.latestOffset(start, ALL)
+        assert end[topic] == {"0": 2, "1": 0}
+        assert held(cluster, group) == {(topic, 0): 0, (topic, 1): 0}
+        mine.latestOffset(end, ALL)  # Spark asks again when the batch is done
+        assert held(cluster, group) == {(topic, 0): 2, (topic, 1): 0}
+
+    def test_a_group_that_can_not_be_committed_to_stops_nothing(
+        self, reader: MakeReader, produce: Produce, topic: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        mine = reader(**{"kafka.group.id": "x" * 40_000})
+        end = mine.latestOffset(mine.initialOffset(), ALL)
+        mine.commit(end)
+        assert "offsets were not committed to the group" in caplog.text
+
+
+class TestQueries:
+    def test_available_now_goes_on_where_it_ended(
+        self, ottla_spark: Any, produce: Produce, topic: str, bootstrap: str, tmp_path: Path, cluster: Cluster
+    ) -> None:
+        group = f"{topic}-query"
+
+        def run() -> list[Any]:
+            options = {
+                "kafka.bootstrap.servers": bootstrap,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": "20",
+                "kafka.group.id": group,
+            }
+            frame = ottla_spark.readStream.format("ottla").options(**options).load()
+            query = (
+                frame.withColumn("text", F.col("value").cast("string"))
+                .writeStream.format("parquet")
+                .option("path", str(tmp_path / "out"))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            return list(query.recentProgress)
+
+        produce(some("a", 30), 0)
+        produce(some("b", 10), 1)
+        progress = run()
+        assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [20, 20]
+        (source,) = progress[0]["sources"]
+        ended, newest = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
+        assert (ended[topic], newest) == ({"0": 15, "1": 5}, {topic: {"0": 30, "1": 10}})
+        assert {key: one.offset for key, one in cluster.group_offsets(group).items()} == {
+            (topic, 0): 30,
+            (topic, 1): 10,
+        }
+        produce(some("c", 5), 1)
+        assert sum(one["numInputRows"] for one in run()) == 5
+        found = ottla_spark.read.parquet(str(tmp_path / "out")).select("text").toArrow().column(0).to_pylist()
+        assert sorted(found) == sorted(numbered("a", 0, 30) + numbered("b", 0, 10) + numbered("c", 0, 5))
