@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.pipeline.session import EXTRA_MODULES, open_session
+from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING
 
 LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests end before the second compiler pays: 40 % less CPU a session."""
@@ -29,5 +30,5 @@ def spark(light_java: None) -> Iterator[Any]:
     """A local session on two cores; skips when the extra is missing."""
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
-    with open_session("local[2]", "ottla tests") as session:
+    with open_session("local[2]", "ottla tests", {DATABASE_SETTING: DATABASE}) as session:
         yield session

@@ -15,11 +15,11 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 from ottla.app import main
 from ottla.pipeline import cli
 from ottla.pipeline.cli.load import summary_text
-from ottla.pipeline.cli.sql import printable
 from ottla.pipeline.load import LoadSummary
 from ottla.pipeline.plan import LoadPlan, OffsetRange
 from ottla.pipeline.progress import ProgressLine, progress_text
 from ottla.pipeline.query import view_name
+from ottla.pipeline.results import printable
 from ottla.pipeline.sinks.delta import DeltaTarget
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.topic_views import allow_pushdown
 
 DEFAULT_VIEW = "records"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
@@ -71,7 +72,7 @@ def read_table(spark: Any, target: Table) -> Any:
         raise OperatorError(f"Spark can't read the table {target.location}: {_reason(error)}") from error
 
 
-def run_sql(spark: Any, statement: str) -> Any:
+def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
     """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong, and
     without running it when it is no query; OttlaError when a task of it fails."""
     from py4j.protocol import Py4JJavaError
@@ -80,6 +81,8 @@ def run_sql(spark: Any, statement: str) -> Any:
     statement = statement.strip().removesuffix(";")
     try:
         _require_reading(spark, statement)
+        if reads_topics:
+            allow_pushdown(spark, statement)
         return spark.sql(statement).toArrow()
     except PySparkException as error:
         raise OperatorError(f"Spark refused the statement: {_reason(error)}") from error

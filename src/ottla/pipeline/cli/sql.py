@@ -1,14 +1,17 @@
-"""`ottla pipeline sql`: queries over loaded tables."""
+"""`ottla pipeline sql`: queries over loaded tables and over topics."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ottla.cli.command import Command, json_option, print_json, print_table
+from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import catalog_option, conf_option, master_option
 from ottla.pipeline.session import open_session, require_extra
 
@@ -18,6 +21,8 @@ from ottla.pipeline.session import open_session, require_extra
     examples=(
         'ottla pipeline sql "select partition, count(*) from clicks group by 1" --table lake/clicks',
         'ottla pipeline sql "select cast(value as string) from records limit 5" --table lake/clicks --json',
+        "ottla pipeline sql \"select count(*) from topic.clicks where timestamp > now() - interval '1' hour\"",
+        'ottla pipeline sql "select * from topic.`page-views` where partition = 0" --output views.parquet',
     ),
 )
 @click.argument("statement")
@@ -25,57 +30,89 @@ from ottla.pipeline.session import open_session, require_extra
     "--table",
     "tables",
     multiple=True,
-    required=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory of a table; may be repeated.",
 )
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result to a file instead: .csv, .json or .parquet.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
 @catalog_option
 @master_option
 @conf_option
 @json_option
+@bootstrap_option
 def sql(
     statement: str,
     tables: tuple[Path, ...],
+    output: Path | None,
+    as_csv: bool,
     catalog_url: str | None,
     master: str,
     conf: Mapping[str, str],
     as_json: bool,
+    bootstrap_server: str,
 ) -> None:
-    """Run one Spark SQL query over loaded tables; a statement that would write is refused.
+    """Run one Spark SQL query over loaded tables and over topics; a statement that would write is refused.
 
-    A table is visible under the name of its directory, a single one also as `records`. Columns: topic, partition,
-    offset, timestamp, timestamp_type, key, value, headers. Binary columns are printed as UTF-8, other bytes as \\xNN.
+    A table is visible under the name of its directory, a single one also as `records`; a topic as `topic.NAME`, with
+    what is committed in it now. Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
+    Filters on topic, partition, offset and timestamp bound what is fetched. Binary columns are printed as UTF-8, other
+    bytes as \\xNN.
     """
+    if (output is not None) + as_csv + as_json > 1:
+        raise click.UsageError("Give one of --output, --csv and --json.")
     require_extra()
     from ottla.pipeline.query import register_tables, run_sql
+    from ottla.pipeline.results import as_records, file_kind, write_csv, write_file
     from ottla.pipeline.sinks.open_table import open_table
+    from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING, register_topics
 
+    if output is not None:
+        file_kind(output)
     targets = [open_table(path, catalog_url=catalog_url) for path in tables]
     for target in targets:
         target.version()  # a missing table is told before Spark starts
+    topics = _named_topics(statement, bootstrap_server, master, alone=not targets)
+    if topics:
+        conf = {**conf, DATABASE_SETTING: DATABASE}
     with open_session(master, "ottla pipeline sql", conf) as spark:
         register_tables(spark, targets)
-        result = run_sql(spark, statement)
-    columns = list(result.column_names)
-    rows = [
-        [printable(value) for value in row]
-        for row in zip(*(column.to_pylist() for column in result.columns), strict=True)
-    ]
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        return
+        register_topics(spark, topics, bootstrap_server)
+        result = run_sql(spark, statement, reads_topics=bool(topics))
+    if output is not None:
+        write_file(result, output)
+    elif as_json:
+        print_json(as_records(result))
+    elif as_csv:
+        write_csv(result, sys.stdout)
+    else:
+        _print(result)
+
+
+def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: bool) -> list[str]:
+    """The topics that a statement names; the cluster is asked only when it names any, or nothing else is given."""
+    from ottla.pipeline.topic_views import names_in, topics_in
+
+    names = names_in(statement)
+    if not names:
+        if alone:
+            raise click.UsageError("Name a table with --table, or a topic as topic.NAME in the statement.")
+        return []
+    with Cluster(bootstrap_server, client_id=CLIENT_ID) as cluster:
+        topics = topics_in(statement, cluster.topics())
+    if not topics and alone:
+        raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")
+    if topics and master.startswith("sc://"):
+        raise OperatorError('topics can\'t be named in SQL on Spark Connect; read them by spark.read.format("ottla")')
+    return topics
+
+
+def _print(result: Any) -> None:
+    from ottla.pipeline.results import rows_of
+
     numeric = [field.name for field in result.schema if str(field.type).startswith(("int", "uint", "float", "double"))]
-    print_table(columns, rows, right=numeric)
-
-
-def printable(value: Any) -> Any:
-    """A value of a result as JSON has it: bytes as text, times in ISO form, nested values likewise."""
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, dict):
-        return {str(printable(key)): printable(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [printable(inner) for inner in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    print_table(list(result.column_names), rows_of(result), right=numeric)
