@@ -29,8 +29,8 @@ from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
 from ottla.pipeline.sinks.table import FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
-from ottla.pipeline.sources.fetch import read_range
-from ottla.pipeline.sources.source import RecordsDeletedError
+from ottla.pipeline.sources import fetch
+from ottla.pipeline.sources.source import ReadRange, RecordsDeletedError
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
@@ -52,6 +52,8 @@ class LandSettings:
     """Offsets below which dead letters are in their table already."""
     record_decoder: RecordDecoder | None = None
     """What decodes values; None lands them as they are."""
+    read_range: ReadRange = fetch.read_range
+    """The source."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -167,7 +169,9 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
         settings.open_cluster() as cluster,
     ):
-        for part in read_range(cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss):
+        for part in settings.read_range(
+            cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss
+        ):
             dead_letters = list(part.decoded.dead_letters)
             for batch in part.decoded.batches:
                 if settings.record_decoder is not None:

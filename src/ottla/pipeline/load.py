@@ -34,6 +34,8 @@ from ottla.pipeline.leases import held_lease
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.sources.segments import open_source
+from ottla.pipeline.sources.source import ReadRange
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.target_schema import settle
 from ottla.pipeline.transform.value_format import ValueFormat
@@ -114,6 +116,7 @@ def load(
     started = time.monotonic()
     with open_cluster() as cluster:
         plan = make_plan(cluster, target, topics, settings, target.dead_letters())
+        read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
         decoder = None
         if value_format is not None and plan.tasks:
             decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation)
@@ -127,7 +130,7 @@ def load(
     )
     observer.planned(plan)
     if not plan.is_empty:
-        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder)
+        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder, read_range)
     return _show_offsets(summary, plan, open_cluster, group) if group else summary
 
 
@@ -154,6 +157,7 @@ def _run(
     observer: Observer,
     summary: LoadSummary,
     decoder: RecordDecoder | None,
+    read_range: ReadRange,
 ) -> LoadSummary:
     letters = target.dead_letters()
     land_settings = LandSettings(
@@ -165,6 +169,7 @@ def _run(
         on_data_loss=settings.on_data_loss,
         letters_held=plan.letters.held,
         record_decoder=decoder,
+        read_range=read_range,
     )
     try:
         with held_lease(land_settings.layout.directory, land_settings.load_id) as lease:

@@ -43,6 +43,8 @@ SAMPLE_BYTES = 64 << 10
 SAMPLE_WAIT_MS = 100
 
 OnDataLoss = Literal["fail", "skip"]
+SourceKind = Literal["auto", "fetch", "segments"]
+"""Where records are read: files of a broker on the machine where they are there, the brokers, such files only."""
 
 
 class DataLossError(OttlaError):
@@ -172,6 +174,7 @@ class PlanSettings:
     max_bytes_per_task: int = DEFAULT_MAX_BYTES_PER_TASK
     parallelism: int = 1
     on_data_loss: OnDataLoss = "fail"
+    source: SourceKind = "fetch"
     start: Boundary | None = None
     """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""
     end: Boundary | None = None

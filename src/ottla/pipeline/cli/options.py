@@ -116,6 +116,13 @@ def with_plan_options(function: Any) -> Any:
         help="What to do when records were deleted before they were loaded, or a log was cut back below what was.",
     )
     @click.option(
+        "--source",
+        type=click.Choice(["auto", "fetch", "segments"]),
+        default="auto",
+        show_default=True,
+        help="Where a task reads: the files of a broker on its machine, else from the brokers (auto), or one of both.",
+    )
+    @click.option(
         "--from",
         "start",
         callback=parse_boundary,

@@ -1,0 +1,244 @@
+"""The source of jobs on a broker's own host: the leader's segment files, without a request for each few megabytes.
+
+Only what a plan bounded is read: its ends are high watermarks or last stable offsets that the broker told, so whatever
+lies below them is in the files. They are trusted no further: the directory has to be that of the broker that leads
+the partition now (cluster and node id) and of the planned topic (its id). Whatever is missing or odd on the way (a
+segment that retention took, a range that begins below the start of the log, a bad batch) is asked for by Fetch from
+there on, which tells of deleted records as ever.
+
+**Invariant:** the rows are those that Fetch gives, aborted transactions left out under read_committed (the indexes of
+aborted transactions name them, of all segments from the range's first on, since a marker may lie beyond the range).
+
+Left out: segments of tiered storage, and directories that no live broker tells of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+from ottla.client.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
+from ottla.common.errors import KafkaError, OperatorError
+from ottla.pipeline.decode import Decoded, DecodeError, decode
+from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
+from ottla.pipeline.sources import fetch
+from ottla.pipeline.sources.source import RangePart, ReadRange
+from ottla.record.batch import LOG_OVERHEAD, iter_batches
+from ottla.storage.reader import SegmentDamage, base_offset_of, read_offset_index, read_transaction_index
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 8 << 20
+MAX_BATCH_BYTES = 1 << 30
+MAX_INDEX_BYTES = 64 << 20
+
+
+class BrokerHost(Protocol):
+    """The part of `ottla.client.Cluster` that tells where files are."""
+
+    def describe(self) -> ClusterInfo: ...
+    def log_directories(self) -> list[LogDirectory]: ...
+
+
+def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
+    """The source of that kind; with "auto" files where a live broker's are on this machine, else Fetch.
+
+    Raises OperatorError when "segments" finds none here.
+    """
+    if kind == "fetch":
+        return fetch.read_range
+    directories: dict[int, tuple[str, ...]] = {}
+    cluster_id = ""
+    try:
+        cluster_id = cluster.describe().cluster_id or ""
+        for each in cluster.log_directories():
+            if each.error is None and _belongs(Path(each.path), cluster_id, each.node_id):
+                directories[each.node_id] = (*directories.get(each.node_id, ()), each.path)
+    except KafkaError:  # who may read topics need not be told of directories
+        if kind == "segments":
+            raise
+    if directories:
+        return SegmentSource(cluster_id, directories)
+    if kind == "segments":
+        raise OperatorError(
+            "no broker of this cluster has its log directory on this machine, where --source segments would read it; "
+            "use --source fetch"
+        )
+    return fetch.read_range
+
+
+class _Aborted(NamedTuple):
+    """An aborted transaction; `last_offset` is that of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class _Missing(Exception):
+    """The files do not go on with what is wanted; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """Reads from `directories` (node id -> paths), as `ReadRange` says; travels to the workers."""
+
+    cluster_id: str
+    directories: Mapping[int, tuple[str, ...]]
+
+    def __call__(
+        self, cluster: ClusterView, whole: OffsetRange, *, isolation: str, on_data_loss: OnDataLoss
+    ) -> Iterator[RangePart]:
+        offset = whole.start_offset
+        try:
+            folder = self._folder(cluster, whole)
+            for part in _read(folder, whole, isolation):
+                yield part
+                offset = part.decoded.next_offset
+            fetch.require_whole(cluster, whole)
+        except (_Missing, OSError, DecodeError, SegmentDamage) as reason:
+            logger.info(
+                "topic %s partition %d: fetching from offset %d on: %s", whole.topic, whole.partition, offset, reason
+            )
+            rest = replace(whole, start_offset=offset)
+            yield from fetch.read_range(cluster, rest, isolation=isolation, on_data_loss=on_data_loss)
+
+    def _folder(self, cluster: ClusterView, whole: OffsetRange) -> Path:
+        """The leader's directory of the partition. Raises _Missing."""
+        partitions = cluster.topic(whole.topic).partitions
+        leader = partitions[whole.partition].leader if whole.partition < len(partitions) else -1
+        for path in map(Path, self.directories.get(leader, ())):
+            folder = path / f"{whole.topic}-{whole.partition}"
+            if (
+                _belongs(path, self.cluster_id, leader)
+                and _fields(folder / "partition.metadata").get("topic_id") == whole.topic_id
+            ):
+                key = (whole.topic, whole.partition)
+                if cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset > whole.start_offset:
+                    raise _Missing("the range begins below the start of the log")
+                return folder
+        raise _Missing(f"the files of broker {leader}, which leads it, are not here")
+
+
+def _belongs(path: Path, cluster_id: str, node_id: int) -> bool:
+    fields = _fields(path / "meta.properties")
+    return bool(cluster_id) and (fields.get("cluster.id"), fields.get("node.id")) == (cluster_id, str(node_id))
+
+
+def _fields(path: Path) -> dict[str, str]:
+    """`name=value` and `name: value` lines of a small file; nothing where it can't be read."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    pairs = (line.replace(":", "=", 1).partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _read(folder: Path, whole: OffsetRange, isolation: str) -> Iterator[RangePart]:
+    """The parts of a range. Raises _Missing, DecodeError, SegmentDamage, OSError before it leaves anything out."""
+    offset = whole.start_offset
+    bases = _segments_from(folder, offset)
+    aborted = _aborted(folder, bases, whole) if isolation == "read_committed" else []
+    for number, base in enumerate(bases):
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        for part in _read_segment(folder, base, offset, whole, aborted):
+            yield part
+            offset = part.decoded.next_offset
+        if offset >= whole.end_offset:
+            return
+        if following is not None and following >= whole.end_offset:
+            yield RangePart(Decoded(whole.end_offset))  # compaction left nothing there
+            return
+        offset = max(offset, following or 0)
+    raise _Missing(f"the files end at offset {offset}")
+
+
+def _segments_from(folder: Path, offset: int) -> list[int]:
+    """Base offsets of the segment that holds `offset` and of all later ones."""
+    found = (base_offset_of(path.name) for path in folder.iterdir() if path.suffix == ".log")
+    bases = sorted(base for base in found if base is not None)
+    first = max((base for base in bases if base <= offset), default=None)
+    if first is None:
+        raise _Missing(f"no segment holds offset {offset}")
+    return [base for base in bases if base >= first]
+
+
+def _read_segment(
+    folder: Path, base: int, offset: int, whole: OffsetRange, aborted: Sequence[_Aborted]
+) -> Iterator[RangePart]:
+    with (folder / f"{base:020d}.log").open("rb", buffering=0) as stream:
+        position = _position_of(folder, base, offset)
+        while offset < whole.end_offset:
+            stream.seek(position)
+            data = _read_whole(stream, READ_BYTES)
+            size = _whole_batches_size(data)
+            if not size and len(data) >= LOG_OVERHEAD:
+                wanted = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True)
+                if not len(data) < wanted <= MAX_BATCH_BYTES:
+                    raise _Missing(f"a batch at position {position} is cut short")
+                stream.seek(position)
+                data = _read_whole(stream, wanted)
+                size = _whole_batches_size(data)
+            if not size:
+                return
+            reaching = [one for one in aborted if one.last_offset >= offset]
+            decoded = decode(
+                memoryview(data)[:size],
+                topic=whole.topic,
+                partition=whole.partition,
+                start_offset=offset,
+                end_offset=whole.end_offset,
+                aborted=reaching,
+            )
+            yield RangePart(decoded, size)
+            position, offset = position + size, max(offset, decoded.next_offset)
+
+
+def _read_whole(stream: BinaryIO, size: int) -> bytes:
+    found = stream.read(size)
+    return bytes(found or b"")
+
+
+def _whole_batches_size(data: bytes) -> int:
+    """Bytes of the batches that are there whole. Raises DecodeError."""
+    end = 0
+    try:
+        for batch in iter_batches(data):
+            end = batch.end
+    except KafkaError as error:
+        raise DecodeError(error.code, error.message) from error
+    return end
+
+
+def _position_of(folder: Path, base: int, offset: int) -> int:
+    """Where to begin in a segment: the last indexed batch that ends below `offset`, else the first."""
+    try:
+        data = _small(folder / f"{base:020d}.index")
+    except OSError:
+        return 0
+    return max((position for last, position in read_offset_index(data, base) if last < offset), default=0)
+
+
+def _aborted(folder: Path, bases: Sequence[int], whole: OffsetRange) -> list[_Aborted]:
+    """The aborted transactions that reach into a range."""
+    found: list[_Aborted] = []
+    for base in bases:
+        try:
+            data = _small(folder / f"{base:020d}.txnindex")
+        except FileNotFoundError:
+            continue
+        found += [_Aborted(*one[:3]) for one in read_transaction_index(data)]
+    return [one for one in found if one.first_offset < whole.end_offset and one.last_offset >= whole.start_offset]
+
+
+def _small(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        data = stream.read(MAX_INDEX_BYTES + 1)
+    if len(data) > MAX_INDEX_BYTES:
+        raise _Missing(f"{path.name} is larger than an index is")
+    return data
