@@ -116,6 +116,6 @@ def _positions(target: TopicTarget, source: RowSource, push_id: str) -> dict[Pos
     if any(each.metadata != source.identity for each in committed.values()):
         raise OperatorError(
             f"the push {push_id!r} was begun with other rows than these, or in another form; undo that to go on with "
-            "it, or begin another under a new --push-id"
+            "it, or begin another under a new id"
         )
     return {key: each.offset for key, each in committed.items()}

@@ -16,6 +16,7 @@ from ottla.pipeline.cli.maintain import compact as compact_command
 from ottla.pipeline.cli.maintain import vacuum as vacuum_command
 from ottla.pipeline.cli.package import package as package_command
 from ottla.pipeline.cli.push import push as push_command
+from ottla.pipeline.cli.replay import replay as replay_command
 from ottla.pipeline.cli.sql import sql as sql_command
 
 
@@ -28,6 +29,7 @@ for command in (
     load_command,
     sql_command,
     push_command,
+    replay_command,
     demo_command,
     doctor_command,
     compact_command,

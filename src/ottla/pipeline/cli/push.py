@@ -99,14 +99,14 @@ def default_push_id(topic: str, sources: tuple[Path, ...]) -> str:
 
 def files_of(sources: tuple[Path, ...]) -> tuple[list[Path], str]:
     """The data files of a table, or the given files, and their format. Raises OperatorError for a mixture."""
-    from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sources.rows import FORMATS, format_of
 
     directories = [path for path in sources if path.is_dir()]
     if directories:
         if len(sources) > 1:
             raise OperatorError("one table, or some files: name one directory, or files only")
-        return sorted(Path(path) for path in DeltaTarget(directories[0]).files()), "parquet"
+        return sorted(Path(path) for path in open_table(directories[0]).files()), "parquet"
     kinds = {path: format_of(path) for path in sources}
     unknown = next((path for path, kind in kinds.items() if kind is None), None)
     if unknown is not None:

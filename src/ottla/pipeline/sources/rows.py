@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -62,13 +63,23 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RowBounds:
+    """Rows from `low` up to `high` in a column `offset`, or `timestamp` in milliseconds; None: no bound."""
+
+    column: str
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns of a file become which field of a record."""
+    """Which columns of a file become which field of a record, and which rows."""
 
     key_column: str | None = None
     value_column: str | None = None
     """Without it `value` where there is one, else the whole row as a JSON object."""
     keep_timestamps: bool = False
+    bounds: RowBounds | None = None
 
 
 class FileRows:
@@ -112,6 +123,8 @@ class FileRows:
         for name in (shape.key_column, shape.value_column):
             if name is not None and name not in names:
                 raise OperatorError(f"{path} has no column `{name}`, only: {', '.join(names)}")
+        if shape.bounds is not None:
+            batch = _within(batch, shape.bounds, str(path))
         columns: dict[str, Any] = {}
         if shape.value_column is not None or "value" in names:
             columns["value"] = _bytes(path, batch, shape.value_column or "value")
@@ -133,12 +146,22 @@ class TopicRows:
     What a table could not hold goes along.
     """
 
-    def __init__(self, cluster: ClusterView, ranges: Sequence[OffsetRange], *, keep_timestamps: bool) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        ranges: Sequence[OffsetRange],
+        asked: object,
+        bounds: RowBounds | None,
+        *,
+        keep_timestamps: bool,
+    ) -> None:
+        """`asked`: how the ranges were asked for. What it stands for may grow, as the newest offset does."""
+        self._bounds = bounds
         self._cluster = cluster
         self._ranges = list(ranges)
         self._columns = ["partition", "key", "value", "headers", *(["timestamp"] if keep_timestamps else [])]
-        starts = [f"{each.topic_id} {each.partition} {each.start_offset}" for each in ranges]
-        self.identity = hashlib.sha256(repr((sorted(starts), keep_timestamps)).encode()).hexdigest()
+        ids = sorted({(each.topic, each.topic_id) for each in ranges})
+        self.identity = hashlib.sha256(repr((ids, asked, keep_timestamps)).encode()).hexdigest()
 
     @property
     def rows(self) -> int | None:
@@ -153,11 +176,12 @@ class TopicRows:
             for part in read_range(self._cluster, rest, isolation="read_committed", on_data_loss="fail"):
                 found = [*map(_timed, part.decoded.batches), *map(_letters, part.decoded.dead_letters)]
                 if found:
-                    table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in found])
+                    batch = pa.concat_batches(found)
                     if part.decoded.dead_letters:
-                        table = table.sort_by("offset")
-                    (batch,) = table.select(self._columns).combine_chunks().to_batches()
-                    yield batch, {key: part.decoded.next_offset}
+                        batch = batch.take(pc.sort_indices(batch.column("offset")))
+                    if self._bounds is not None:
+                        batch = _within(batch, self._bounds, whole.topic)
+                    yield batch.select(self._columns), {key: part.decoded.next_offset}
 
 
 def _timed(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -168,6 +192,20 @@ def _timed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _letters(batch: pa.RecordBatch) -> pa.RecordBatch:
     times = batch.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
     return batch.select(RECORD_COLUMNS).append_column("timestamp", times)
+
+
+def _within(batch: pa.RecordBatch, bounds: RowBounds, subject: str) -> pa.RecordBatch:
+    if bounds.column not in batch.schema.names:
+        raise OperatorError(f"{subject} has no column `{bounds.column}` by which rows could be chosen")
+    column = batch.column(bounds.column)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    numbers = column.cast(pa.int64())
+    for compare, bound in ((pc.greater_equal, bounds.low), (pc.less, bounds.high)):
+        if bound is not None:
+            chosen = compare(numbers, bound)
+            batch, numbers = batch.filter(chosen), numbers.filter(chosen)
+    return batch
 
 
 def format_of(path: Path) -> str | None:

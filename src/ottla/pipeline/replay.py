@@ -1,0 +1,99 @@
+"""A range of a topic or of a table once more, into a topic of its own: nothing is ever rewound in place.
+
+Whoever consumes a topic again from an older offset mixes what was with what will be; a replay has a target that is new,
+and an id. Run again under that id it goes on where it was (`ottla.pipeline.push`).
+
+**Invariants:** a target holds the rows of one replay only: it is refused when it has records and the replay's progress
+does not say that they are its own. A range of time has the records whose own times lie in it, wherever they stand: a
+lookup by time alone would take the marker of a transaction, which has the time of its writing, for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position, TopicInfo
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.push import group_name
+from ottla.pipeline.sources.rows import RowBounds, TopicRows
+
+ISOLATION = "read_committed"
+
+
+class Bound(NamedTuple):
+    """Where a range begins or ends: an offset in each partition, or milliseconds from the epoch, else `value` is 0."""
+
+    kind: Literal["earliest", "latest", "offset", "time"]
+    value: int = 0
+
+
+def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, end: Bound) -> list[OffsetRange]:
+    """The offsets from `start` up to `end` that there are, empty ranges left out. Raises TopicNotFound, KafkaError.
+
+    Where a bound is a time they have all records within it, and others.
+    """
+    firsts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+    lasts = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP), isolation=ISOLATION)
+    young = cluster.list_offsets(dict.fromkeys(positions, start.value)) if start.kind == "time" else {}
+    ids = {topic: uuid_to_string(cluster.topic(topic).topic_id) for topic, _ in positions}
+    found = []
+    for key in positions:
+        first, last = firsts[key].offset, lasts[key].offset
+        if start.kind == "offset":
+            first = max(first, start.value)
+        elif start.kind == "latest" or (key in young and young[key].offset == NO_OFFSET):
+            first = last
+        elif key in young:
+            first = young[key].offset
+        if end.kind == "offset":
+            last = min(last, end.value)
+        elif end.kind == "earliest":
+            last = first
+        if first < last:
+            found.append(OffsetRange(key[0], ids[key[0]], key[1], first, last, 0, lasts[key].leader_epoch))
+    return found
+
+
+def row_bounds(start: Bound, end: Bound, *, offsets: bool) -> RowBounds | None:
+    """What rows must satisfy by themselves; with `offsets` (rows of a table) also in their offsets.
+
+    Raises OperatorError for rows of a table that would have to satisfy both.
+    """
+    kinds = {each.kind for each in (start, end)} & {"time", *(["offset"] if offsets else [])}
+    if len(kinds) > 1:
+        raise OperatorError("rows of a table are chosen by offset or by time: give --from and --to of one kind")
+    if not kinds:
+        return None
+    low, high = (each.value if each.kind in kinds else None for each in (start, end))
+    return RowBounds("offset" if "offset" in kinds else "timestamp", low, high)
+
+
+def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> TopicInfo:
+    """The target, made with so many partitions unless it is there.
+
+    Raises OperatorError when it has records that are not of this replay.
+    """
+    try:
+        topic = cluster.topic(name)
+    except TopicNotFound:
+        cluster.create_topic(name, partitions)
+        return cluster.topic(name)
+    if not cluster.group_offsets(group_name(replay_id)) and _has_records(cluster, topic):
+        raise OperatorError(
+            f"topic {name!r} has records that are not of the replay {replay_id!r}: "
+            "nothing is replayed in between; name a new topic, or the --replay-id that wrote them"
+        )
+    return topic
+
+
+def _has_records(cluster: Cluster, topic: TopicInfo) -> bool:
+    """Committed ones: a replay that was killed in its first transaction leaves others."""
+    positions = [(topic.name, info.index) for info in topic.partitions]
+    ranges = topic_ranges(cluster, positions, Bound("earliest"), Bound("latest"))
+    rows = TopicRows(cluster, ranges, "", None, keep_timestamps=False)
+    return any(batch.num_rows for batch, _ in rows.batches({}))
