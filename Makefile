@@ -16,7 +16,7 @@
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
-#   make bench-pipeline           a topic into files by Spark: load, the source, Spark's own Kafka connector
+#   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     removes what the other targets installed and built
