@@ -96,6 +96,9 @@ class MemoryCluster:
         infos = tuple(PartitionInfo(index, 1, 0, (1,), (1,), ()) for index in indexes)
         return TopicInfo(name, self.topic_ids[name], False, infos)
 
+    def topics(self) -> dict[str, TopicInfo]:
+        return {name: self.topic(name) for name in sorted(self.topic_ids)}
+
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
     ) -> dict[tuple[str, int], OffsetInfo]:

@@ -68,6 +68,19 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Tabl
     assert {Path(path) for path in table.files()} == table.named_files() == set(Path(table.location).rglob("part-*"))
 
 
+def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> None:
+    assert table.loads() == []
+    load(cluster, table)
+    load(cluster, again(table), "second")
+    cluster.partitions["clicks", 1].append_values([b"more"])
+    load(cluster, again(table), "second")
+    loads = again(table).loads()
+    assert [(one.pipeline_id, one.rows) for one in loads] == [("second", 1), ("second", 100), ("default", 100)]
+    times = [one.time_ms for one in loads]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] > 1_700_000_000_000
+
+
 @pytest.mark.parametrize("columns", [("topic",), PARTITION_COLUMNS])
 def test_partition_columns_have_their_values(
     cluster: MemoryCluster, kind: str, tmp_path: Path, columns: tuple[str, ...]

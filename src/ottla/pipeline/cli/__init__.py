@@ -1,4 +1,4 @@
-"""`ottla pipeline`: load topics into a lake table, query it, see the whole path in a demo.
+"""`ottla pipeline`: load topics into a lake table, query and keep it, push it back, see the whole path in a demo.
 
 One module a command. Spark, Arrow and the table formats are imported by the commands that use them, when they run, so
 `--help` needs none of them.
@@ -18,6 +18,7 @@ from ottla.pipeline.cli.package import package as package_command
 from ottla.pipeline.cli.push import push as push_command
 from ottla.pipeline.cli.replay import replay as replay_command
 from ottla.pipeline.cli.sql import sql as sql_command
+from ottla.pipeline.cli.status import status as status_command
 
 
 @click.group(cls=Group)
@@ -28,6 +29,7 @@ def pipeline() -> None:
 for command in (
     load_command,
     sql_command,
+    status_command,
     push_command,
     replay_command,
     demo_command,

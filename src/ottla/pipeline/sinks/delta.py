@@ -37,9 +37,11 @@ from deltalake.transaction import AddAction, RemoveAction
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
+    LOADS_LIMIT,
     Committed,
     DataFile,
     FileLayout,
+    PastLoad,
     StaleCommitError,
     check_expected,
     check_partition_columns,
@@ -57,8 +59,6 @@ LOAD_KEY = "ottla.load"
 
 COMMIT_ATTEMPTS = 20
 """How often other writers may come in between before a commit gives up."""
-HISTORY_LIMIT = 100
-"""Commits that are searched for the newest topic ids."""
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
@@ -132,10 +132,18 @@ class DeltaTarget:
         """From the commit metadata; old commits may have been cleaned away."""
         if not self.exists():
             return {}
-        for commit in self._open().history(HISTORY_LIMIT):
+        for commit in self._open().history(LOADS_LIMIT):
             if TOPICS_KEY in commit:
                 return json_object(commit[TOPICS_KEY])
         return {}
+
+    def loads(self) -> list[PastLoad]:
+        commits = self._open().history(LOADS_LIMIT) if self.exists() else []
+        return [
+            PastLoad(int(commit["timestamp"]), commit[PIPELINE_KEY], int(commit[ROWS_KEY]))
+            for commit in commits
+            if LOAD_KEY in commit
+        ]
 
     def commit(
         self,

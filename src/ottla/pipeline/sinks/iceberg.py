@@ -54,9 +54,11 @@ from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_b
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
+    LOADS_LIMIT,
     Committed,
     DataFile,
     FileLayout,
+    PastLoad,
     StaleCommitError,
     UnknownCommitError,
     check_expected,
@@ -173,6 +175,15 @@ class IcebergTarget:
 
     def known_topic_ids(self) -> dict[str, str]:
         return json_object(self._open().properties.get(TOPICS_KEY)) if self.exists() else {}
+
+    def loads(self) -> list[PastLoad]:
+        snapshots = self._open().metadata.snapshots[-LOADS_LIMIT:] if self.exists() else []
+        found = [(snapshot.timestamp_ms, snapshot.summary) for snapshot in reversed(snapshots) if _load_of(snapshot)]
+        return [
+            PastLoad(time, summary[PIPELINE_KEY] or "", int(summary[ROWS_KEY] or 0))
+            for time, summary in found
+            if summary
+        ]
 
     def commit(
         self,

@@ -31,9 +31,11 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.table import (
     DEAD_LETTER_DIRECTORY,
+    LOADS_LIMIT,
     Committed,
     DataFile,
     FileLayout,
+    PastLoad,
     StaleCommitError,
     UnknownCommitError,
     check_expected,
@@ -131,6 +133,21 @@ class ParquetTarget:
 
     def known_topic_ids(self) -> dict[str, str]:
         return self._read().topics if self.exists() else {}
+
+    def loads(self) -> list[PastLoad]:
+        newest = self._read().version if self.exists() else -1
+        try:
+            texts = [
+                self._commit_file(version).read_text() for version in range(newest, max(newest - LOADS_LIMIT, -1), -1)
+            ]
+            commits = [json.loads(text) for text in texts]
+            return [
+                PastLoad(int(commit["time_ms"]), commit["pipeline"], int(commit["rows"]))
+                for commit in commits
+                if "load" in commit
+            ]
+        except (OSError, ValueError, KeyError) as error:
+            raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
 
     def commit(
         self,

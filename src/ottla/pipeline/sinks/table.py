@@ -22,6 +22,8 @@ import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
 
+LOADS_LIMIT = 100
+"""Commits that are searched for past loads and the topics that they read."""
 PARTITION_COLUMNS = ("topic", "partition")
 DEAD_LETTER_DIRECTORY = "_dead_letters"
 
@@ -94,6 +96,15 @@ class Committed:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PastLoad:
+    """A load that a table remembers; `time_ms` from the epoch is that of its commit."""
+
+    time_ms: int
+    pipeline_id: str
+    rows: int
+
+
 class Table(Protocol):
     """A lake table; made on the first load."""
 
@@ -119,6 +130,9 @@ class Table(Protocol):
 
     def known_topic_ids(self) -> dict[str, str]:
         """Topic name -> id of its latest load, as far as the table remembers."""
+
+    def loads(self) -> list[PastLoad]:
+        """The newest loads, the last one first, as far as the table remembers."""
 
     def commit(
         self,

@@ -1,0 +1,79 @@
+"""`ottla pipeline status`: how far tables are behind their topics."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
+from ottla.cli.times import duration_text
+from ottla.pipeline.cli.options import catalog_option
+from ottla.pipeline.session import require_extra
+
+if TYPE_CHECKING:
+    from ottla.pipeline.status import TableStatus
+
+COLUMNS = (
+    *("table", "pipeline", "topic", "partition", "committed", "end", "lag", "behind"),
+    *("rows", "dead letters", "last load", "note"),
+)
+NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead letters")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline status lake",
+        "ottla pipeline status lake/clicks lake/orders --json",
+        "ottla pipeline status lake.clicks --catalog http://catalog:8181",
+    ),
+)
+@click.argument("tables", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Up to which end a partition counts: the last stable offset or the high watermark.",
+)
+@catalog_option
+@json_option
+@bootstrap_option
+def status(
+    tables: tuple[Path, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
+) -> None:
+    """Show how far tables are behind their topics: of TABLES, or of all tables below a directory.
+
+    For each partition: the offset that the table holds, the end of the partition, the lag between the two in offsets,
+    how old the first record is that is not loaded, and what the table and its dead letters hold of it.
+    """
+    require_extra()
+    from ottla.pipeline.status import open_tables, statuses
+
+    found = statuses(open_tables(tables, catalog_url), bootstrap_server, client_id=CLIENT_ID, isolation=isolation)
+    if as_json:
+        print_json([one.to_json() for one in found])
+        return
+    print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
+
+
+def _rows(one: TableStatus) -> list[list[object]]:
+    last = "-" if one.last_load_ms is None else f"{datetime.fromtimestamp(one.last_load_ms / 1000, UTC):%F %T}"
+    return [
+        [
+            one.table,
+            part.pipeline_id,
+            part.topic,
+            part.partition,
+            *("-" if number is None else number for number in (part.committed, part.end, part.lag)),
+            "-" if part.lag_s is None else duration_text(round(part.lag_s * 1000)),
+            part.rows,
+            part.dead_letters,
+            last,
+            part.note,
+        ]
+        for part in one.partitions
+    ]

@@ -1,0 +1,205 @@
+"""How far tables are behind their topics: what the table holds, compared with where each partition ends now.
+
+The table is asked, not the consumer group that shows its offsets to other tools, which may be behind it. Left out:
+pipelines whose loads the table has forgotten (the newest commits tell which there are).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.plan import app_id
+from ottla.pipeline.sinks.open_table import found_format, open_table
+from ottla.pipeline.sinks.table import Table
+from ottla.record.batch import iter_batches
+
+PROBED_PARTITIONS = 64
+"""Partitions of a topic that is gone are asked for in steps of so many."""
+GONE, REPLACED = "deleted", "created again"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition as one pipeline has loaded it. `end`, `lag` and `lag_s` are None where the topic is not there."""
+
+    pipeline_id: str
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    """Offsets between the two: markers of transactions count, records that compaction took do too."""
+    lag_s: float | None
+    """The age of the first record that is not loaded."""
+    rows: int
+    dead_letters: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table; `last_load_ms` from the epoch."""
+
+    table: str
+    version: int
+    last_load_ms: int | None
+    partitions: list[PartitionStatus] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_tables(directory: Path) -> list[Path]:
+    """The table in `directory`, or all below it that lie in no other; raises OperatorError when there is none."""
+    if not directory.is_dir():
+        raise OperatorError(f"there is no directory {directory}")
+    found = list(_tables_below(directory))
+    if not found:
+        raise OperatorError(f"there is no table in {directory} or below it; `ottla pipeline load` makes one")
+    return found
+
+
+def _tables_below(directory: Path) -> Iterable[Path]:
+    if found_format(directory) is not None:
+        yield directory
+        return
+    for path in sorted(directory.iterdir()):
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(("_", ".")):
+            yield from _tables_below(path)
+
+
+def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
+    """Compare one table with its topics, to the ends that a reader with `isolation` sees.
+
+    Raises OperatorError when the table can't be read or no broker answers.
+    """
+    loads = table.loads()
+    topics = cluster.topics()
+    rows, letters = row_counts(table), row_counts(table.dead_letters())
+    partitions = []
+    for pipeline_id in sorted({load.pipeline_id for load in loads}):
+        for name, topic_id in sorted(table.known_topic_ids().items()):
+            held = _held(table, pipeline_id, topic_id, topics.get(name))
+            places = _Places(pipeline_id, name, held, rows, letters)
+            partitions += places.compare(cluster, isolation, _absence(topics.get(name), topic_id))
+    return TableStatus(table.location, table.version(), loads[0].time_ms if loads else None, partitions)
+
+
+def _absence(topic: TopicInfo | None, topic_id: str) -> str:
+    if topic is None:
+        return GONE
+    return "" if uuid_to_string(topic.topic_id) == topic_id else REPLACED
+
+
+def _held(table: Table, pipeline_id: str, topic_id: str, topic: TopicInfo | None) -> dict[int, int | None]:
+    """The committed offset of each partition that there is, and of each that the table knows."""
+    found: dict[int, int | None] = {}
+    for start in itertools.count(0, PROBED_PARTITIONS):
+        names = {app_id(pipeline_id, topic_id, index): index for index in range(start, start + PROBED_PARTITIONS)}
+        offsets = table.committed_offsets(names)
+        found |= {names[name]: offset for name, offset in offsets.items() if offset is not None}
+        if all(offset is None for offset in offsets.values()):
+            break
+    present = [info.index for info in topic.partitions] if topic else []
+    return {index: found.get(index) for index in sorted({*found, *present})} if found else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The partitions of one topic as one pipeline has them; nothing when it never loaded the topic."""
+
+    pipeline_id: str
+    topic: str
+    held: Mapping[int, int | None]
+    rows: Mapping[Position, int]
+    letters: Mapping[Position, int]
+
+    def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
+        """One status a partition; `absence` says why the topic has no ends to compare with."""
+        keys = [(self.topic, index) for index in self.held]
+        ends: Mapping[Position, int] = {}
+        if keys and not absence:
+            found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
+            ends = {key: info.offset for key, info in found.items()}
+        return [self._compare_one(cluster, index, ends.get((self.topic, index)), absence) for index in self.held]
+
+    def _compare_one(self, cluster: Cluster, index: int, end: int | None, absence: str) -> PartitionStatus:
+        key, committed = (self.topic, index), self.held[index]
+        lag, lag_s, note = None, None, absence
+        if end is not None:
+            lag = max(end - (committed or 0), 0)
+            try:
+                lag_s = _age_s(cluster, key, committed or 0) if lag else 0.0
+            except KafkaError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                note = "records were deleted before they were loaded"
+        return PartitionStatus(
+            self.pipeline_id,
+            self.topic,
+            index,
+            committed,
+            end,
+            lag,
+            lag_s,
+            self.rows.get(key, 0),
+            self.letters.get(key, 0),
+            note,
+        )
+
+
+def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
+    """How long ago the batch at `offset` was made; None when it tells no time."""
+    result = cluster.fetch(*key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None)
+    batch = next(iter_batches(result.records), None)
+    if batch is None or batch.base_timestamp < 0:
+        return None
+    return max(time.time() - batch.base_timestamp / 1000, 0.0)
+
+
+def row_counts(table: Table) -> dict[Position, int]:
+    """Rows of a table by topic and partition; reads these two columns alone."""
+    if not table.exists():
+        return {}
+    columns = ["topic", "partition"]
+    schema = pa.schema([table.schema().field(name) for name in columns])
+    layout = table.layout()
+    in_paths = [name for name in layout.partition_columns if name in columns and not layout.partitions_in_files]
+    partitioning = ds.partitioning(pa.schema([schema.field(name) for name in in_paths]), flavor="hive")
+    files = table.files()
+    counts: Counter[Position] = Counter()
+    if files:
+        dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
+        for batch in dataset.to_batches(columns=columns):
+            grouped = pa.table(batch).group_by(columns).aggregate([([], "count_all")]).to_pylist()
+            for row in grouped:
+                counts[row["topic"], row["partition"]] += row["count_all"]
+    return counts
+
+
+def statuses(
+    tables: Sequence[Table], bootstrap_servers: str, *, client_id: str, isolation: str = "read_committed"
+) -> list[TableStatus]:
+    """All tables against one cluster. Raises OperatorError, KafkaError."""
+    with Cluster(bootstrap_servers, client_id=client_id) as cluster:
+        return [table_status(table, cluster, isolation) for table in tables]
+
+
+def open_tables(directories: Sequence[Path], catalog_url: str | None = None) -> list[Table]:
+    """Every table in or below the directories; with a catalog they are names in it. Raises OperatorError."""
+    if catalog_url is not None:
+        return [open_table(name, catalog_url=catalog_url) for name in directories]
+    return [open_table(path) for directory in directories for path in find_tables(directory)]

@@ -1,0 +1,144 @@
+"""How far tables are behind: lag in offsets and in time, topics that are gone, all tables of a directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
+
+from ottla.app import main  # noqa: E402
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.sinks.table import Table  # noqa: E402
+from ottla.pipeline.status import find_tables, row_counts, table_status  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+from .memory_cluster import MemoryCluster  # noqa: E402
+from .sinks.loads import TOPIC, load, make_cluster  # noqa: E402
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return make_cluster()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return open_table(tmp_path / "table")
+
+
+def status(table: Table, cluster: Any) -> list[tuple[object, ...]]:
+    """Partition, committed, end, lag, rows, note of each."""
+    found = table_status(table, cluster, "read_committed").partitions
+    return [(one.partition, one.committed, one.end, one.lag, one.rows, one.note) for one in found]
+
+
+def test_a_table_that_has_everything(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    assert status(table, cluster) == [(0, 50, 50, 0, 50, ""), (1, 50, 50, 0, 50, "")]
+    found = table_status(table, cluster, "read_committed")  # type: ignore[arg-type]
+    assert {one.lag_s for one in found.partitions} == {0.0}
+    assert found.last_load_ms == table.loads()[0].time_ms
+
+
+def test_what_is_not_loaded_has_an_age(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    cluster.partitions[TOPIC, 1].append_times(round(time.time() * 1000) - 90_000)
+    cluster.partitions[TOPIC, 1].append_values([b"later"])
+    assert status(table, cluster) == [(0, 50, 50, 0, 50, ""), (1, 50, 52, 2, 50, "")]
+    behind = table_status(table, cluster, "read_committed").partitions[1].lag_s  # type: ignore[arg-type]
+    assert behind is not None
+    assert 90 <= behind < 600
+
+
+def test_partitions_that_were_added_count_from_their_start(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    log = cluster.partitions[TOPIC, 2] = type(cluster.partitions[TOPIC, 0])()
+    log.append_values([b"new"] * 7)
+    assert status(table, cluster)[2] == (2, None, 7, 7, 0, "")
+
+
+def test_records_that_retention_took_before_they_were_loaded(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    log = cluster.partitions[TOPIC, 0]
+    log.append_values([b"gone"] * 10)
+    log.log_start = 55
+    assert status(table, cluster)[0] == (0, 50, 60, 10, 50, "records were deleted before they were loaded")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_gone(cluster: MemoryCluster, table: Table, again: bool) -> None:
+    load(cluster, table)
+    if again:
+        cluster.fetches += 1  # else the id would be the same
+        cluster.create(TOPIC, 2)
+    else:
+        del cluster.topic_ids[TOPIC]
+    note = "created again" if again else "deleted"
+    assert status(table, cluster) == [(0, 50, None, None, 50, note), (1, 50, None, None, 50, note)]
+
+
+def test_each_pipeline_of_a_table(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    cluster.partitions[TOPIC, 0].append_values([b"more"])
+    load(cluster, table, "second")
+    found = table_status(table, cluster, "read_committed").partitions  # type: ignore[arg-type]
+    assert [(one.pipeline_id, one.partition, one.lag) for one in found] == [
+        ("default", 0, 1),
+        ("default", 1, 0),
+        ("second", 0, 0),
+        ("second", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition")])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_rows_are_counted_wherever_their_partition_stands(
+    cluster: MemoryCluster, tmp_path: Path, kind: str, columns: tuple[str, ...]
+) -> None:
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    table = open_table(tmp_path / "table", format=kind, partition_by=columns)
+    assert row_counts(table) == {}
+    load(cluster, table)
+    assert row_counts(table) == {(TOPIC, 0): 50, (TOPIC, 1): 50}
+
+
+def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Path) -> None:
+    for name in ("a", "deep/b", "_hidden/c"):
+        load(cluster, open_table(tmp_path / name))
+    assert find_tables(tmp_path) == [tmp_path / "a", tmp_path / "deep" / "b"]
+    assert find_tables(tmp_path / "a") == [tmp_path / "a"]
+
+
+def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> None:
+    """A table of another cluster: its topic is not there."""
+    load(make_cluster(), open_table(tmp_path / "lake" / "clicks"))
+    arguments = ["pipeline", "status", str(tmp_path / "lake"), "-b", ottla_broker.bootstrap_servers]
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        assert TOPIC not in cluster.topics()
+    printed = CliRunner().invoke(main.cli, [*arguments, "--json"])
+    assert printed.exit_code == 0, printed.output
+    (found,) = json.loads(printed.output)
+    assert [(one["partition"], one["committed"], one["note"]) for one in found["partitions"]] == [
+        (0, 50, "deleted"),
+        (1, 50, "deleted"),
+    ]
+    lines = CliRunner().invoke(main.cli, arguments).output.splitlines()
+    assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITION"]
+    assert len(lines) == 3
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for path, sentence in ((tmp_path, "there is no table in"), (tmp_path / "x", "there is no directory")):
+        result = CliRunner().invoke(main.cli, ["pipeline", "status", str(path)])
+        assert result.exit_code == 2
+        assert sentence in result.output
