@@ -48,6 +48,9 @@ BOOLEANS_BY_POSITION = {
     "controller/driver.py: on_leader_change",
     "metadata/log.py: on_leader_change",
     "server/control.py: on_leader_change",
+    # Spark calls them so.
+    "pipeline/datasource/provider.py: streamWriter",
+    "pipeline/datasource/provider.py: writer",
 }
 PER_RECORD_NAMES = {"Record", "RecordData", "build_batch", "records", "index_records", "iter_records"}
 MAY_OVERFLOW = re.compile(r"style: (function|file) size: \S+")

@@ -1,4 +1,4 @@
-"""What Spark calls: the data source "ottla" itself, which makes readers from options.
+"""What Spark calls: the data source "ottla" itself, which makes readers and writers from options.
 
 Spark pickles the class by its name, so the workers' Python imports this module: it needs Ottla's client and its
 pipeline, and nothing of the broker.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Cluster
@@ -18,6 +18,7 @@ from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
 from ottla.pipeline.datasource.options import SourceOptions, for_batch, for_stream, parse_options
 from ottla.pipeline.datasource.pushdown import asked_for_filters
 from ottla.pipeline.datasource.rows import OpenCluster, spark_schema
+from ottla.pipeline.datasource.sink import batch_writer, stream_writer
 from ottla.pipeline.datasource.stream import StreamReader
 
 NAME = "ottla"
@@ -44,6 +45,14 @@ class OttlaDataSource(DataSource):
         """For a streaming query."""
         options = for_stream(self._parsed(schema))
         return StreamReader(options, _open(options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For a batch that is written."""
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """For a stream that is written."""
+        return stream_writer(self.options, schema, overwrite=overwrite)
 
     def _parsed(self, schema: Any) -> SourceOptions:
         options = parse_options(self.options)
