@@ -16,6 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,10 @@ class Course:
     def _compare(self) -> None:
         """Wait until all is copied; the output is the input."""
         count = self._feeder.finish()
-        self._until(lambda: self._copied() >= count, f"{count} records are copied")
+        copied = self._copied()
+        while copied < count:  # however many are left after all the kills, some more come in time
+            self._until(partial(self._copied_beyond, copied), f"more than {copied} of {count} are copied")
+            copied = self._copied()
         for copier in self._copiers:
             copier.finish()
         check(read(self._servers, "source"), count)
@@ -219,6 +223,9 @@ class Course:
             return condition()
 
         eventually(looked_after, what, WAIT_S)
+
+    def _copied_beyond(self, count: int) -> bool:
+        return self._copied() > count
 
     def _copied(self) -> int:
         """What the group has committed."""
