@@ -50,6 +50,11 @@ class Group(Protocol):
     def protocol_type(self) -> str | None: ...
 
     @property
+    def group_epoch(self) -> int:
+        """Rises with every change of the members; of a classic group it is the generation."""
+        ...
+
+    @property
     def held_bytes(self) -> int:
         """About what its members keep in memory (`member_memory`)."""
         ...

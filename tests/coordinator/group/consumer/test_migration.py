@@ -13,9 +13,10 @@ from ottla.coordinator.group.classic.member import ClassicGroupMember
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.member import MemberState
 from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.runtime import CoordinatorResult
 
 from .classic_client import ClassicClient
-from .world import GROUP, Member, World, as_dict
+from .world import GROUP, Member, World, as_dict, topic_id
 
 
 @pytest.fixture
@@ -130,6 +131,48 @@ def test_an_empty_classic_group_makes_place(world: World) -> None:
     response = world.join("new")
     assert as_dict(response.assignment) == {"foo": [0, 1, 2, 3, 4, 5]}
     assert group_type(world) is GroupType.CONSUMER
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("empties", [False, True])
+def test_epochs_go_on_in_a_group_that_was_empty(world: World, empties: bool, restarts: bool) -> None:
+    """A member keeps its id for life: were it in the epoch again in which it was removed, what it sent then would
+    count, though others had its partitions meanwhile (simulation, seed 4029)."""
+    zombie_epoch = world.join("m").member_epoch
+    world.heartbeat(member_id="m", member_epoch=-1)
+    client = ClassicClient(world, ["foo"])
+    client.join()  # makes the classic group
+    assert group_type(world) is GroupType.CLASSIC
+    if restarts:
+        world.restart()
+    settle(world, client)
+    assert len(reads(client)) == 6
+    assert client.generation_id > zombie_epoch
+    if empties:
+        client.leave()
+    if restarts:
+        world.restart()
+    assert world.join("m").member_epoch > client.generation_id
+    if restarts:
+        world.restart()
+    for past in (
+        world.group.validate_offset_commit("m", None, zombie_epoch, 9),
+        world.group.validate_transactional_offset_commit("m", None, zombie_epoch),
+    ):
+        assert past is not None
+        with pytest.raises(KafkaError) as error:
+            past("foo", topic_id("foo"), 0)
+        assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) -> None:
+    """No member may be in epoch 0, which stands for joining."""
+    simple = ClassicGroup(GROUP, world.time)
+    world.run(lambda: CoordinatorResult([simple.empty_metadata_record()]))
+    world.shard.context.groups.put(simple)
+    assert world.join("m", subscribed_topic_names=[]).member_epoch == 1
+    world.restart()
+    assert world.heartbeat(member_id="m", member_epoch=1).member_epoch == 1
 
 
 def test_whoever_waits_in_a_classic_rebalance_is_told(world: World) -> None:
@@ -469,12 +512,15 @@ numbers = st.integers(0, 40)
 
 
 class MixedLife(RuleBasedStateMachine):
-    """Members of both protocols come and go, the group changes its type as they do; one reader a partition."""
+    """Members of both protocols come and go, the group changes its type as they do; one reader a partition, and
+    nobody comes back in an epoch in which it was."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clients: list[ClassicClient | Member] = []
         self.counter = 0
+        self.epochs: dict[str, int] = {}
+        """The last one of each member of the consumer protocol, while the group lives."""
 
     @initialize(interval_ms=st.sampled_from((0, 1_000)), policy=st.sampled_from(("bidirectional", "upgrade")))
     def begin(self, interval_ms: int, policy: str) -> None:
@@ -507,11 +553,18 @@ class MixedLife(RuleBasedStateMachine):
             self.one_reader_a_partition()
 
     def go_on(self, client: ClassicClient | Member) -> None:
+        if self.world.shard.context.groups.find(GROUP) is None:
+            self.epochs.clear()
         if isinstance(client, ClassicClient):
             client.step()
-        else:
-            client.heartbeat()
-            client.apply()
+            return
+        joins = client.epoch == 0
+        client.heartbeat()
+        client.apply()
+        if client.epoch:
+            last = self.epochs.get(client.member_id, 0)
+            assert client.epoch > last if joins else client.epoch >= last
+            self.epochs[client.member_id] = client.epoch
 
     @precondition(lambda self: self.clients)
     @rule(number=numbers, crash=st.booleans())

@@ -126,6 +126,10 @@ class ClassicGroup:
         return GroupType.CLASSIC
 
     @property
+    def group_epoch(self) -> int:
+        return self.generation_id
+
+    @property
     def held_bytes(self) -> int:
         return self._held_bytes + MEMBER_BYTES * len(self.pending_join_members)
 
@@ -484,7 +488,9 @@ class ClassicGroup:
 
     def empty_metadata_record(self) -> GroupRecord:
         """The bare existence of the group, written when it is created."""
-        value = GroupMetadataValue(protocol_type="", generation=0, current_state_timestamp=self._state_timestamp())
+        value = GroupMetadataValue(
+            protocol_type="", generation=self.generation_id, current_state_timestamp=self._state_timestamp()
+        )
         return GroupRecord(GroupMetadataKey(group=self.group_id), value)
 
     def _state_timestamp(self) -> int:

@@ -96,10 +96,12 @@ class ClassicJoin:
         if not may_create:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         records: list[GroupRecord] = []
+        generation_id = 0
         if group is not None:
+            generation_id = group.group_epoch
             records += group.tombstone_records()
             groups.remove(group_id, group.type)
-        created = ClassicGroup(group_id, self._context.clock)
+        created = ClassicGroup(group_id, self._context.clock, generation_id=generation_id)
         created.current_state_timestamp = self._context.clock.time_ms()
         groups.put(created)
         return created, [*records, created.empty_metadata_record()]

@@ -119,16 +119,13 @@ class ConsumerGroups:
             if not create:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             return ConsumerGroup(self._context.registry, group_id)
-        if create and group.is_empty():
-            # Offsets survive: they belong to the group id. The tombstone's replay removes the classic group.
-            records += group.tombstone_records()
-            return ConsumerGroup(self._context.registry, group_id)
         if create and isinstance(group, ClassicGroup):
             return self._upgrade(group, records)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
     def _upgrade(self, group: ClassicGroup, records: list[GroupRecord]) -> ConsumerGroup:
-        check_upgrade(group, self._context.config)
+        if not group.is_empty():
+            check_upgrade(group, self._context.config)
         upgraded = upgrade(group, self._context.registry, self._context.image, records)
         for member in group:
             # Whoever waits in the classic rebalance joins again, and finds a consumer group. Should this not be

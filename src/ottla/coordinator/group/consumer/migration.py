@@ -2,8 +2,12 @@
 
 Upgrade: the first member of the consumer protocol turns a classic group of consumers into a consumer group; its members
 keep their partitions, go on speaking the classic protocol (`classic_members`), and give up and get partitions
-one by one from then on. Downgrade: when the last member of the consumer protocol goes, those left are a classic group
-again and rebalance.
+one by one from then on. An empty classic group becomes one by the same records, whatever the policy. Downgrade: when
+the last member of the consumer protocol goes, those left are a classic group again and rebalance.
+
+Epochs go on through all of that, as a generation is an epoch: members of the consumer protocol keep their id for life,
+and who comes back must not be in the epoch again in which it was removed. Apache Kafka lets an empty group that changes
+its type begin anew, so that there a commit of before may be taken for one of the member's next life.
 
 Both are conversions of values: from one group to the records of both. Left out: soft state (timers, replies that wait).
 """
@@ -18,7 +22,7 @@ from ottla.common.ids import Uuid
 from ottla.coordinator.group.classic.group import STABLE, ClassicGroup
 from ottla.coordinator.group.classic.member import ClassicGroupMember
 from ottla.coordinator.group.config import GroupCoordinatorConfig
-from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.group import NEW_GROUP_EPOCH, ConsumerGroup
 from ottla.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -92,7 +96,7 @@ def upgrade(
     Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be read.
     """
     upgraded = ConsumerGroup(registry, group.group_id)
-    epoch = group.generation_id
+    epoch = max(group.generation_id, NEW_GROUP_EPOCH)
     try:
         members = _upgraded_members(group, image)
     except ProtocolError as error:
