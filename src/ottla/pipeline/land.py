@@ -27,11 +27,13 @@ from ottla.common.errors import ErrorCode, OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
+from ottla.pipeline.sinks.partitioning import with_date, with_date_column
 from ottla.pipeline.sinks.table import FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import ReadRange, RecordsDeletedError
-from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.record_decoder import RecordDecoder, dead_letters_of
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 """Connects from inside a worker; must be picklable."""
@@ -58,7 +60,8 @@ class LandSettings:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows that are landed."""
-        return self.record_decoder.schema if self.record_decoder else SCHEMA
+        decoded = self.record_decoder.schema if self.record_decoder else SCHEMA
+        return with_date_column(decoded, self.layout.partition_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Landed:
     error: str = ""
 
 
+UNPLACEABLE = "a partition column has a text that no directory can be named by"
 MANIFEST_DDL = ", ".join(f"{f.name} {'string' if f.type == 'str' else 'bigint'}" for f in fields(Landed))
 _MANIFEST_SCHEMA = pa.schema([(f.name, pa.string() if f.type == "str" else pa.int64()) for f in fields(Landed)])
 
@@ -162,10 +166,9 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
 def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     fetched_bytes = body_bytes = skipped = 0
     letters_from = settings.letters_held.get((task.topic, task.partition), 0)
-    values = partition_values(task, settings.layout.partition_columns)
     position = f"{task.topic}-{task.partition}-{task.start_offset:020d}"
     with (
-        DataFileWriter(settings.layout, settings.schema, values, position, settings.load_id) as writer,
+        PartitionedWriter(settings.layout, settings.schema, position, settings.load_id) as writer,
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
         settings.open_cluster() as cluster,
     ):
@@ -177,6 +180,11 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
                 if settings.record_decoder is not None:
                     batch, bad = settings.record_decoder.decode(batch)
                     dead_letters += [bad] if bad is not None else []
+                batch = with_date(batch, settings.schema)
+                odd = unplaceable(batch, settings.layout.partition_columns)
+                if odd.true_count:
+                    dead_letters.append(dead_letters_of(batch.filter(odd), [UNPLACEABLE] * odd.true_count))
+                    batch = batch.filter(pc.invert(odd))
                 writer.add(batch)
             for letters in dead_letters:
                 letter_writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
@@ -184,21 +192,15 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
             body_bytes += part.decoded.body_bytes
             skipped += part.skipped_offsets
         letter_file = letter_writer.finish()
-        file = writer.finish()
+        written = writer.finish()
     return Landed(
         number,
-        files_to_json([file] if file else []),
-        file.size_bytes if file else 0,
-        file.rows if file else 0,
+        files_to_json(written),
+        sum(file.size_bytes for file in written),
+        sum(file.rows for file in written),
         fetched_bytes,
         body_bytes,
         skipped,
         letter_file.rows if letter_file else 0,
         files_to_json([letter_file] if letter_file else []),
     )
-
-
-def partition_values(task: OffsetRange, columns: Sequence[str]) -> dict[str, str]:
-    """The values of the table's partition columns in every row of a task."""
-    values = {"topic": task.topic, "partition": str(task.partition)}
-    return {name: values[name] for name in columns}

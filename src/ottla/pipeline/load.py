@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
@@ -32,6 +34,7 @@ from ottla.pipeline.land import (
 )
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load
 from ottla.pipeline.sources.segments import open_source
@@ -162,7 +165,7 @@ def _run(
     letters = target.dead_letters()
     land_settings = LandSettings(
         open_cluster=open_cluster,
-        layout=target.ensure(decoder.schema if decoder else SCHEMA),
+        layout=target.ensure(_rows_schema(target, decoder)),
         letters_layout=letters.layout(),
         load_id=uuid.uuid4().hex[:16],
         isolation=settings.isolation,
@@ -217,6 +220,14 @@ def _run(
         dead_letters=sum(row.dead_rows for row in rows),
         notes=[*plan.notes, *_letter_notes(rows, target), *([committed.note] if committed.note else [])],
     )
+
+
+def _rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
+    """Of the rows that are landed. Raises OperatorError where the table can't be partitioned as was asked."""
+    columns = target.layout().partition_columns
+    schema = with_date_column(decoder.schema if decoder else SCHEMA, columns)
+    require_partition_columns(schema, columns)
+    return schema
 
 
 def _letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:

@@ -203,8 +203,6 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(OperatorError, match="can't be made"):
         DeltaTarget(tmp_path / "file").ensure(SCHEMA)
-    with pytest.raises(OperatorError, match="not by 'value'"):
-        DeltaTarget(tmp_path / "table", ["value"])
     forgetful = DeltaTarget(tmp_path / "forgetful")
     forgetful.ensure(SCHEMA)
     properties = {delta.TRANSACTION_RETENTION: "interval 1 day"}

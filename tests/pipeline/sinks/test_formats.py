@@ -20,7 +20,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
-from ottla.pipeline.sinks.table import PARTITION_COLUMNS, StaleCommitError, Table  # noqa: E402
+from ottla.pipeline.sinks.table import StaleCommitError, Table  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
@@ -81,7 +81,7 @@ def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> No
     assert times[-1] > 1_700_000_000_000
 
 
-@pytest.mark.parametrize("columns", [("topic",), PARTITION_COLUMNS])
+@pytest.mark.parametrize("columns", [("topic",), ("topic", "partition")])
 def test_partition_columns_have_their_values(
     cluster: MemoryCluster, kind: str, tmp_path: Path, columns: tuple[str, ...]
 ) -> None:

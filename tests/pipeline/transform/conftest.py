@@ -19,12 +19,12 @@ from .registry_server import RegistryServer, registry_server
 class Lake:
     """A cluster with the topic `clicks` of one partition, and a Delta table."""
 
-    def __init__(self, path: Path, partition_by: Sequence[str] = ()) -> None:
-        from ottla.pipeline.sinks.delta import DeltaTarget
+    def __init__(self, path: Path, partition_by: Sequence[str] = (), table_format: str = "delta") -> None:
+        from ottla.pipeline.sinks.open_table import open_table
 
         self.cluster = MemoryCluster()
         self.cluster.create("clicks", 1)
-        self.table = DeltaTarget(path, partition_by)
+        self.table: Any = open_table(path, format=table_format, partition_by=partition_by)
 
     def produce(self, *values: bytes | None) -> None:
         self.cluster.partitions["clicks", 0].append_values(list(values))  # type: ignore[arg-type]
@@ -32,7 +32,6 @@ class Lake:
     def load(self, value_format: ValueFormat | None) -> list[Any]:
         """One load; returns its manifest rows."""
         from ottla.pipeline import load as loading
-        from ottla.pipeline.decode import SCHEMA
         from ottla.pipeline.land import LandSettings, land_task
         from ottla.pipeline.plan import PlanSettings, make_plan
         from ottla.pipeline.transform.target_schema import settle
@@ -42,7 +41,7 @@ class Lake:
         decoder = settle(value_format, self.table, self.cluster, plan.ranges, plan.isolation) if value_format else None
         settings = LandSettings(
             self.cluster.open,
-            self.table.ensure(decoder.schema if decoder else SCHEMA),
+            self.table.ensure(loading._rows_schema(self.table, decoder)),
             letters.layout(),
             uuid.uuid4().hex[:16],
             letters_held=plan.letters.held,
@@ -59,9 +58,11 @@ class Lake:
 
     def letters(self) -> dict[int, str]:
         """Offset -> reason."""
-        if not self.table.dead_letters().exists():
-            return {}
-        return {row["offset"]: row["reason"] for row in self._read(self.table.dead_letters())}
+        import pyarrow.parquet as pq
+
+        table = self.table.dead_letters()
+        found = pq.read_table(table.files()).to_pylist() if table.exists() else []
+        return {row["offset"]: row["reason"] for row in sorted(found, key=lambda row: row["offset"])}
 
     def _read(self, table: Any) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
@@ -76,7 +77,7 @@ class Lake:
 @pytest.fixture
 def make_lake(tmp_path: Path) -> Callable[..., Lake]:
     pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
-    return lambda *partition_by: Lake(tmp_path / "lake", partition_by)
+    return lambda *partition_by, table_format="delta": Lake(tmp_path / "lake", partition_by, table_format)
 
 
 @pytest.fixture

@@ -74,8 +74,9 @@ if TYPE_CHECKING:
 @click.option(
     "--partition-by",
     multiple=True,
-    type=click.Choice(["topic", "partition"]),
-    help="Partition column of a table that this load makes; may be repeated.",
+    metavar="COLUMN",
+    help="Partition column of a table that this load makes: topic, partition, a decoded column, or date, the day of a "
+    "record's timestamp; may be repeated.",
 )
 @click.option(
     "--group",

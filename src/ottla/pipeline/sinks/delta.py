@@ -44,7 +44,6 @@ from ottla.pipeline.sinks.table import (
     PastLoad,
     StaleCommitError,
     check_expected,
-    check_partition_columns,
     check_schema,
     grown_columns,
     json_object,
@@ -72,11 +71,10 @@ class DeltaTarget:
     """A Delta table in a local directory, made on the first load."""
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
-        """`partition_by` takes effect when the table is made: any of PARTITION_COLUMNS.
+        """`partition_by` takes effect when the table is made: columns of the schema.
 
         Raises OperatorError for other columns, and for a path that delta-rs can't open.
         """
-        check_partition_columns(partition_by)
         self.path = Path(path).absolute()
         unusable = UNUSABLE_IN_PATHS.search(os.path.realpath(self.path))  # links are followed by delta-rs as well
         if unusable:

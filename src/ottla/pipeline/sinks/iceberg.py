@@ -46,7 +46,8 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import DateType, NestedField, PrimitiveType
+from pyiceberg.utils.datetime import date_str_to_days
 from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
@@ -62,7 +63,6 @@ from ottla.pipeline.sinks.table import (
     StaleCommitError,
     UnknownCommitError,
     check_expected,
-    check_partition_columns,
     check_schema,
     json_object,
     require_files,
@@ -110,9 +110,8 @@ class IcebergTarget:
     ) -> None:
         """`location`: a directory, or with `catalog_url` a name such as `lake.clicks`.
 
-        `partition_by` takes effect when the table is made: any of PARTITION_COLUMNS. Raises OperatorError.
+        `partition_by` takes effect when the table is made: columns of the schema. Raises OperatorError.
         """
-        check_partition_columns(partition_by)
         self._partition_by = tuple(partition_by)
         self._url = catalog_url
         self._catalog: Catalog | None = None
@@ -462,6 +461,12 @@ def _write(
     return None
 
 
+def _partition_value(column: NestedField, text: str | None) -> Any:
+    if text is not None and isinstance(column.field_type, DateType):
+        return date_str_to_days(text)
+    return None if text is None else partition_to_py(column.field_type, text)
+
+
 def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
     """A data file as manifests name it, with its statistics by field id."""
     schema, spec = table.schema(), table.spec()
@@ -474,7 +479,7 @@ def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/{file.path}",
         file_format=FileFormat.PARQUET,
-        partition=Record(*(partition_to_py(one.field_type, file.partition_values[one.name]) for one in sources)),
+        partition=Record(*(_partition_value(one, file.partition_values[one.name]) for one in sources)),
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         value_counts=dict.fromkeys(columns, file.rows),

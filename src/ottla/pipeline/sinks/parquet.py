@@ -39,11 +39,11 @@ from ottla.pipeline.sinks.table import (
     StaleCommitError,
     UnknownCommitError,
     check_expected,
-    check_partition_columns,
     check_schema,
     grown_columns,
     require_files,
 )
+from ottla.pipeline.sinks.writer import load_of
 
 LOG_DIRECTORY = "_ottla_log"
 COMMIT_ATTEMPTS = 20
@@ -84,8 +84,7 @@ class ParquetTarget:
     """A Parquet export in a local directory, made on the first load."""
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
-        """`partition_by` takes effect when the export is made: any of PARTITION_COLUMNS, else OperatorError."""
-        check_partition_columns(partition_by)
+        """`partition_by` takes effect when the export is made: columns of its schema."""
         self.path = Path(path).absolute()
         self._partition_by = tuple(partition_by)
         self._log = self.path / LOG_DIRECTORY
@@ -256,7 +255,7 @@ class ParquetTarget:
 
     def _require_empty(self) -> None:
         """What lies there already would look as if it were of the export."""
-        if self.path.is_dir() and any(self.path.glob("*.parquet")):
+        if self.path.is_dir() and any(load_of(path) is None for path in self.path.glob("*.parquet")):
             raise OperatorError(
                 f"the directory {self.path} holds Parquet files that `ottla pipeline load` did not write; choose "
                 "another directory"

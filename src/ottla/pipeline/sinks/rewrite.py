@@ -16,7 +16,7 @@ from ottla.pipeline.sinks.writer import DataFileWriter
 
 def group_small_files(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:
     """Files of one partition that fit into one of about `target_bytes`, in the order of their names; at least two."""
-    partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = defaultdict(list)
+    partitions: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.path):
         if file.size_bytes < target_bytes:
             partitions[tuple(sorted(file.partition_values.items()))].append(file)

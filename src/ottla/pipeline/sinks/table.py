@@ -24,7 +24,6 @@ from ottla.common.errors import OperatorError, OttlaError
 
 LOADS_LIMIT = 100
 """Commits that are searched for past loads and the topics that they read."""
-PARTITION_COLUMNS = ("topic", "partition")
 DEAD_LETTER_DIRECTORY = "_dead_letters"
 
 
@@ -55,7 +54,7 @@ class DataFile:
     rows: int
     modified_ms: int
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
-    partition_values: Mapping[str, str] = field(default_factory=dict)
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> DataFile:
@@ -193,13 +192,6 @@ class Table(Protocol):
 
     def dead_letters(self) -> Table:
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
-
-
-def check_partition_columns(names: Sequence[str]) -> None:
-    """Raise OperatorError for a column that no table can be partitioned by."""
-    unknown = [name for name in names if name not in PARTITION_COLUMNS]
-    if unknown:
-        raise OperatorError(f"a table can be partitioned by {' and '.join(PARTITION_COLUMNS)}, not by {unknown[0]!r}")
 
 
 def check_schema(location: str, found: pa.Schema, wanted: pa.Schema) -> None:

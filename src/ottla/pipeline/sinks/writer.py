@@ -22,6 +22,8 @@ from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows without a value, as Hive and Spark call it."""
 
 _NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
 
@@ -46,7 +48,7 @@ class DataFileWriter:
     """One Parquet file, opened with its first row; removed unless `finish` was reached."""
 
     def __init__(
-        self, layout: FileLayout, schema: pa.Schema, values: Mapping[str, str], position: str, load_id: str
+        self, layout: FileLayout, schema: pa.Schema, values: Mapping[str, str | None], position: str, load_id: str
     ) -> None:
         """`schema`: of the rows that come; `values`: of the layout's partition columns in all of them, as text.
 
@@ -54,7 +56,9 @@ class DataFileWriter:
         digits.
         """
         self._partition_values = values
-        directory = layout.subdirectory + "".join(f"{name}={value}/" for name, value in values.items())
+        directory = layout.subdirectory + "".join(
+            f"{name}={NULL_DIRECTORY if value is None else value}/" for name, value in values.items()
+        )
         attempt = uuid.uuid4().hex[:8]
         self._relative = f"{directory}part-{position}-{load_id}-{attempt}.zstd.parquet"
         self._path = Path(layout.directory) / self._relative
@@ -73,10 +77,19 @@ class DataFileWriter:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the file unless it was finished."""
         if not self._finished and self._writer is not None:
             with suppress(OSError):  # a full disk fails again here
                 self._writer.close()
             self._path.unlink(missing_ok=True)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of rows that no row group has yet."""
+        return self._pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in; they are written in row groups of bounded size."""
@@ -85,14 +98,14 @@ class DataFileWriter:
         kept = batch.select(self._schema.names)
         self._statistics.add(kept)
         self._pending.append(kept)
-        self._pending_bytes += batch.nbytes
+        self._pending_bytes += kept.nbytes
         self._pending_rows += batch.num_rows
         if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
-            self._write_group()
+            self.write_group()
 
     def finish(self) -> DataFile | None:
         """Close and sync the file; None when there was no row."""
-        self._write_group()
+        self.write_group()
         if self._writer is None:
             return None
         self._writer.close()
@@ -113,7 +126,8 @@ class DataFileWriter:
             self._partition_values,
         )
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Write what is pending as a row group."""
         if not self._pending:
             return
         if self._writer is None:

@@ -1,4 +1,4 @@
-"""The names of decoded fields in a table, beside the columns that every Kafka record has.
+"""The names of decoded fields in a table, beside the columns that every Kafka record has and the date of partitions.
 
 A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`. Names are told apart without
 regard to case, as Spark does; of fields that differ in case only, the first has a column. The characters that Delta
@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 
 PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """What Delta refuses in names of columns without column mapping (its protocol, "Column Mapping")."""
-KAFKA_COLUMNS = frozenset(SCHEMA.names)
+RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
 
 
 def column_name(field: str) -> str:
     """The column of a top-level field."""
-    return PREFIX + field if field.lower() in KAFKA_COLUMNS else field
+    return PREFIX + field if field.lower() in RESERVED_COLUMNS else field
 
 
 def field_name(column: str) -> str:
     """The top-level field of a column."""
     field = column.removeprefix(PREFIX)
-    return field if field.lower() in KAFKA_COLUMNS else column
+    return field if field.lower() in RESERVED_COLUMNS else column
 
 
 def usable_names(fields: Iterable[str]) -> list[str]:

@@ -36,10 +36,11 @@ class RecordDecoder:
             return rows, None
         good = np.ones(batch.num_rows, np.bool_)
         good[decoded.bad] = False
-        return rows.filter(pa.array(good)), _dead_letters(batch.filter(pa.array(~good)), decoded.reasons)
+        return rows.filter(pa.array(good)), dead_letters_of(batch.filter(pa.array(~good)), decoded.reasons)
 
 
-def _dead_letters(batch: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
+def dead_letters_of(batch: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
+    """Rows with the columns of Kafka as rows of the table of dead letters."""
     milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
     columns = {name: batch.column(name) for name in batch.schema.names} | {
         "timestamp_ms": pc.fill_null(milliseconds, NO_TIMESTAMP),

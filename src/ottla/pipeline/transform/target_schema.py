@@ -16,7 +16,7 @@ from ottla.common.errors import KafkaError, OperatorError
 from ottla.pipeline.decode import SCHEMA, DecodeError, decode
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table
-from ottla.pipeline.transform.columns import KAFKA_COLUMNS, column_name, field_name, usable_names
+from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name, field_name, usable_names
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
@@ -39,7 +39,7 @@ def settle(
         _require_fit(held, wanted, table)
     schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
     types = {field_name(column.name): column.type for column in schema}
-    rows = pa.schema([column for column in schema if column.name in KAFKA_COLUMNS or column.name in wanted])
+    rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
     return RecordDecoder(value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields])), rows)
 
 
@@ -85,7 +85,7 @@ def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: st
 
 def _fields_of(held: pa.Schema) -> pa.Schema:
     """The fields that a table has columns for."""
-    return pa.schema([(field_name(c.name), c.type) for c in held if c.name not in KAFKA_COLUMNS])
+    return pa.schema([(field_name(c.name), c.type) for c in held if c.name not in RESERVED_COLUMNS])
 
 
 def _with_usable_columns(fields: pa.Schema, held: pa.Schema) -> pa.Schema:

@@ -1,0 +1,127 @@
+"""Rows of one task into the data files of a table's partitions, with bounded memory and a bounded number of open files.
+
+Each combination of values has a file of its own. All open files together hold as many rows back as one would: the
+fullest writes its row group when that is reached. Beyond MAX_OPEN_FILES the one that waited longest is finished, and a
+later row for it opens another file.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.table import DataFile, FileLayout
+from ottla.pipeline.sinks.writer import ROW_GROUP_BYTES, DataFileWriter
+
+MAX_OPEN_FILES = 64
+MAX_FILES = 4_000
+"""Files of one task: a column with more values than that makes tables that nobody can read."""
+_SEPARATOR = "\x1f"
+_NULL = "\x00"
+_PLACEABLE = r"\A[0-9A-Za-z][0-9A-Za-z ._+@~-]{0,127}\z"
+"""Text that is a directory's name for every format and reader as it stands."""
+
+
+def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    """True for rows with a text in a partition column that no directory has as its name; null and empty ones have."""
+    found = pa.array(np.zeros(batch.num_rows, np.bool_))
+    for name in columns:
+        column = batch.column(name)
+        if pa.types.is_string(column.type):
+            odd = pc.invert(pc.match_substring_regex(column, _PLACEABLE))
+            found = pc.or_(found, pc.fill_null(odd, fill_value=False))
+    return found
+
+
+class PartitionedWriter:
+    """Takes rows of any partition; what it wrote is removed unless `finish` was reached."""
+
+    def __init__(self, layout: FileLayout, schema: pa.Schema, position: str, load_id: str) -> None:
+        """As `DataFileWriter`, but that the values of partition columns are those of the rows."""
+        self._layout = layout
+        self._schema = schema
+        self._position = position
+        self._load_id = load_id
+        self._open: OrderedDict[str, DataFileWriter] = OrderedDict()
+        self._done: list[DataFile] = []
+        self._finished = False
+
+    def __enter__(self) -> PartitionedWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._finished:
+            return
+        for writer in self._open.values():
+            writer.discard()
+        for file in self._done:
+            with suppress(OSError):
+                (Path(self._layout.directory) / file.path).unlink(missing_ok=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in; those of one partition stay in their order. Raises OperatorError for too many partitions."""
+        if not batch.num_rows:
+            return
+        if not self._layout.partition_columns:
+            self._writer("").add(batch)
+            return
+        codes = self._keys(batch).dictionary_encode()
+        if len(codes.dictionary) > 1:  # sort_indices is stable
+            order = pc.sort_indices(codes.indices)
+            batch, indices = batch.take(order), np.asarray(codes.indices.take(order))
+            borders = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), batch.num_rows]
+        else:
+            borders = [0, batch.num_rows]
+        for key, start, end in zip(codes.dictionary.to_pylist(), borders, borders[1:], strict=False):
+            self._writer(key).add(batch.slice(start, end - start))
+        while sum(writer.pending_bytes for writer in self._open.values()) >= ROW_GROUP_BYTES:
+            max(self._open.values(), key=lambda writer: writer.pending_bytes).write_group()
+
+    def finish(self) -> list[DataFile]:
+        """Close and sync all files."""
+        while self._open:
+            self._finish_oldest()
+        self._finished = True
+        return self._done
+
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """The values of the partition columns of each row, as one text."""
+        texts = [pc.fill_null(batch.column(name).cast(pa.string()), _NULL) for name in self._layout.partition_columns]
+        return pc.binary_join_element_wise(*texts, _SEPARATOR)
+
+    def _writer(self, key: str) -> DataFileWriter:
+        if key in self._open:
+            self._open.move_to_end(key)
+            return self._open[key]
+        if len(self._open) >= MAX_OPEN_FILES:
+            self._finish_oldest()
+        if len(self._done) + len(self._open) >= MAX_FILES:
+            raise OperatorError(
+                f"the columns {', '.join(self._layout.partition_columns)} have so many values that one task would "
+                f"write more than {MAX_FILES:,} files; partition the table by a column with fewer values"
+            )
+        texts = key.split(_SEPARATOR) if self._layout.partition_columns else []
+        values = {
+            name: None if text == _NULL else text
+            for name, text in zip(self._layout.partition_columns, texts, strict=True)
+        }
+        writer = DataFileWriter(self._layout, self._schema, values, self._position, self._load_id)
+        self._open[key] = writer
+        return writer
+
+    def _finish_oldest(self) -> None:
+        _, writer = self._open.popitem(last=False)
+        try:
+            file = writer.finish()
+        except BaseException:
+            writer.discard()
+            raise
+        if file is not None:
+            self._done.append(file)

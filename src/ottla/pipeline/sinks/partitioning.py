@@ -1,0 +1,49 @@
+"""The columns that a table is partitioned by: which it may be, and the date of a record, which needs no column before.
+
+`date` is the day of a record's timestamp in UTC; a field of that name in its value is in the column `value_date`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.common.errors import OperatorError
+
+DATE_COLUMN = "date"
+
+
+def with_date_column(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """The schema of rows that are partitioned by these columns."""
+    if DATE_COLUMN not in columns:
+        return schema
+    return schema.append(pa.field(DATE_COLUMN, pa.date32()))
+
+
+def with_date(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the day of their timestamps where the schema has it."""
+    if DATE_COLUMN not in schema.names:
+        return batch
+    days = pc.floor_temporal(batch.column("timestamp"), unit="day").cast(pa.timestamp("us")).cast(pa.date32())
+    return pa.RecordBatch.from_arrays([*batch.columns, days], schema=schema)
+
+
+def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Raise OperatorError for a column that rows don't have, or whose values are not a few short texts."""
+    for name in columns:
+        if name not in schema.names:
+            raise OperatorError(
+                f"a table can't be partitioned by {name!r}, which is no column of its rows: they have "
+                f"{', '.join(schema.names)}; and {DATE_COLUMN} is the day of a record's timestamp"
+            )
+        type_ = schema.field(name).type
+        if not any(test(type_) for test in _PARTITION_TYPES):
+            raise OperatorError(
+                f"a table can't be partitioned by {name!r} of type {type_}; it can be by text, integers, "
+                "booleans and days"
+            )
+
+
+_PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32)

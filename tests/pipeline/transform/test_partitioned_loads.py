@@ -1,0 +1,122 @@
+"""Tables partitioned by the day of a record or by what it holds, in every format, with few files open at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+
+from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
+from ottla.pipeline.sinks import partitioned_writer  # noqa: E402
+from ottla.pipeline.transform.value_format import AccessLogFormat, JsonFormat  # noqa: E402
+from ottla.record.builder import RecordData, build_batch  # noqa: E402
+
+from .conftest import Lake  # noqa: E402
+
+FORMATS = ("delta", "iceberg", "parquet")
+DAY_MS = 86_400_000
+VALUES = [
+    b'{"id":0,"kind":"a b","ok":true}',
+    b'{"id":1,"kind":"c"}',
+    b'{"id":2}',
+    b'{"id":3,"kind":"a b","ok":true}',
+    b'{"id":4,"kind":"../up"}',
+    b'{"id":5,"kind":""}',
+    b'{"id":6,"kind":"a%20b"}',
+]
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_partitions_are_read_as_they_were_written(
+    make_lake: Callable[..., Lake], spark: Any, table_format: str
+) -> None:
+    lake = make_lake("date", "kind", "ok", table_format=table_format)
+    lake.cluster.partitions["clicks", 0].append(
+        build_batch([RecordData(DAY_MS * (20_000 + n % 2), None, value) for n, value in enumerate(VALUES)])
+    )
+    [row] = lake.load(JsonFormat())
+    assert (row.error, row.rows, row.dead_rows) == ("", 4, 3)
+    assert set(lake.letters()) == {4, 5, 6}
+    days = date(2024, 10, 4), date(2024, 10, 5)
+    register_tables(spark, [lake.table])
+    found = run_sql(spark, "select offset, date, kind, ok, id from records order by offset").to_pylist()
+    assert [tuple(one.values()) for one in found] == [
+        (0, days[0], "a b", True, 0),
+        (1, days[1], "c", None, 1),
+        (2, days[0], None, None, 2),
+        (3, days[1], "a b", True, 3),
+    ]
+    lake.cluster.partitions["clicks", 0].append(
+        build_batch([RecordData(-1, None, b'{"id":7,"date":"mine"}')], base_offset=7)
+    )
+    lake.load(JsonFormat())
+    register_tables(spark, [lake.table])
+    found = run_sql(spark, "select date, value_date from records where id = 7").to_pylist()
+    assert found == [{"date": None, "value_date": "mine"}]
+
+
+def test_dates_of_raw_records(make_lake: Callable[..., Lake]) -> None:
+    lake = make_lake("date")
+    times = [0, DAY_MS - 1, DAY_MS, 5 * DAY_MS, -1]
+    lake.cluster.partitions["clicks", 0].append(build_batch([RecordData(time, None, b"x") for time in times]))
+    lake.load(None)
+    days = [row["date"] for row in lake.rows()]
+    assert days == [date(1970, 1, 1), date(1970, 1, 1), date(1970, 1, 2), date(1970, 1, 6), None]
+
+
+def test_many_values_with_few_open_files(make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that comes back after its file was finished has another one; rows of a value stay in order."""
+    monkeypatch.setattr(partitioned_writer, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr("ottla.pipeline.sources.fetch.FETCH_BYTES", 1)
+    lake = make_lake("n")
+    for start in range(0, 60, 10):
+        lake.produce(*(b'{"n":%d}' % (number % 7) for number in range(start, start + 10)))
+    lake.load(JsonFormat(pa.schema([("n", pa.int64())])))
+    assert Counter(row["n"] for row in lake.rows()) == Counter(number % 7 for number in range(60))
+    files = [Path(path) for path in lake.table.files()]
+    assert len(files) > 7
+    assert {path.parent.name for path in files} == {f"n={number}" for number in range(7)}
+
+
+def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitioned_writer, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr(partitioned_writer, "MAX_FILES", 5)
+    lake = make_lake("n")
+    lake.produce(*(b'{"n":%d}' % number for number in range(6)))
+    [row] = lake.load(JsonFormat())
+    assert row.error_kind == "operator"
+    assert "partition the table by a column with fewer values" in row.error
+    assert not list(Path(lake.table.location).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [("nothing", "is no column of its rows"), ("d", "of type double"), ("timestamp", "of type timestamp")],
+)
+def test_columns_that_no_table_is_partitioned_by(make_lake: Callable[..., Lake], column: str, told: str) -> None:
+    lake = make_lake(column)
+    lake.produce(b'{"d":1.5}')
+    with pytest.raises(OperatorError, match=told):
+        lake.load(JsonFormat())
+    assert not lake.table.exists()
+
+
+def test_access_logs_by_status(make_lake: Callable[..., Lake]) -> None:
+    from ottla.pipeline.events import page_views
+
+    lines = list(page_views(300))
+    lake = make_lake("status")
+    lake.produce(*lines)
+    lake.load(AccessLogFormat())
+    assert Counter(row["status"] for row in lake.rows()) == Counter(int(line.split()[8]) for line in lines)
