@@ -99,7 +99,7 @@ def test_each_pipeline_of_a_table(cluster: MemoryCluster, table: Table) -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition")])
+@pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition"), ("date",), ("date", "partition")])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_rows_are_counted_wherever_their_partition_stands(
     cluster: MemoryCluster, tmp_path: Path, kind: str, columns: tuple[str, ...]

@@ -165,7 +165,7 @@ def _run(
     letters = target.dead_letters()
     land_settings = LandSettings(
         open_cluster=open_cluster,
-        layout=target.ensure(_rows_schema(target, decoder)),
+        layout=target.ensure(rows_schema(target, decoder)),
         letters_layout=letters.layout(),
         load_id=uuid.uuid4().hex[:16],
         isolation=settings.isolation,
@@ -222,7 +222,7 @@ def _run(
     )
 
 
-def _rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
+def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
     """Of the rows that are landed. Raises OperatorError where the table can't be partitioned as was asked."""
     columns = target.layout().partition_columns
     schema = with_date_column(decoder.schema if decoder else SCHEMA, columns)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.land import LandSettings, land_task
-from ottla.pipeline.load import readable_ranges
+from ottla.pipeline.load import readable_ranges, rows_schema
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
 
@@ -35,7 +34,9 @@ def plan_load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default"
 
 
 def write_files(cluster: MemoryCluster, table: Table, plan: LoadPlan, load_id: str) -> list[DataFile]:
-    settings = LandSettings(cluster.open, table.ensure(SCHEMA), table.dead_letters().layout(), load_id)
+    settings = LandSettings(
+        cluster.open, table.ensure(rows_schema(table, None)), table.dead_letters().layout(), load_id
+    )
     rows = [land_task(number, task, settings) for number, task in enumerate(plan.tasks)]
     assert not any(row.error for row in rows), rows
     return [file for row in rows for file in files_from_json(row.files)]

@@ -17,7 +17,7 @@ from .registry_server import RegistryServer, registry_server
 
 
 class Lake:
-    """A cluster with the topic `clicks` of one partition, and a Delta table."""
+    """A cluster with the topic `clicks` of one partition, and a table."""
 
     def __init__(self, path: Path, partition_by: Sequence[str] = (), table_format: str = "delta") -> None:
         from ottla.pipeline.sinks.open_table import open_table
@@ -41,7 +41,7 @@ class Lake:
         decoder = settle(value_format, self.table, self.cluster, plan.ranges, plan.isolation) if value_format else None
         settings = LandSettings(
             self.cluster.open,
-            self.table.ensure(loading._rows_schema(self.table, decoder)),
+            self.table.ensure(loading.rows_schema(self.table, decoder)),
             letters.layout(),
             uuid.uuid4().hex[:16],
             letters_held=plan.letters.held,

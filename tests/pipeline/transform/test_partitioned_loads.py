@@ -16,8 +16,10 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 
+from ottla.pipeline.compact import compact  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.sinks import partitioned_writer  # noqa: E402
+from ottla.pipeline.status import row_counts  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, JsonFormat  # noqa: E402
 from ottla.record.builder import RecordData, build_batch  # noqa: E402
 
@@ -64,6 +66,36 @@ def test_partitions_are_read_as_they_were_written(
     register_tables(spark, [lake.table])
     found = run_sql(spark, "select date, value_date from records where id = 7").to_pylist()
     assert found == [{"date": None, "value_date": "mine"}]
+    assert row_counts(lake.table) == {("clicks", 0): 5}
+    assert row_counts(lake.table.dead_letters()) == {("clicks", 0): 3}
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_compacted_partitions_keep_their_values(make_lake: Callable[..., Lake], spark: Any, table_format: str) -> None:
+    lake = make_lake("date", "kind", "ok", table_format=table_format)
+    for start in (0, 3):
+        lake.cluster.partitions["clicks", 0].append(
+            build_batch([RecordData(DAY_MS * 20_000, None, value) for value in VALUES[:3]], base_offset=start)
+        )
+        lake.load(JsonFormat())
+    summary = compact(lake.table)
+    assert (summary.files_before, summary.files_after) == (6, 3)
+    register_tables(spark, [lake.table])
+    found = run_sql(spark, "select date, kind, ok, count(*) from records group by all order by kind").to_pylist()
+    day = date(2024, 10, 4)
+    assert [tuple(one.values()) for one in found] == [(day, None, None, 2), (day, "a b", True, 2), (day, "c", None, 2)]
+    assert row_counts(lake.table) == {("clicks", 0): 6}
+
+
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_a_partition_is_taken_out_of_a_table(make_lake: Callable[..., Lake], table_format: str) -> None:
+    lake = make_lake("date", "kind", "ok", table_format=table_format)
+    lake.produce(*VALUES[:3])
+    lake.load(JsonFormat())
+    [removed] = [path for path in lake.table.files() if "ok=true" in path]
+    lake.table.commit({}, {}, [], removed=[removed], load_id="removal", pipeline_id="", topic_ids={}, ranges={})
+    assert row_counts(lake.table) == {("clicks", 0): 2}
 
 
 def test_dates_of_raw_records(make_lake: Callable[..., Lake]) -> None:
@@ -102,11 +134,16 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
 
 @pytest.mark.parametrize(
     ("column", "told"),
-    [("nothing", "is no column of its rows"), ("d", "of type double"), ("timestamp", "of type timestamp")],
+    [
+        ("nothing", "is no column of its rows"),
+        ("d", "of type double"),
+        ("timestamp", "of type timestamp"),
+        ("../up", "directories"),
+    ],
 )
 def test_columns_that_no_table_is_partitioned_by(make_lake: Callable[..., Lake], column: str, told: str) -> None:
     lake = make_lake(column)
-    lake.produce(b'{"d":1.5}')
+    lake.produce(b'{"d":1.5,"../up":1}')
     with pytest.raises(OperatorError, match=told):
         lake.load(JsonFormat())
     assert not lake.table.exists()

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -342,8 +342,11 @@ def _write(
 
 def _removal(found: Mapping[str, Any]) -> RemoveAction:
     """The action that takes a file out, from its row among the table's files."""
-    values = {name: None if value is None else str(value) for name, value in (found.get("partition") or {}).items()}
-    return RemoveAction(found["path"], True, int(time.time() * 1000), found["size_bytes"], values)
+    values = {
+        name: pa.scalar(value).cast(pa.string()).as_py() for name, value in (found.get("partition") or {}).items()
+    }
+    path = unquote(found["path"])  # delta-rs encodes it again
+    return RemoveAction(path, True, int(time.time() * 1000), found["size_bytes"], values)
 
 
 def _stats(file: DataFile, schema: pa.Schema) -> str:

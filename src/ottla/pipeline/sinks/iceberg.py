@@ -45,6 +45,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, NestedField, PrimitiveType
 from pyiceberg.utils.datetime import date_str_to_days
@@ -467,6 +468,11 @@ def _partition_value(column: NestedField, text: str | None) -> Any:
     return None if text is None else partition_to_py(column.field_type, text)
 
 
+def _partition_text(column: NestedField, value: Any) -> str | None:
+    """The inverse of `_partition_value`."""
+    return None if value is None else IdentityTransform().to_human_string(column.field_type, value)
+
+
 def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
     """A data file as manifests name it, with its statistics by field id."""
     schema, spec = table.schema(), table.spec()
@@ -500,8 +506,8 @@ def _version(table: IcebergTable) -> int:
 
 def _data_file(table: IcebergTable, file: IcebergFile) -> DataFile:
     """A file that the table names, without its statistics."""
-    names = [table.schema().find_column_name(field.source_id) or "" for field in table.spec().fields]
-    values = {name: str(file.partition[number]) for number, name in enumerate(names)}
+    sources = [table.schema().find_field(field.source_id) for field in table.spec().fields]
+    values = {one.name: _partition_text(one, file.partition[number]) for number, one in enumerate(sources)}
     path = os.path.relpath(local_path(file.file_path), local_path(table.location()))
     return DataFile(path, file.file_size_in_bytes, file.record_count, 0, {}, values)
 

@@ -30,7 +30,7 @@ _PLACEABLE = r"\A[0-9A-Za-z][0-9A-Za-z ._+@~-]{0,127}\z"
 
 
 def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """True for rows with a text in a partition column that no directory has as its name; null and empty ones have."""
+    """True for rows with a text in a partition column that no directory has as its name; null has one, "" has not."""
     found = pa.array(np.zeros(batch.num_rows, np.bool_))
     for name in columns:
         column = batch.column(name)

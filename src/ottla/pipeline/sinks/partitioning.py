@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from ottla.common.errors import OperatorError
 
 DATE_COLUMN = "date"
+UNUSABLE_CHARACTERS = frozenset("/\\%=:*?#[]")
+"""In the name of a partition column: they end a directory's name, or readers take them for more than themselves."""
 
 
 def with_date_column(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -37,6 +39,11 @@ def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None
             raise OperatorError(
                 f"a table can't be partitioned by {name!r}, which is no column of its rows: they have "
                 f"{', '.join(schema.names)}; and {DATE_COLUMN} is the day of a record's timestamp"
+            )
+        if UNUSABLE_CHARACTERS & set(name):
+            raise OperatorError(
+                f"a table can't be partitioned by {name!r}: directories are named by it, so it can't have any of "
+                f"{' '.join(sorted(UNUSABLE_CHARACTERS))}"
             )
         type_ = schema.field(name).type
         if not any(test(type_) for test in _PARTITION_TYPES):

@@ -163,7 +163,7 @@ class Table(Protocol):
         """Files that any version names that can still be read. Raises OperatorError when that can't be told."""
 
     def layout(self) -> FileLayout:
-        """How the files of the table are written. Raises OperatorError when there is no table."""
+        """How the files of the table are written, or would be if it were made. Raises OperatorError."""
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version."""
