@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -215,3 +216,30 @@ def test_workers_need_no_package_where_the_environment_travels(
     assert json.loads(load.stdout)["rows"] == 1_000
     unpacked = [list(directory.glob("app-*/*/environment/lib/pyarrow")) for directory in standalone.work_dirs]
     assert all(unpacked)
+
+
+def test_the_environment_travels_by_spark_connect(
+    ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc", reason="needs the extra `connect`")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    settings = {
+        **CONF,
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+    }
+    log = standalone.start(
+        "connect",
+        "spark-submit",
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", standalone.url),
+        *(part for item in settings.items() for part in as_conf(*item)),
+    )
+    wait_for(log, "Spark Connect server started at")
+    bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
+    produced(bootstrap, "connect")
+    options = ["--topics", "connect", "--table", table, "-b", bootstrap, "--environment", str(environment), "--json"]
+    load = pipeline("load", *options, "--master", f"sc://127.0.0.1:{port}")
+    assert load.returncode == 0, load.stderr
+    assert json.loads(load.stdout)["rows"] == 1_000
