@@ -133,7 +133,7 @@ exactly-once: $(VENV)/.test
 	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)
 
 exactly-once-stream: $(VENV)/.test
-	OTTLA_SINK_KILLS=$(KILLS) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/pipeline/test_sink_kills.py $(ARGS)
+	OTTLA_SINK_KILLS=$(KILLS) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)
