@@ -101,7 +101,14 @@ def three(make_nodes: Callable[..., Nodes]) -> tuple[Nodes, AdminClient]:
 
 
 def leader(nodes: Nodes, client: AdminClient, topic: str) -> Node:
-    return nodes[int(partitions(client, topic)[0].leader)]
+    """Once the broker that is asked knows of one."""
+    known = {node.node_id: node for node in nodes.nodes}
+
+    def led() -> Node | None:
+        found = partitions(client, topic).get(0)
+        return known.get(found.leader) if found else None
+
+    return eventually(led, f"{topic} has a leader")
 
 
 def test_exactly_what_was_committed_is_read(make_nodes: Callable[..., Nodes]) -> None:
