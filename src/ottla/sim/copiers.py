@@ -16,6 +16,8 @@ from ottla.sim.log_consumers import READ_AHEAD, MemberFetcher
 from ottla.sim.rng import SimRng
 from ottla.sim.transactional_producer import Abortable, Fenced, TransactionalProducer, TransactionWorld
 
+BATCH_RECORDS = 50
+"""A batch of more could be larger than a segment, which is small here; no broker takes that."""
 ABORT_CHANCE = 0.1
 OLD_CHANCE = 0.3
 """Of a process that knows the first version of transactions only."""
@@ -173,8 +175,9 @@ class RecordCopier(MemberFetcher):
         await producer.begin()
         try:
             for partition, values in work.items():
-                if values:
-                    await producer.send(copies.target.topic, partition, self._copies_of(values))
+                for start in range(0, len(values), BATCH_RECORDS):
+                    batch = self._copies_of(values[start : start + BATCH_RECORDS])
+                    await producer.send(copies.target.topic, partition, batch)
             if self.rng.chance(ABORT_CHANCE):
                 raise Abortable
             await producer.send_offsets(copies.group_id, member, instance_id, copies.source, ends)
