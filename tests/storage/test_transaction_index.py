@@ -43,7 +43,7 @@ def write(fakes, clock, log, producer_id, count=1):
 
 
 def end(log, producer_id, *, committed=False):
-    return log.append_end_markers([EndMarker(producer_id, 0, 1, committed, 1)], 0).base_offset
+    return log.writer.append_end_markers([EndMarker(producer_id, 0, 1, committed, 1)], 0).base_offset
 
 
 def abort(fakes, clock, log, producer_id, count=1):

@@ -51,7 +51,7 @@ class Producer:
             self.version if version is None else version,
         )
         self.log.check_marker(marker)
-        return self.log.append_end_markers([marker], 1)
+        return self.log.writer.append_end_markers([marker], 1)
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ class Machine:
     def markers(self, ends: list[EndMarker]) -> None:
         for end in ends:
             self.log.check_marker(end)
-        result = self.log.append_end_markers(ends, 0)
+        result = self.log.writer.append_end_markers(ends, 0)
         assert result.last_offset - result.base_offset == len(ends) - 1
         for offset, end in enumerate(ends, result.base_offset):
             self.entries.append(Entry(offset, offset, end.producer_id, end.producer_epoch, -1, end.committed))

@@ -16,7 +16,7 @@ Left out: the high watermark's rules and who may read up to where (`replica`), c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng
@@ -237,10 +237,6 @@ class Log:
         self.producers.check_marker(
             marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
         )
-
-    def append_end_markers(self, markers: Sequence[EndMarker], leader_epoch: int) -> AppendResult:
-        """See `LogWriter.append_end_markers`."""
-        return self.writer.append_end_markers(markers, leader_epoch)
 
     def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
         """See `LogWriter.append_as_follower`."""

@@ -259,22 +259,14 @@ class LogWriter:
         last_offset = base_offset + last_offset_delta
         if append_time >= 0:
             max_timestamp = append_time
-        segments = self._segments
-        segment = segments.active
-        if (
-            segment.size_bytes + size > self.config.segment_bytes
-            or last_offset - segment.base_offset > MAX_INT
-            or segment.index_entry_count >= self._max_index_entries
-            or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
-        ):
-            segment = self._roll_for(segment, size, base_offset)
+        segment = self._segment_for(size, base_offset, last_offset, max_timestamp)
         position = segment.size_bytes
         try:
             segment.append(data, size)
         except OSError as error:
             raise self._health.storage_error(error, "an append") from error
         segment.note_batch(position, size, last_offset, max_timestamp)
-        recent = segments.recent
+        recent = self._segments.recent
         recent[base_offset] = position
         if len(recent) > _RECENT_BATCHES:
             del recent[next(iter(recent))]
@@ -305,7 +297,7 @@ class LogWriter:
         if not self._health.writable:
             raise self._health.refusal()
         now = self._clock.time_ms()
-        offsets, segments, producers = self._offsets, self._segments, self._producers
+        offsets, producers = self._offsets, self._producers
         first = offsets.log_end_offset
         last = first + len(markers) - 1
         batches = bytearray()
@@ -320,14 +312,7 @@ class LogWriter:
                 leader_epoch=leader_epoch,
             )
         size = len(batches)
-        segment = segments.active
-        if (
-            segment.size_bytes + size > self.config.segment_bytes
-            or last - segment.base_offset > MAX_INT
-            or segment.index_entry_count >= self._max_index_entries
-            or (segment.size_bytes and self._waited_for_roll(segment, now))
-        ):
-            segment = self._roll_for(segment, size, first)
+        segment = self._segment_for(size, first, last, now)
         position = segment.size_bytes
         try:
             segment.append(batches, size)
@@ -336,7 +321,7 @@ class LogWriter:
         for index, offset in enumerate(range(first, last + 1)):
             if segment.note_batch(position + index * MARKER_SIZE, MARKER_SIZE, offset, now):
                 break
-        recent = segments.recent
+        recent = self._segments.recent
         for index, offset in enumerate(range(first, last + 1)):
             recent[offset] = position + index * MARKER_SIZE
         while len(recent) > _RECENT_BATCHES:
@@ -368,7 +353,16 @@ class LogWriter:
             return self._waited_for_roll(segment, timestamp)
         return self._clock.time_ms() - segment.created_ms > self._roll_after_ms
 
-    def _roll_for(self, segment: Segment, size: int, base_offset: int) -> Segment:
+    def _segment_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
+        """The active segment, or a new one where that is full, for `size` bytes of these offsets."""
+        segment = self._segments.active
+        if not (
+            segment.size_bytes + size > self.config.segment_bytes
+            or last_offset - segment.base_offset > MAX_INT
+            or segment.index_entry_count >= self._max_index_entries
+            or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
+        ):
+            return segment
         if size > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
