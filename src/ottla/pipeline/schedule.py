@@ -28,7 +28,8 @@ class Schedule:
 
     def next_after(self, instant: datetime) -> datetime:
         """The first time after `instant`, which has a time zone."""
-        return next(CronSim(self.expression, instant.astimezone(UTC)))
+        following: datetime = next(CronSim(self.expression, instant.astimezone(UTC)))
+        return following
 
 
 def parse_schedule(text: str) -> Schedule:

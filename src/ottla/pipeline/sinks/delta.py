@@ -140,7 +140,7 @@ class DeltaTarget:
         return [
             PastLoad(int(commit["timestamp"]), commit[PIPELINE_KEY], int(commit[ROWS_KEY]))
             for commit in commits
-            if LOAD_KEY in commit
+            if commit.get(PIPELINE_KEY)
         ]
 
     def commit(

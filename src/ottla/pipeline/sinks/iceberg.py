@@ -178,11 +178,11 @@ class IcebergTarget:
 
     def loads(self) -> list[PastLoad]:
         snapshots = self._open().metadata.snapshots[-LOADS_LIMIT:] if self.exists() else []
-        found = [(snapshot.timestamp_ms, snapshot.summary) for snapshot in reversed(snapshots) if _load_of(snapshot)]
+        found = [(snapshot.timestamp_ms, snapshot.summary) for snapshot in reversed(snapshots)]
         return [
-            PastLoad(time, summary[PIPELINE_KEY] or "", int(summary[ROWS_KEY] or 0))
+            PastLoad(time, pipeline_id, int(summary[ROWS_KEY] or 0))
             for time, summary in found
-            if summary
+            if summary and (pipeline_id := summary.get(PIPELINE_KEY))
         ]
 
     def commit(

@@ -143,7 +143,7 @@ class ParquetTarget:
             return [
                 PastLoad(int(commit["time_ms"]), commit["pipeline"], int(commit["rows"]))
                 for commit in commits
-                if "load" in commit
+                if commit.get("pipeline")
             ]
         except (OSError, ValueError, KeyError) as error:
             raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error

@@ -131,7 +131,7 @@ class Table(Protocol):
         """Topic name -> id of its latest load, as far as the table remembers."""
 
     def loads(self) -> list[PastLoad]:
-        """The newest loads, the last one first, as far as the table remembers."""
+        """The newest loads, the last one first, as far as the table remembers; a compaction is none."""
 
     def commit(
         self,
