@@ -191,6 +191,7 @@ class Course:
                 self._recover(cluster, clients)
             except (NotInTime, AssertionError) as error:
                 book.violated(str(error))
+                self._secure_groups(cluster, clients)
             finally:
                 clients.stop()
             if not book.violations:
@@ -215,6 +216,16 @@ class Course:
         for who, lines in the_round.said.items():
             evidence.mkdir(exist_ok=True)
             (evidence / f"{the_round.topic}-{who}.txt").write_text("\n".join([*lines, ""]))
+
+    def _secure_groups(self, cluster: Cluster, clients: Clients) -> None:
+        """The groups while their members are still there: how they are, their offsets, and what they have not read."""
+        evidence = self._options.folder / "evidence"
+        evidence.mkdir(exist_ok=True)
+        for group in clients.groups:
+            with suppress(OttlaError):
+                found = [cluster.describe_group(group), cluster.group_offsets(group)]
+                unseen = sorted(clients.round.book.unseen(group))
+                (evidence / f"{group}.txt").write_text("\n".join(map(str, [*found, unseen, ""])))
 
     def _tell(self, faults: int) -> None:
         figures = self.outcome.figures
