@@ -35,7 +35,7 @@ from ottla.pipeline.land import (
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
-from ottla.pipeline.sinks.table import Committed, Table, UnknownCommitError, files_from_json
+from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load
 from ottla.pipeline.sources.segments import open_source
 from ottla.pipeline.sources.source import ReadRange
@@ -242,28 +242,26 @@ def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
     return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
 
 
-def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
-    """Dead letters first: they may be there before the load is, and then they are not written again; never too late."""
-    letters = [file for row in rows for file in files_from_json(row.dead_files)]
-    files = [file for row in rows for file in files_from_json(row.files)]
-    if letters:
-        table = target.dead_letters()
-        table.ensure(DEAD_LETTER_SCHEMA)
-        table.commit(
-            plan.letters.expected,
-            plan.letters.following,
-            letters,
-            load_id=settings.load_id,
-            pipeline_id=plan.pipeline_id,
-            topic_ids=plan.topic_ids,
-            ranges=readable_ranges(plan),
-        )
-    return target.commit(
-        plan.expected,
-        plan.following,
+def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableCommit:
+    """What moves the table as planned and brings those files."""
+    return TableCommit(
+        load_id,
         files,
-        load_id=settings.load_id,
+        expected=plan.expected,
+        following=plan.following,
         pipeline_id=plan.pipeline_id,
         topic_ids=plan.topic_ids,
         ranges=readable_ranges(plan),
     )
+
+
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
+    """Dead letters first: they may be there before the load is, and then they are not written again; never too late."""
+    letters = [file for row in rows for file in files_from_json(row.dead_files)]
+    files = [file for row in rows for file in files_from_json(row.files)]
+    commit = commit_of(plan, settings.load_id, files)
+    if letters:
+        table = target.dead_letters()
+        table.ensure(DEAD_LETTER_SCHEMA)
+        table.commit(replace(commit, files=letters, expected=plan.letters.expected, following=plan.letters.following))
+    return target.commit(commit)

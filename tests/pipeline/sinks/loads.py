@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from ottla.pipeline.land import LandSettings, land_task
-from ottla.pipeline.load import readable_ranges, rows_schema
+from ottla.pipeline.load import commit_of, rows_schema
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
 
@@ -43,15 +43,7 @@ def write_files(cluster: MemoryCluster, table: Table, plan: LoadPlan, load_id: s
 
 
 def commit(table: Table, plan: LoadPlan, files: Sequence[DataFile], load_id: str) -> Committed:
-    return table.commit(
-        plan.expected,
-        plan.following,
-        files,
-        load_id=load_id,
-        pipeline_id=plan.pipeline_id,
-        topic_ids=plan.topic_ids,
-        ranges=readable_ranges(plan),
-    )
+    return table.commit(commit_of(plan, load_id, files))
 
 
 def load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> int | None:

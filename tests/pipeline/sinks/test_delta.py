@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from deltalake.exceptions import CommitFailedError  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
+from ottla.pipeline.load import commit_of  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks import delta  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
@@ -29,7 +30,7 @@ from ottla.pipeline.sinks.table import (  # noqa: E402
     Committed,
     DataFile,
     StaleCommitError,
-    check_expected,
+    TableCommit,
     files_from_json,
 )
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
@@ -53,21 +54,24 @@ def written(cluster: MemoryCluster, target: DeltaTarget, plan: LoadPlan) -> list
 
 
 def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile], load_id: str = "load") -> Committed:
-    ranges = {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
-    return target.commit(
-        plan.expected,
-        plan.following,
-        files,
-        load_id=load_id,
-        pipeline_id=plan.pipeline_id,
-        topic_ids=plan.topic_ids,
-        ranges=ranges,
-    )
+    return target.commit(commit_of(plan, load_id, files))
 
 
 def load(cluster: MemoryCluster, target: DeltaTarget, pipeline_id: str = "default") -> int:
     plan = make_plan(cluster, target, ["clicks"], PlanSettings(pipeline_id=pipeline_id))
     return commit(target, plan, written(cluster, target, plan), uuid.uuid4().hex).version
+
+
+def commits_meanwhile(monkeypatch: pytest.MonkeyPatch, another: Callable[[], object]) -> None:
+    """Once, between the check of a commit and its writing."""
+    check = TableCommit.check_expected
+
+    def check_then_lose_the_race(self: TableCommit, found: Mapping[str, int | None]) -> None:
+        monkeypatch.undo()
+        check(self, found)
+        another()
+
+    monkeypatch.setattr(TableCommit, "check_expected", check_then_lose_the_race)
 
 
 def rows(path: Path) -> list[tuple[int, int, bytes]]:
@@ -137,16 +141,7 @@ def test_a_commit_between_look_and_commit_is_seen(
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
-    checked = check_expected
-    raced: list[int] = []
-
-    def check_then_lose_the_race(*arguments: Any) -> None:
-        checked(*arguments)
-        if not raced:
-            raced.append(1)
-            load(cluster, DeltaTarget(target.path))
-
-    monkeypatch.setattr("ottla.pipeline.sinks.delta.check_expected", check_then_lose_the_race)
+    commits_meanwhile(monkeypatch, lambda: load(cluster, DeltaTarget(target.path)))
     with pytest.raises(StaleCommitError):
         commit(target, plan, files)
     assert len(rows(target.path)) == 100
@@ -158,16 +153,7 @@ def test_commits_of_others_in_between_do_no_harm(
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
-    checked = check_expected
-    others: list[int] = []
-
-    def another_pipeline_commits(*arguments: Any) -> None:
-        checked(*arguments)
-        if not others:
-            others.append(1)
-            load(cluster, DeltaTarget(target.path), pipeline_id="other")
-
-    monkeypatch.setattr("ottla.pipeline.sinks.delta.check_expected", another_pipeline_commits)
+    commits_meanwhile(monkeypatch, lambda: load(cluster, DeltaTarget(target.path), pipeline_id="other"))
     commit(target, plan, files)
     assert len(rows(target.path)) == 200
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
-from ottla.pipeline.sinks.table import StaleCommitError, Table  # noqa: E402
+from ottla.pipeline.sinks.table import StaleCommitError, Table, TableCommit  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
@@ -206,12 +206,11 @@ def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
     old = table.files()
     plan = plan_load(cluster, table, "copy")
     files = write_files(cluster, table, plan, "copy")
-    named: dict[str, Any] = {"pipeline_id": "x", "topic_ids": {}, "ranges": {}}
-    table.commit({}, {}, files, removed=old, load_id="copy", **named)
+    table.commit(TableCommit("copy", files, removed=old))
     assert rows(table) == topic_rows(cluster)
     assert not set(old) & set(again(table).files())
     with pytest.raises(StaleCommitError, match="out of the table in the meantime"):
-        again(table).commit({}, {}, files, removed=old, load_id="late", **named)
+        again(table).commit(TableCommit("late", files, removed=old))
     assert load(cluster, again(table)) is None
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 from ottla.pipeline.compact import compact  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.sinks import partitioned_writer  # noqa: E402
+from ottla.pipeline.sinks.table import TableCommit  # noqa: E402
 from ottla.pipeline.status import row_counts  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, JsonFormat  # noqa: E402
 from ottla.record.builder import RecordData, build_batch  # noqa: E402
@@ -94,7 +95,7 @@ def test_a_partition_is_taken_out_of_a_table(make_lake: Callable[..., Lake], tab
     lake.produce(*VALUES[:3])
     lake.load(JsonFormat())
     [removed] = [path for path in lake.table.files() if "ok=true" in path]
-    lake.table.commit({}, {}, [], removed=[removed], load_id="removal", pipeline_id="", topic_ids={}, ranges={})
+    lake.table.commit(TableCommit("removal", removed=[removed]))
     assert row_counts(lake.table) == {("clicks", 0): 2}
 
 

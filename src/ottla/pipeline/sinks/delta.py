@@ -23,7 +23,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,28 +36,26 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import (
+    COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
+    LOAD_KEY,
     LOADS_LIMIT,
+    PIPELINE_KEY,
+    ROWS_KEY,
+    TOPICS_KEY,
     Committed,
     DataFile,
     FileLayout,
     PastLoad,
     StaleCommitError,
-    check_expected,
+    TableCommit,
     check_schema,
     grown_columns,
     json_object,
     require_files,
+    too_many_commits,
 )
 
-RANGES_KEY = "ottla.ranges"
-TOPICS_KEY = "ottla.topics"
-PIPELINE_KEY = "ottla.pipeline"
-ROWS_KEY = "ottla.rows"
-LOAD_KEY = "ottla.load"
-
-COMMIT_ATTEMPTS = 20
-"""How often other writers may come in between before a commit gives up."""
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
@@ -143,47 +141,27 @@ class DeltaTarget:
             if commit.get(PIPELINE_KEY)
         ]
 
-    def commit(
-        self,
-        expected: Mapping[str, int | None],
-        following: Mapping[str, int],
-        files: Sequence[DataFile],
-        *,
-        removed: Collection[str] = (),
-        load_id: str,
-        pipeline_id: str,
-        topic_ids: Mapping[str, str],
-        ranges: Mapping[str, tuple[int, int]],
-    ) -> Committed:
-        require_files(self.path, files)
-        metadata = {
-            LOAD_KEY: load_id,
-            PIPELINE_KEY: pipeline_id,
-            ROWS_KEY: str(sum(file.rows for file in files)),
-            RANGES_KEY: json.dumps(ranges),
-            TOPICS_KEY: json.dumps({**self.known_topic_ids(), **topic_ids}, sort_keys=True),
-        }
+    def commit(self, commit: TableCommit) -> Committed:
+        require_files(self.path, commit.files)
         properties = CommitProperties(
-            custom_metadata=metadata,
-            app_transactions=[Transaction(name, offset) for name, offset in following.items()],
+            custom_metadata=commit.describe(self.known_topic_ids()),
+            app_transactions=[Transaction(name, offset) for name, offset in commit.following.items()],
             max_commit_retries=0,
         )
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
-            check_expected(expected, {name: table.transaction_version(name) for name in expected})
+            commit.check_expected({name: table.transaction_version(name) for name in commit.expected})
             version = int(table.version()) + 1
-            error = _write(table, files, self._removals(table, removed), properties)
+            error = _write(table, commit.files, self._removals(table, commit), properties)
             if error is None:
                 return Committed(version, self._sync_log(version))
-            if self._is_version_of(version, load_id):
+            if self._is_version_of(version, commit.load_id):
                 note = f"version {version} was committed, but what Delta does after that failed: {_words(error)}"
                 return Committed(version, self._sync_log(version) or note)
             if not isinstance(error, CommitFailedError):
                 raise OperatorError(f"the table {self.path} could not be committed: {_words(error)}") from error
             # someone was faster: look again whether the plan still holds
-        raise OperatorError(
-            f"the table {self.path} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
-        )
+        raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
         """Refused for a table with deletion vectors, which the plain files would ignore."""
@@ -291,18 +269,13 @@ class DeltaTarget:
                 "records twice; remove that property"
             )
 
-    def _removals(self, table: Any, removed: Collection[str]) -> list[RemoveAction]:
+    def _removals(self, table: Any, commit: TableCommit) -> list[RemoveAction]:
         """Raises StaleCommitError when one of them is not in that version any more."""
-        if not removed:
+        if not commit.removed:
             return []
         found = {str(self._data_path(row["path"])): row for row in pa.table(table.get_add_actions()).to_pylist()}
-        gone = next((path for path in removed if path not in found), None)
-        if gone is not None:
-            raise StaleCommitError(
-                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
-                "load was committed, run it again"
-            )
-        return [_removal(found[path]) for path in removed]
+        commit.check_removed(found)
+        return [_removal(found[path]) for path in commit.removed]
 
     def _sync_log(self, version: int) -> str:
         """Make a commit durable, which delta-rs leaves to the operating system; returns why that failed, or nothing."""

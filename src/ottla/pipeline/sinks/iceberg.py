@@ -18,10 +18,9 @@ columns (refused to be read by their files), views, change of an existing table'
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,26 +54,26 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
+    COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
+    LOAD_KEY,
     LOADS_LIMIT,
+    PIPELINE_KEY,
+    ROWS_KEY,
+    TOPICS_KEY,
     Committed,
     DataFile,
     FileLayout,
     PastLoad,
-    StaleCommitError,
+    TableCommit,
     UnknownCommitError,
-    check_expected,
     check_schema,
     json_object,
     require_files,
     same_type,
+    too_many_commits,
 )
 
-RANGES_KEY = "ottla.ranges"
-TOPICS_KEY = "ottla.topics"
-PIPELINE_KEY = "ottla.pipeline"
-ROWS_KEY = "ottla.rows"
-LOAD_KEY = "ottla.load"
 OFFSET_PREFIX = "ottla.offset."
 RETRIES_KEY = "commit.retry.num-retries"
 
@@ -82,8 +81,6 @@ CATALOG_FILE = "catalog.db"
 CATALOG_NAME = "ottla"
 TABLE_NAME = "ottla.records"
 DATA_DIRECTORY = "data/"
-COMMIT_ATTEMPTS = 20
-"""How often other writers may come in between before a commit gives up."""
 BUSY_TIMEOUT_S = 30
 """How long a commit waits for another that has the SQLite catalog locked."""
 PROPERTIES = {
@@ -185,37 +182,19 @@ class IcebergTarget:
             if summary and (pipeline_id := summary.get(PIPELINE_KEY))
         ]
 
-    def commit(
-        self,
-        expected: Mapping[str, int | None],
-        following: Mapping[str, int],
-        files: Sequence[DataFile],
-        *,
-        removed: Collection[str] = (),
-        load_id: str,
-        pipeline_id: str,
-        topic_ids: Mapping[str, str],
-        ranges: Mapping[str, tuple[int, int]],
-    ) -> Committed:
+    def commit(self, commit: TableCommit) -> Committed:
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
-            require_files(Path(self._layout(table).directory), files)
+            require_files(Path(self._layout(table).directory), commit.files)
             self._check_settings(table)
-            check_expected(expected, self._offsets(table, expected))
-            topics = json.dumps(json_object(table.properties.get(TOPICS_KEY)) | dict(topic_ids), sort_keys=True)
-            summary = {
-                LOAD_KEY: load_id,
-                PIPELINE_KEY: pipeline_id,
-                ROWS_KEY: str(sum(file.rows for file in files)),
-                RANGES_KEY: json.dumps(ranges),
-                TOPICS_KEY: topics,
-            }
-            properties = {f"{OFFSET_PREFIX}{name}": str(offset) for name, offset in following.items()}
-            properties |= {TOPICS_KEY: topics, LOAD_KEY: load_id}
-            error = _write(table, files, self._entries(table, removed), summary, properties)
+            commit.check_expected(self._offsets(table, commit.expected))
+            summary = commit.describe(json_object(table.properties.get(TOPICS_KEY)))
+            properties = {f"{OFFSET_PREFIX}{name}": str(offset) for name, offset in commit.following.items()}
+            properties |= {key: summary[key] for key in (TOPICS_KEY, LOAD_KEY)}
+            error = _write(table, commit.files, self._entries(table, commit), summary, properties)
             if error is None:
                 return Committed(_version(table))
-            snapshot = self._snapshot_of(load_id, error)
+            snapshot = self._snapshot_of(commit.load_id, error)
             if snapshot is not None:
                 version = snapshot.sequence_number or 0
                 note = f"version {version} was committed, but what came after that failed: {_words(error)}"
@@ -223,9 +202,7 @@ class IcebergTarget:
             if not isinstance(error, CommitFailedException):
                 self._raise_failed(error)
             # someone was faster: look again whether the plan still holds
-        raise OperatorError(
-            f"the table {self.location} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
-        )
+        raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
         """Refused for a table with delete files or renamed columns, which the plain files would ignore."""
@@ -391,19 +368,14 @@ class IcebergTarget:
                 "brought would be missing; roll it forward again, or load into another table"
             )
 
-    def _entries(self, table: IcebergTable, removed: Collection[str]) -> list[IcebergFile]:
-        """Raises StaleCommitError when a file is not in that version any more."""
-        if not removed:
+    def _entries(self, table: IcebergTable, commit: TableCommit) -> list[IcebergFile]:
+        """Of the files to remove. Raises StaleCommitError when one is not in that version any more."""
+        if not commit.removed:
             return []
         with self._told("can't be read"):
             found = {str(self._data_path(task.file.file_path)): task.file for task in table.scan().plan_files()}
-        gone = next((path for path in removed if path not in found), None)
-        if gone is not None:
-            raise StaleCommitError(
-                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
-                "load was committed, run it again"
-            )
-        return [found[path] for path in removed]
+        commit.check_removed(found)
+        return [found[path] for path in commit.removed]
 
     def _snapshot_of(self, load_id: str, error: Exception | None) -> Snapshot | None:
         """The snapshot that a load made. Raises UnknownCommitError when that can't be told after an error."""

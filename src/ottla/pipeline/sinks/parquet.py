@@ -19,7 +19,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,24 +30,23 @@ import pyarrow as pa
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.table import (
+    COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
     LOADS_LIMIT,
     Committed,
     DataFile,
     FileLayout,
     PastLoad,
-    StaleCommitError,
+    TableCommit,
     UnknownCommitError,
-    check_expected,
     check_schema,
     grown_columns,
     require_files,
+    too_many_commits,
 )
 from ottla.pipeline.sinks.writer import load_of
 
 LOG_DIRECTORY = "_ottla_log"
-COMMIT_ATTEMPTS = 20
-"""How often other writers may come in between before a commit gives up."""
 CHECKPOINT_INTERVAL = 50
 
 
@@ -148,53 +147,34 @@ class ParquetTarget:
         except (OSError, ValueError, KeyError) as error:
             raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
 
-    def commit(
-        self,
-        expected: Mapping[str, int | None],
-        following: Mapping[str, int],
-        files: Sequence[DataFile],
-        *,
-        removed: Collection[str] = (),
-        load_id: str,
-        pipeline_id: str,
-        topic_ids: Mapping[str, str],
-        ranges: Mapping[str, tuple[int, int]],
-    ) -> Committed:
-        require_files(self.path, files)
-        gone = [os.path.relpath(path, self.path) for path in removed]
+    def commit(self, commit: TableCommit) -> Committed:
+        require_files(self.path, commit.files)
         for _ in range(COMMIT_ATTEMPTS):
             state = self._read()
-            check_expected(expected, {name: state.offsets.get(name) for name in expected})
-            missing = next((path for path in gone if path not in state.files), None)
-            if missing is not None:
-                raise StaleCommitError(
-                    f"another load or a compaction took the file {missing} out of the table in the meantime; nothing "
-                    "of this load was committed, run it again"
-                )
-            commit = {
+            commit.check_expected({name: state.offsets.get(name) for name in commit.expected})
+            commit.check_removed({str(self.path / path) for path in state.files})
+            entry = {
                 "version": state.version + 1,
                 "time_ms": _now_ms(),
-                "load": load_id,
-                "pipeline": pipeline_id,
-                "rows": sum(file.rows for file in files),
-                "ranges": ranges,
-                "topics": dict(topic_ids),
-                "offsets": dict(following),
-                "add": [asdict(file) for file in files],
-                "remove": gone,
+                "load": commit.load_id,
+                "pipeline": commit.pipeline_id,
+                "rows": commit.rows,
+                "ranges": commit.ranges,
+                "topics": dict(commit.topic_ids),
+                "offsets": dict(commit.following),
+                "add": [asdict(file) for file in commit.files],
+                "remove": [os.path.relpath(path, self.path) for path in commit.removed],
             }
             try:
-                note = self._write(commit)
+                note = self._write(entry)
             except FileExistsError:
                 continue  # someone was faster: look again whether the plan still holds
             except OSError as error:
                 raise OperatorError(f"the table {self.path} could not be committed: {error}") from error
-            state.apply(commit)
+            state.apply(entry)
             self._checkpoint(state)
             return Committed(state.version, note)
-        raise OperatorError(
-            f"the table {self.path} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
-        )
+        raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
         return [str(self.path / path) for path in self._read().files]

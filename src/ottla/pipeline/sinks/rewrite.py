@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.pipeline.sinks.table import DataFile, FileLayout, Table
+from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit
 from ottla.pipeline.sinks.writer import DataFileWriter
 
 
@@ -40,7 +40,7 @@ def compact_groups(table: Table, groups: Sequence[Sequence[DataFile]], load_id: 
     layout, schema = table.layout(), table.schema()
     made = [rewrite_files(layout, schema, group, number, load_id) for number, group in enumerate(groups)]
     removed = [str(Path(layout.directory) / file.path) for group in groups for file in group]
-    table.commit({}, {}, made, removed=removed, load_id=load_id, pipeline_id="", topic_ids={}, ranges={})
+    table.commit(TableCommit(load_id, made, removed))
 
 
 def is_before(path: Path, time_ms: int) -> bool:

@@ -24,7 +24,15 @@ from ottla.common.errors import OperatorError, OttlaError
 
 LOADS_LIMIT = 100
 """Commits that are searched for past loads and the topics that they read."""
+COMMIT_ATTEMPTS = 20
+"""How often other writers may come in between before a commit gives up."""
 DEAD_LETTER_DIRECTORY = "_dead_letters"
+
+RANGES_KEY = "ottla.ranges"
+TOPICS_KEY = "ottla.topics"
+PIPELINE_KEY = "ottla.pipeline"
+ROWS_KEY = "ottla.rows"
+LOAD_KEY = "ottla.load"
 
 
 class StaleCommitError(OttlaError):
@@ -88,6 +96,59 @@ class FileLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCommit:
+    """What one commit does to a table; a compaction names no pipeline and moves no offset."""
+
+    load_id: str
+    """Tells this commit from all others."""
+    files: Sequence[DataFile] = ()
+    removed: Collection[str] = ()
+    """Absolute paths of files that go, as `Table.files()` gives them."""
+    expected: Mapping[str, int | None] = field(default_factory=dict)
+    """Application id -> the next offset where the plan found it, None at its first load."""
+    following: Mapping[str, int] = field(default_factory=dict)
+    """Application id -> its next offset from now on."""
+    pipeline_id: str = ""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic name -> id."""
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """`topic/partition` -> offsets [start, end), for people."""
+
+    @property
+    def rows(self) -> int:
+        """That the files to add hold."""
+        return sum(file.rows for file in self.files)
+
+    def check_expected(self, found: Mapping[str, int | None]) -> None:
+        """Raise StaleCommitError unless each application id is where the plan found it."""
+        for name, offset in self.expected.items():
+            if found[name] != offset:
+                raise StaleCommitError(
+                    f"another load moved {name} from {_offset_text(offset)} to {_offset_text(found[name])} in the "
+                    "meantime; nothing of this load was committed, run it again"
+                )
+
+    def check_removed(self, found: Collection[str]) -> None:
+        """Raise StaleCommitError unless each file to remove is one of `found`, absolute paths of the newest version."""
+        gone = next((path for path in self.removed if path not in found), None)
+        if gone is not None:
+            raise StaleCommitError(
+                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
+                "load was committed, run it again"
+            )
+
+    def describe(self, known_topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """As the metadata of a commit tell it, for formats that have such; with the topics that were known before."""
+        return {
+            LOAD_KEY: self.load_id,
+            PIPELINE_KEY: self.pipeline_id,
+            ROWS_KEY: str(self.rows),
+            RANGES_KEY: json.dumps(self.ranges),
+            TOPICS_KEY: json.dumps({**known_topic_ids, **self.topic_ids}, sort_keys=True),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """A commit that happened; `note` says what failed after it, and is empty otherwise."""
 
@@ -133,24 +194,11 @@ class Table(Protocol):
     def loads(self) -> list[PastLoad]:
         """The newest loads, the last one first, as far as the table remembers; a compaction is none."""
 
-    def commit(
-        self,
-        expected: Mapping[str, int | None],
-        following: Mapping[str, int],
-        files: Sequence[DataFile],
-        *,
-        removed: Collection[str] = (),
-        load_id: str,
-        pipeline_id: str,
-        topic_ids: Mapping[str, str],
-        ranges: Mapping[str, tuple[int, int]],
-    ) -> Committed:
-        """Add `files`, take away those whose paths are `removed`, and move each application id from `expected` to
-        `following`, all or nothing.
+    def commit(self, commit: TableCommit) -> Committed:
+        """Add files, take others away, and move each application id to its next offset, all or nothing.
 
-        `removed`: as `files()` gives them. `load_id` tells this commit from all others. Raises StaleCommitError when an
-        id is not at its expected offset any more or a file to remove is gone, OperatorError on other failures; nothing
-        was committed then. UnknownCommitError: it may have been.
+        Raises StaleCommitError when an id is not at its expected offset any more or a file to remove is gone,
+        OperatorError on other failures; nothing was committed then. UnknownCommitError: it may have been.
         """
 
     def files(self) -> list[str]:
@@ -224,14 +272,11 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
     ]
 
 
-def check_expected(expected: Mapping[str, int | None], found: Mapping[str, int | None]) -> None:
-    """Raise StaleCommitError unless each application id is where the plan found it."""
-    for name, offset in expected.items():
-        if found[name] != offset:
-            raise StaleCommitError(
-                f"another load moved {name} from {_offset_text(offset)} to {_offset_text(found[name])} in the "
-                "meantime; nothing of this load was committed, run it again"
-            )
+def too_many_commits(location: str) -> OperatorError:
+    """Of others, who came first each time."""
+    return OperatorError(
+        f"the table {location} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
+    )
 
 
 def require_files(directory: Path, files: Sequence[DataFile]) -> None:
