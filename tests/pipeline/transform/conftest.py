@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from ottla.pipeline.transform.value_format import ValueFormat
 
+from ottla.record.builder import RecordData, build_batch
+
 from ..memory_cluster import MemoryCluster
 from .registry_server import RegistryServer, registry_server
 
@@ -28,6 +30,12 @@ class Lake:
 
     def produce(self, *values: bytes | None) -> None:
         self.cluster.partitions["clicks", 0].append_values(list(values))  # type: ignore[arg-type]
+
+    def produce_with(self, *records: tuple[bytes | None, Sequence[tuple[str, bytes | None]]]) -> None:
+        """Values, each with its headers."""
+        log = self.cluster.partitions["clicks", 0]
+        made = [RecordData(1_700_000_000_000, b"key", value, headers) for value, headers in records]
+        log.append(build_batch(made, base_offset=log.end))
 
     def load(self, value_format: ValueFormat | None) -> list[Any]:
         """One load; returns its manifest rows."""

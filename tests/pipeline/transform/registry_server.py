@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+
+def guid(number: int) -> UUID:
+    """That of the schema with this id."""
+    return UUID(int=(number << 64) + 7)
 
 
 @dataclass
@@ -21,6 +29,7 @@ class RegistryServer:
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
     fails_with: int = 0
     password: str = ""
 
@@ -44,7 +53,11 @@ class RegistryServer:
             return 401, {"error_code": 40101, "message": "Unauthorized"}
         if self.fails_with:
             return self.fails_with, {"error_code": self.fails_with, "message": "Error"}
+        if path.startswith("/elsewhere/"):
+            return 307, {}
         parts = [unquote(part) for part in path.strip("/").split("/")]
+        if parts[:2] == ["schemas", "guids"]:
+            parts[1:] = ["ids", str(next((n for n in self.schemas if str(guid(n)) == parts[2]), 0))]
         if parts[:2] == ["schemas", "ids"]:
             found = self.schemas.get(int(parts[2]))
             return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
@@ -57,18 +70,22 @@ class RegistryServer:
 
 
 @contextmanager
-def registry_server() -> Iterator[RegistryServer]:
+def registry_server(certificate: Path | None = None) -> Iterator[RegistryServer]:
+    """By https where there is a certificate, with its key in the same file."""
     state = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             state.requests.append(path)
+            state.logins.append(self.headers.get("Authorization"))
             status, body = state.answer(path, self.headers.get("Authorization"))
             data = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))
+            if status == 307:
+                self.send_header("Location", path.removeprefix("/elsewhere"))
             self.end_headers()
             self.wfile.write(data)
 
@@ -76,9 +93,13 @@ def registry_server() -> Iterator[RegistryServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}"
+    state.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield state
     finally:

@@ -174,7 +174,7 @@ def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistrySe
     assert [tuple(row.values()) for row in lake.rows()] == [(0, 1, None), (1, 2**40, "b"), (2, None, None)]
     assert lake.letters().keys() == {3, 4, 5}
     assert "does not know schema 99" in lake.letters()[3]
-    assert "does not begin with the id" in lake.letters()[4]
+    assert "neither the value nor a header of its record begins with the id" in lake.letters()[4]
     assert registry.requests.count("/schemas/ids/1") == 1
     newest = record(("id", "long"), ("more", "double"))
     three = registry.register("clicks-value", json.dumps(newest))
@@ -219,7 +219,9 @@ def test_a_registry_that_fails_under_a_task_fails_it_and_makes_no_dead_letter(
         def decoder(self, fields: Any) -> AvroDecoder:
             seen.append(fields.names)
             registry.fails_with = 503
-            return AvroDecoder(fields, None, SchemaRegistry(registry.url, dict(list(self.registry._known.items())[:1])))
+            return AvroDecoder(
+                fields, None, SchemaRegistry(registry.url, None, dict(list(self.registry._known.items())[:1]))
+            )
 
     [row] = lake.load(Failing(registry=SchemaRegistry(registry.url)))
     assert (row.error_kind, seen) == ("operator", [["id"]])

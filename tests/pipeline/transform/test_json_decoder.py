@@ -222,5 +222,5 @@ def test_values_of_a_registry_are_read_behind_their_ids() -> None:
     rows, bad = decode(b'\0\0\0\0\x07{"a":1}', b'{"a":2}', b"\0\0\0", b"\0\0\0\0\x07{", decoder=decoder)
     assert rows[0] == {"a": 1}
     assert list(bad) == [1, 2, 3]
-    assert "does not begin with the id of a schema" in bad[1] == bad[2]
+    assert "begins with the id of a schema" in bad[1] == bad[2]
     assert "no JSON" in bad[3]

@@ -166,7 +166,13 @@ def with_decode_options(function: Any) -> Any:
     @click.option(
         "--schema-registry",
         metavar="URL",
-        help="Registry of the schemas whose ids values begin with; user:password@ before its host logs in.",
+        help="Registry of the schemas whose ids values or their headers have; user:password@ before its host logs in.",
+    )
+    @click.option(
+        "--schema-registry-ca",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Certificates, in PEM, of the authority that vouches for the registry.  [default: those of the system]",
     )
     @functools.wraps(function)
     def collected(*arguments: Any, **named: Any) -> Any:

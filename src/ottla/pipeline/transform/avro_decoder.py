@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from ottla.pipeline.transform.avro_schema import AvroSchema, AvroSchemaError, parse_avro
 from ottla.pipeline.transform.decoder import DecodedValues
-from ottla.pipeline.transform.registry import PREFIX_BYTES, RegisteredSchema, SchemaRegistry, schema_id
+from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows
+from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
 
 @dataclass(slots=True)
@@ -26,19 +27,19 @@ class AvroDecoder:
     schema: pa.Schema
     writer: str | None = None
     registry: SchemaRegistry | None = None
-    _known: dict[int, AvroSchema] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[SchemaId, AvroSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def decode(self, values: pa.Array) -> DecodedValues:
         """Raises OperatorError when the registry does not answer."""
         return decode_rows(values, self.schema, self._read)
 
     def _read(self, value: bytes) -> dict[str, Any]:
-        number = schema_id(value) if self.registry else 0
+        number, start = (schema_id(value), id_length(value)) if self.registry else (0, 0)
         writer = self._known.get(number)
         if writer is None:
             writer = self._known[number] = self._find(number)
         file = io.BytesIO(value)
-        file.seek(PREFIX_BYTES if self.registry else 0)
+        file.seek(start)
         try:
             found = fastavro.schemaless_reader(file, writer.parsed, None)
         except (EOFError, LookupError, ValueError, ArithmeticError, TypeError) as error:
@@ -48,14 +49,14 @@ class AvroDecoder:
             raise ValueError(f"the value goes on for {len(value) - file.tell()} bytes behind the record of its schema")
         return dict(found)
 
-    def _find(self, number: int) -> AvroSchema:
+    def _find(self, number: SchemaId) -> AvroSchema:
         """Raises ValueError for an id or a schema that no value can be read by."""
         if self.registry is None:
             return parse_avro(self.writer or "")
         return registered_avro(self.registry, number)
 
 
-def registered_avro(registry: SchemaRegistry, number: int) -> AvroSchema:
+def registered_avro(registry: SchemaRegistry, number: SchemaId) -> AvroSchema:
     """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError without an answer."""
     return avro_of(registry, registry.schema(number))
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ottla.pipeline.transform.avro_decoder import AvroDecoder, avro_of, registered_avro
 from ottla.pipeline.transform.avro_schema import AvroSchema, parse_avro
 from ottla.pipeline.transform.decoder import Decoder
-from ottla.pipeline.transform.registry import PREFIX_BYTES, SchemaRegistry, schema_id, value_subject
+from ottla.pipeline.transform.registry import SchemaRegistry, value_subject
+from ottla.pipeline.transform.schema_ids import IdLength, id_length, schema_ids
 from ottla.pipeline.transform.value_format import Samples, with_fields
 
 
@@ -26,6 +26,10 @@ class AvroFormat:
     @property
     def is_inferred(self) -> bool:
         return self.text is None
+
+    @property
+    def id_length(self) -> IdLength | None:
+        return id_length if self.registry else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """Of a registry: those of the table, of the schemas that the sample was written by, and of the newest ones."""
@@ -42,16 +46,11 @@ class AvroFormat:
         """Those that no value can be read by are left out: their values will be found bad."""
         if self.registry is None:
             return
-        starts = {start for values in samples.values() for start in pc.unique(_starts(values)).to_pylist()}
-        for start in sorted(starts - {None}):
+        for number in dict.fromkeys(number for values in samples.values() for number in schema_ids(values)):
             with suppress(ValueError):
-                yield registered_avro(self.registry, schema_id(start))
+                yield registered_avro(self.registry, number)
         for topic in samples:
             newest = self.registry.latest(value_subject(topic))
             if newest is not None:
                 with suppress(ValueError):
                     yield avro_of(self.registry, newest)
-
-
-def _starts(values: pa.Array) -> pa.Array:
-    return pc.binary_slice(values, 0, PREFIX_BYTES)

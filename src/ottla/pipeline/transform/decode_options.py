@@ -17,3 +17,4 @@ class DecodeOptions:
     pattern: str | None = None
     message: str | None = None
     schema_registry: str | None = None
+    schema_registry_ca: Path | None = None

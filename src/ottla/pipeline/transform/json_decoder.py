@@ -22,7 +22,7 @@ import pyarrow.json
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
-from ottla.pipeline.transform.registry import NO_ID, PREFIX_BYTES, has_id, without_ids
+from ottla.pipeline.transform.schema_ids import id_length, without_ids
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
@@ -71,10 +71,12 @@ class JsonDecoder:
 
     def _defect(self, value: bytes) -> str | None:
         """What is wrong with a value that the reader is sure to refuse; of others it may not know."""
-        if self.has_ids and not has_id(value):
-            return NO_ID
         try:
-            found = json.loads(value[PREFIX_BYTES:] if self.has_ids else value)
+            start = id_length(value) if self.has_ids else 0
+        except ValueError as error:
+            return str(error)
+        try:
+            found = json.loads(value[start:])
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8: {error.reason} at byte {error.start}"
         except json.JSONDecodeError as error:

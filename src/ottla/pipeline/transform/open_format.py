@@ -18,7 +18,7 @@ from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, Js
 def open_format(options: DecodeOptions) -> ValueFormat | None:
     """None for `raw`: values stay as they are. Raises OperatorError for options that don't go together."""
     open_one, taken = _FORMATS[options.decode]
-    for name in ("schema", "pattern", "message", "schema_registry"):
+    for name in ("schema", "pattern", "message", "schema_registry", "schema_registry_ca"):
         if getattr(options, name) is not None and name not in taken:
             users = [decode for decode, (_, options_) in _FORMATS.items() if name in options_]
             raise OperatorError(
@@ -48,8 +48,13 @@ def _open_protobuf(options: DecodeOptions) -> ValueFormat:
 
 
 def _registry(options: DecodeOptions, *, needed: bool = False) -> SchemaRegistry | None:
+    authorities = None
+    if options.schema_registry_ca is not None:
+        if options.schema_registry is None:
+            raise OperatorError("--schema-registry-ca is of the registry that --schema-registry names; give that too")
+        authorities = read_schema_bytes(options.schema_registry_ca).decode("ascii", "replace")
     if options.schema_registry is not None:
-        return SchemaRegistry(options.schema_registry)
+        return SchemaRegistry(options.schema_registry, authorities)
     if needed:
         raise OperatorError(
             f"--decode {options.decode} needs the schema that values are written by: give --schema FILE, or "
@@ -83,9 +88,9 @@ def _open_regex(options: DecodeOptions) -> ValueFormat:
 NO_FIELDS = pa.schema([])
 _FORMATS: Mapping[str, tuple[Callable[[DecodeOptions], ValueFormat | None], frozenset[str]]] = {
     "raw": (lambda _options: None, frozenset()),
-    "json": (_open_json, frozenset({"schema", "schema_registry"})),
-    "avro": (_open_avro, frozenset({"schema", "schema_registry"})),
-    "protobuf": (_open_protobuf, frozenset({"schema", "message", "schema_registry"})),
+    "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
+    "avro": (_open_avro, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
+    "protobuf": (_open_protobuf, frozenset({"schema", "message", "schema_registry", "schema_registry_ca"})),
     "csv": (_open_csv, frozenset({"schema"})),
     "regex": (_open_regex, frozenset({"schema", "pattern"})),
     "access-log": (lambda _options: AccessLogFormat(), frozenset()),

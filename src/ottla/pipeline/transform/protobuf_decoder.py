@@ -31,8 +31,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ottla.pipeline.transform.columns import usable_names
 from ottla.pipeline.transform.decoder import DecodedValues
-from ottla.pipeline.transform.registry import PREFIX_BYTES, RegisteredSchema, SchemaRegistry, schema_id
+from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows
+from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
 MAX_INDEXES = 100
 """Levels of messages inside messages that a value may name in front of itself."""
@@ -196,14 +197,14 @@ class _Reader:
 
     def __init__(self, decoder: ProtobufDecoder) -> None:
         self._decoder = decoder
-        self._known: dict[tuple[int, tuple[int, ...]], tuple[Any, Convert]] = {}
+        self._known: dict[tuple[SchemaId, tuple[int, ...]], tuple[Any, Convert]] = {}
 
     def read(self, value: bytes) -> dict[str, Any]:
-        number, start = 0, 0
+        number: SchemaId = 0
         indexes: tuple[int, ...] = ()
+        start = 0
         if self._decoder.registry is not None:
-            number = schema_id(value)
-            indexes, start = message_indexes(value, PREFIX_BYTES)
+            number, indexes, start = message_of_value(value)
         known = self._known.get((number, indexes))
         if known is None:
             message = self._find(number, indexes)
@@ -215,7 +216,7 @@ class _Reader:
         except (DecodeError, ValueError, OverflowError) as error:
             raise ValueError(f"the value is no message of its type: {error}") from error
 
-    def _find(self, number: int, indexes: tuple[int, ...]) -> Descriptor:
+    def _find(self, number: SchemaId, indexes: tuple[int, ...]) -> Descriptor:
         if self._decoder.descriptor_set is not None:
             return message_of_file(self._decoder.descriptor_set, self._decoder.message)
         if self._decoder.registry is None:
@@ -223,7 +224,7 @@ class _Reader:
         return registered_message(self._decoder.registry, number, indexes)
 
 
-def registered_message(registry: SchemaRegistry, number: int, indexes: tuple[int, ...]) -> Descriptor:
+def registered_message(registry: SchemaRegistry, number: SchemaId, indexes: tuple[int, ...]) -> Descriptor:
     """The message type of an id. Raises UnknownSchemaError, ProtobufSchemaError, OperatorError without an answer."""
     return message_of(registry, registry.schema(number), f"schema-{number}.proto", indexes)
 
@@ -257,6 +258,17 @@ def _file(schema: RegisteredSchema, name: str) -> Any:
         ) from error
     file.name = name
     return file
+
+
+def message_of_value(value: bytes) -> tuple[SchemaId, tuple[int, ...], int]:
+    """The id of a value's schema, which message of its file the value is, and where that starts. Raises ValueError."""
+    number = schema_id(value)
+    return number, *message_indexes(value, id_length(value))
+
+
+def indexed_id_length(value: bytes) -> int:
+    """The `IdLength` of Protobuf: the places of the message belong to the id, in a header too. Raises ValueError."""
+    return message_of_value(value)[2]
 
 
 def message_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:

@@ -12,13 +12,15 @@ from google.protobuf.descriptor import Descriptor
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.protobuf_decoder import (
     ProtobufDecoder,
+    indexed_id_length,
     message_fields,
-    message_indexes,
     message_of,
     message_of_file,
+    message_of_value,
     registered_message,
 )
-from ottla.pipeline.transform.registry import PREFIX_BYTES, SchemaRegistry, schema_id, value_subject
+from ottla.pipeline.transform.registry import SchemaRegistry, value_subject
+from ottla.pipeline.transform.schema_ids import IdLength, SchemaId
 from ottla.pipeline.transform.value_format import Samples, with_fields
 
 
@@ -33,6 +35,10 @@ class ProtobufFormat:
     @property
     def is_inferred(self) -> bool:
         return self.descriptor_set is None
+
+    @property
+    def id_length(self) -> IdLength | None:
+        return indexed_id_length if self.registry else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """Of a registry: those of the table, of the messages in the sample, and of the newest schemas."""
@@ -49,7 +55,7 @@ class ProtobufFormat:
         """Those that no value can be read by are left out: their values will be found bad."""
         if self.registry is None:
             return
-        for number, indexes in sorted(_named(samples)):
+        for number, indexes in sorted(_named(samples), key=str):
             with suppress(ValueError):
                 yield registered_message(self.registry, number, indexes)
         for topic in samples:
@@ -59,11 +65,12 @@ class ProtobufFormat:
                     yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
 
 
-def _named(samples: Samples) -> set[tuple[int, tuple[int, ...]]]:
+def _named(samples: Samples) -> set[tuple[SchemaId, tuple[int, ...]]]:
     """The schemas' ids in a sample, each with the places of messages."""
     found = set()
     for values in samples.values():
         for value in values.drop_null().to_pylist():
             with suppress(ValueError):
-                found.add((schema_id(value), message_indexes(value, PREFIX_BYTES)[0]))
+                number, indexes, _ = message_of_value(value)
+                found.add((number, indexes))
     return found

@@ -1,19 +1,19 @@
-"""A schema registry by the REST API and the wire format that Confluent's made common.
+"""A schema registry by the REST API that Confluent's made common.
 
-A value begins with a zero byte and the schema's id in four bytes, big-endian; what follows is the schema's own format.
 Each id means one schema for ever, so those that were seen are kept, and travel to Spark's workers with the decoder.
 
 **Invariant:** only the registry's own word that it does not know an id makes a value bad. A registry that can't be
 reached, or that fails, ends the load: no good record becomes a dead letter for it.
 
 The client is ours: that of confluent-kafka brings thirteen packages (httpx, authlib, cryptography, ...) for two GET
-requests. Left out: registering schemas, the form of the id as a UUID in a header, TLS certificates of clients.
+requests. Left out: registering schemas, TLS certificates of clients.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -22,13 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.schema_ids import SchemaId
 
-MAGIC = b"\0"
-PREFIX_BYTES = 5
 TIMEOUT_S = 10.0
 ATTEMPTS = 3
 PAUSE_S = 0.5
@@ -68,17 +64,20 @@ class SchemaRegistry:
 
     url: str
     """Of the root of the API; `user:password@` before the host is sent as basic authentication."""
+    authorities: str | None = None
+    """The certificates, as PEM, of the authorities that may vouch for an https host; None: those of the system."""
     _known: dict[str, RegisteredSchema] = field(default_factory=dict, repr=False)
     _unknown: set[str] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for what is no URL of HTTP."""
+        """Raises OperatorError for what is no URL of HTTP, or no certificates."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise OperatorError(
                 "--schema-registry takes the URL of a schema registry such as http://registry:8081, not "
                 f"{self._shown!r}"
             )
+        self._tls()
 
     @property
     def _shown(self) -> str:
@@ -86,9 +85,10 @@ class SchemaRegistry:
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
-    def schema(self, schema_id: int) -> RegisteredSchema:
+    def schema(self, schema_id: SchemaId) -> RegisteredSchema:
         """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry does not answer."""
-        return self._find(f"schemas/ids/{schema_id}", f"schema {schema_id}")
+        kind = "ids" if isinstance(schema_id, int) else "guids"
+        return self._find(f"schemas/{kind}/{schema_id}", f"schema {schema_id}")
 
     def latest(self, subject: str) -> RegisteredSchema | None:
         """The newest schema of a subject, None without one. Raises OperatorError."""
@@ -146,7 +146,7 @@ class SchemaRegistry:
             if attempt:
                 time.sleep(PAUSE_S * attempt)
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls()) as response:
                     body = response.read(MAX_RESPONSE_BYTES + 1)
                 if len(body) > MAX_RESPONSE_BYTES:
                     raise OperatorError(f"the schema registry at {self._shown} answered with too many bytes")
@@ -164,10 +164,22 @@ class SchemaRegistry:
                 raise OperatorError(f"what answers at {self._shown} is no schema registry: {error}") from error
             except OSError as error:  # URLError and timeouts are such
                 reason = str(getattr(error, "reason", error))
+                if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+                    reason += "; --schema-registry-ca FILE names the certificate of its authority"
+                    break
         raise OperatorError(
             f"the schema registry at {self._shown} can't be asked: {reason}; nothing was loaded, run it again when the "
             "registry is back"
         )
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """None: as the system has it."""
+        if self.authorities is None:
+            return None
+        try:
+            return ssl.create_default_context(cadata=self.authorities)
+        except (OSError, ValueError) as error:  # SSLError is one of the former
+            raise OperatorError(f"--schema-registry-ca takes a file of certificates in PEM: {error}") from error
 
     def _request(self, path: str) -> urllib.request.Request:
         parts = urlsplit(self.url)
@@ -176,33 +188,11 @@ class SchemaRegistry:
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
         if parts.username is not None:
             userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-            request.add_header("Authorization", "Basic " + base64.b64encode(userinfo).decode())
+            login = "Basic " + base64.b64encode(userinfo).decode()
+            request.add_unredirected_header("Authorization", login)  # another host must not learn it
         return request
 
 
 def value_subject(topic: str) -> str:
     """The subject of a topic's values by the strategy that all serializers have as their default, TopicNameStrategy."""
     return f"{topic}-value"
-
-
-def has_id(value: bytes) -> bool:
-    """True for a value that begins as those of a registry do."""
-    return len(value) >= PREFIX_BYTES and value.startswith(MAGIC)
-
-
-def schema_id(value: bytes) -> int:
-    """The id at the start of a value. Raises ValueError when it has none."""
-    if not has_id(value):
-        raise ValueError(NO_ID)
-    return int.from_bytes(value[1:PREFIX_BYTES], "big")
-
-
-NO_ID = "the value does not begin with the id of a schema (a zero byte and four more), as values of a registry do"
-
-
-def without_ids(values: pa.Array) -> pa.Array:
-    """The values behind their ids. Raises ValueError unless each has one."""
-    is_long = pc.greater_equal(pc.binary_length(values), PREFIX_BYTES)
-    if not pc.all(pc.and_(pc.starts_with(values, MAGIC), is_long)).as_py():
-        raise ValueError(NO_ID)
-    return pc.binary_slice(values, PREFIX_BYTES)

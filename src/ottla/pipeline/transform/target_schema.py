@@ -18,6 +18,7 @@ from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name, field_name, usable_names
 from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
 from ottla.pipeline.transform.value_format import Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
 
@@ -32,7 +33,7 @@ def settle(
 ) -> RecordDecoder:
     """Make or widen the table for what is to be loaded; returns what decodes it. Raises OperatorError."""
     held = table.schema() if table.exists() else SCHEMA
-    fields = value_format.fields(_fields_of(held), sample_values(cluster, ranges, isolation))
+    fields = value_format.fields(_fields_of(held), sample_values(cluster, ranges, isolation, value_format.id_length))
     fields = _with_usable_columns(fields, held)
     wanted = {column_name(field.name): field.type for field in fields}
     if not value_format.is_inferred:
@@ -40,11 +41,15 @@ def settle(
     schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
     types = {field_name(column.name): column.type for column in schema}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
-    return RecordDecoder(value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields])), rows)
+    return RecordDecoder(
+        value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields])), rows, value_format.id_length
+    )
 
 
-def sample_values(cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str) -> Samples:
-    """Values at the start and near the end of ranges, a bounded number of each topic."""
+def sample_values(
+    cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
+) -> Samples:
+    """Values at the start and near the end of ranges, a bounded number of each topic, as decoders take them."""
     found: dict[str, list[pa.Array]] = {}
     sampled: dict[str, set[Position]] = {}
     for whole in ranges:
@@ -54,11 +59,12 @@ def sample_values(cluster: ClusterView, ranges: Iterable[OffsetRange], isolation
             continue
         places.add(key)
         for offset in sorted({whole.start_offset, max(whole.start_offset, whole.end_offset - SAMPLE_ROWS)}):
-            found.setdefault(whole.topic, []).extend(_sample(cluster, whole, offset, isolation))
+            batches = _sample(cluster, whole, offset, isolation)
+            found.setdefault(whole.topic, []).extend(encoded_values(batch, id_length) for batch in batches)
     return {topic: pa.chunked_array(values, pa.binary()).combine_chunks() for topic, values in found.items()}
 
 
-def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.Array]:
+def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
     """Nothing where nothing can be read; the task that meets the place says why."""
     try:
         result = cluster.fetch(
@@ -80,7 +86,7 @@ def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: st
         )
     except (KafkaError, DecodeError):
         return []
-    return [batch.column("value") for batch in decoded.batches]
+    return decoded.batches
 
 
 def _fields_of(held: pa.Schema) -> pa.Schema:

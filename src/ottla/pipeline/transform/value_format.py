@@ -16,7 +16,7 @@ from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
 from ottla.pipeline.transform.json_inference import infer_json_schema
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
-from ottla.pipeline.transform.registry import PREFIX_BYTES
+from ottla.pipeline.transform.schema_ids import IdLength, id_length
 from ottla.pipeline.transform.widening import adapted
 
 Samples = Mapping[str, pa.Array]
@@ -30,6 +30,10 @@ class ValueFormat(Protocol):
     def is_inferred(self) -> bool:
         """True where the fields are those of a sample: then what a table has before stays, and it can't be wrong."""
 
+    @property
+    def id_length(self) -> IdLength | None:
+        """That of the ids that values or their headers begin with, None where there are none: see `schema_ids`."""
+
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """The fields that values have. `held`: those that the table has columns for. Raises OperatorError."""
 
@@ -39,7 +43,7 @@ class ValueFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """`has_ids`: the values begin with the id of a schema, as those of a registry do; it is left out."""
+    """`has_ids`: values have the id of a schema, as those of a registry do; it is left out."""
 
     schema: pa.Schema | None = None
     has_ids: bool = False
@@ -48,16 +52,26 @@ class JsonFormat:
     def is_inferred(self) -> bool:
         return self.schema is None
 
+    @property
+    def id_length(self) -> IdLength | None:
+        return id_length if self.has_ids else None
+
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """Inferred ones are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
             return self.schema
-        values = chain.from_iterable(values.to_pylist() for values in samples.values())
-        start = PREFIX_BYTES if self.has_ids else 0
-        return with_fields(held, infer_json_schema(value[start:] for value in values if value is not None))
+        values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
+        return with_fields(held, infer_json_schema(map(self._document, values)))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return JsonDecoder(fields, self.has_ids)
+
+    def _document(self, value: bytes) -> bytes | None:
+        """A value behind its id; None when it has none, and will be found bad."""
+        try:
+            return value[id_length(value) :] if self.has_ids else value
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,10 @@ class CsvFormat:
     @property
     def is_inferred(self) -> bool:
         return self.schema is None
+
+    @property
+    def id_length(self) -> IdLength | None:
+        return None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         if self.schema is not None:
@@ -86,6 +104,10 @@ class RegexFormat:
     def is_inferred(self) -> bool:
         return False
 
+    @property
+    def id_length(self) -> IdLength | None:
+        return None
+
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         return self.schema or pa.schema([(name, pa.string()) for name in group_names(self.pattern)])
 
@@ -98,6 +120,10 @@ class AccessLogFormat:
     @property
     def is_inferred(self) -> bool:
         return False
+
+    @property
+    def id_length(self) -> IdLength | None:
+        return None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         return ACCESS_LOG_SCHEMA

@@ -1,0 +1,109 @@
+"""The id of a value's schema in a registry: in front of the value, or in a header of its record.
+
+By the wire format that Confluent's serializers made common. A zero byte and four more, big-endian, are an id of the
+registry; a one and sixteen more are a GUID, which means the same schema in every registry. Either stands in front of
+the value or, in newer producers, in the header VALUE_HEADER, which leaves the value itself as any consumer knows it;
+the header goes before, and the last one of several counts. Of Protobuf the places of the message in its file follow.
+
+A header's id is put in front of its value here, so that decoders know one form. Left out: keys, which are not decoded
+(their header is `__key_schema_id`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+VALUE_HEADER = "__value_schema_id"
+NUMBER_BYTES = 5
+GUID_BYTES = 17
+_LENGTHS = {0: NUMBER_BYTES, 1: GUID_BYTES}
+"""By the first byte."""
+_END = (1 << 31) - 1
+"""Of any value. Where no end is said, pyarrow refuses to slice several values at once ("Negative buffer resize")."""
+_NONE = b"\xff"
+"""In front of the values whose header is no id."""
+
+NO_ID = (
+    "neither the value nor a header of its record begins with the id of a schema (a zero byte and four more, or a one "
+    f"and sixteen more, in {VALUE_HEADER}), as values of a registry do"
+)
+
+SchemaId = int | UUID
+IdLength = Callable[[bytes], int]
+"""How many bytes at the start of a value, or of a header, are its schema's id, with what belongs to that in the format
+of the values; raises ValueError when it has none."""
+
+
+def id_length(value: bytes) -> int:
+    """The `IdLength` of formats with nothing more than an id. Raises ValueError."""
+    length = _LENGTHS.get(value[0], 0) if value else 0
+    if not 0 < length <= len(value):
+        raise ValueError(NO_ID)
+    return length
+
+
+def schema_id(value: bytes) -> SchemaId:
+    """The id at the start of a value. Raises ValueError when it has none."""
+    start = value[1 : id_length(value)]
+    return UUID(bytes=start) if len(start) == GUID_BYTES - 1 else int.from_bytes(start, "big")
+
+
+def schema_ids(values: pa.Array) -> list[SchemaId]:
+    """Those that some values begin with, each once and in the same order whatever the values' is."""
+    starts = {
+        start
+        for magic, length in _LENGTHS.items()
+        for start in pc.unique(pc.binary_slice(values.filter(_begin_with(values, magic)), 0, length)).to_pylist()
+    }
+    return [schema_id(start) for start in sorted(starts)]
+
+
+def without_ids(values: pa.Array) -> pa.Array:
+    """Values without nulls behind their ids. Raises ValueError unless each has one."""
+    numbers, guids = (_begin_with(values, magic) for magic in _LENGTHS)
+    if not pc.all(pc.or_(numbers, guids)).as_py():
+        raise ValueError(NO_ID)
+    behind = pc.binary_slice(values, NUMBER_BYTES, _END)
+    return pc.if_else(guids, pc.binary_slice(values, GUID_BYTES, _END), behind) if guids.true_count else behind
+
+
+def _begin_with(values: pa.Array, magic: int) -> pa.BooleanArray:
+    """Which have a whole id of that kind; null for a null."""
+    is_long = pc.greater_equal(pc.binary_length(values), _LENGTHS[magic])
+    return pc.and_(pc.starts_with(values, bytes([magic])), is_long)
+
+
+def encoded_values(batch: pa.RecordBatch, length_of: IdLength | None) -> pa.Array:
+    """The column `value` of records as decoders take it: ids that are in headers are put in front, nulls stay null.
+
+    `length_of`: that of the values' format, None where values have no ids.
+    """
+    values, headers = batch.column("value"), batch.column("headers")
+    if length_of is None:
+        return values
+    pairs = headers.flatten()
+    named = pc.and_(pc.equal(pairs.field("key"), VALUE_HEADER), pairs.field("value").is_valid())
+    if not named.true_count:
+        return values
+    rows = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
+    found = pairs.field("value").filter(named).dictionary_encode()
+    fronts = pa.array([_front(header, length_of) for header in found.dictionary.to_pylist()], pa.binary())
+    places = np.zeros(len(values), np.int64)
+    absent = np.ones(len(values), np.bool_)
+    places[rows] = found.indices.to_numpy(zero_copy_only=False)  # of several in a row's place the last one stays
+    absent[rows] = False
+    in_front = pc.fill_null(fronts.take(pa.array(places, mask=absent)), b"")
+    return pc.binary_join_element_wise(in_front, values, b"")
+
+
+def _front(header: bytes, length_of: IdLength) -> bytes:
+    """What goes in front of a value for its header."""
+    try:
+        return header[: length_of(header)]
+    except ValueError:
+        return _NONE
