@@ -35,6 +35,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.durable import sync
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
@@ -280,12 +281,7 @@ class DeltaTarget:
     def _sync_log(self, version: int) -> str:
         """Make a commit durable, which delta-rs leaves to the operating system; returns why that failed, or nothing."""
         try:
-            for path in (self._commit_file(version), self._log):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            sync(self._commit_file(version), self._log)
         except OSError as error:
             return f"version {version} was committed, but may not outlive a loss of power: {error}"
         return ""

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.durable import sync, write_synced
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
@@ -267,10 +268,7 @@ class ParquetTarget:
         final, text = self._commit_file(commit["version"]), json.dumps(commit)
         staged = self._log / f".{uuid.uuid4().hex}"
         try:
-            with staged.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(staged, text)
             try:
                 os.link(staged, final)
             except OSError as error:  # a network file system may have made the link all the same
@@ -280,7 +278,7 @@ class ParquetTarget:
             with suppress(OSError):
                 staged.unlink()
         try:
-            _sync_directory(self._log)
+            sync(self._log)
         except OSError as error:
             return f"version {commit['version']} was committed, but may not outlive a loss of power: {error}"
         return ""
@@ -302,10 +300,7 @@ class ParquetTarget:
             return
         staged = self._log / f".{uuid.uuid4().hex}"
         with suppress(OSError):
-            with staged.open("w") as file:
-                json.dump(asdict(state), file)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(staged, json.dumps(asdict(state)))
             staged.rename(self._log / f"{state.version:020}.checkpoint.json")
         with suppress(OSError):
             staged.unlink(missing_ok=True)
@@ -317,11 +312,3 @@ def _now_ms() -> int:
 
 def _schema_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode()
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,8 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
+from ottla.pipeline.sinks.durable import sync
+
 
 class _SyncedFile:
     """A file opened to be written; synced with its directory's entry before it is closed."""
@@ -37,11 +39,7 @@ class _SyncedFile:
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
-        descriptor = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(self._path.parent)
 
     def __enter__(self) -> _SyncedFile:
         return self

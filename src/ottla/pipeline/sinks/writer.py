@@ -6,7 +6,6 @@ that those of one that failed are found; each attempt at a task writes under a n
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Collection, Mapping
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ottla.pipeline.sinks.durable import sync
 from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout
 
 ROW_GROUP_BYTES = 64 << 20
@@ -109,12 +109,7 @@ class DataFileWriter:
         if self._writer is None:
             return None
         self._writer.close()
-        for path in (self._path, self._path.parent):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync(self._path, self._path.parent)
         status = self._path.stat()
         self._finished = True
         return DataFile(
