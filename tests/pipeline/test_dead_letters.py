@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import Committed, StaleCommitError  # noqa: E402
-from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
+from ottla.pipeline.sinks.writer import discard_load, new_load_id  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -49,7 +48,7 @@ class Load:
             cluster.open,
             target.ensure(SCHEMA),
             target.dead_letters().layout(),
-            uuid.uuid4().hex[:16],
+            new_load_id(),
             letters_held=self.plan.letters.held,
         )
 

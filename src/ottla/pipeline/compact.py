@@ -6,14 +6,13 @@ took one of the small files away is nothing changed. The rows stay in their orde
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ottla.common.errors import OttlaError
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.sinks.table import Table, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.sinks.writer import discard_load, new_load_id
 
 DEFAULT_TARGET_BYTES = 256 << 20
 
@@ -34,7 +33,7 @@ class CompactSummary:
 def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSummary:
     """Raises OperatorError, StaleCommitError."""
     before = len(table.files())
-    load_id = uuid.uuid4().hex[:16]
+    load_id = new_load_id()
     directory = table.layout().directory
     with held_lease(directory, load_id):
         try:

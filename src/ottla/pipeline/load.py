@@ -12,7 +12,6 @@ it and for lag tools alone: no load reads it, and a load that can't commit it sa
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +35,7 @@ from ottla.pipeline.leases import held_lease
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, UnknownCommitError, files_from_json
-from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.sinks.writer import discard_load, new_load_id
 from ottla.pipeline.sources.segments import open_source
 from ottla.pipeline.sources.source import ReadRange
 from ottla.pipeline.transform.record_decoder import RecordDecoder
@@ -167,7 +166,7 @@ def _run(
         open_cluster=open_cluster,
         layout=target.ensure(rows_schema(target, decoder)),
         letters_layout=letters.layout(),
-        load_id=uuid.uuid4().hex[:16],
+        load_id=new_load_id(),
         isolation=settings.isolation,
         on_data_loss=settings.on_data_loss,
         letters_held=plan.letters.held,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 from ottla.pipeline.land import LandSettings, land_task
 from ottla.pipeline.load import commit_of, rows_schema
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
+from ottla.pipeline.sinks.writer import new_load_id
 
 from ..memory_cluster import MemoryCluster
 
@@ -51,5 +51,5 @@ def load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> 
     plan = plan_load(cluster, table, pipeline_id)
     if plan.is_empty:
         return None
-    load_id = uuid.uuid4().hex[:16]
+    load_id = new_load_id()
     return commit(table, plan, write_files(cluster, table, plan, load_id), load_id).version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +41,7 @@ class Lake:
         from ottla.pipeline import load as loading
         from ottla.pipeline.land import LandSettings, land_task
         from ottla.pipeline.plan import PlanSettings, make_plan
+        from ottla.pipeline.sinks.writer import new_load_id
         from ottla.pipeline.transform.target_schema import settle
 
         letters = self.table.dead_letters()
@@ -51,7 +51,7 @@ class Lake:
             self.cluster.open,
             self.table.ensure(loading.rows_schema(self.table, decoder)),
             letters.layout(),
-            uuid.uuid4().hex[:16],
+            new_load_id(),
             letters_held=plan.letters.held,
             record_decoder=decoder,
         )

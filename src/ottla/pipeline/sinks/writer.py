@@ -28,6 +28,11 @@ NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
 
 
+def new_load_id() -> str:
+    """An id that no other load or compaction has, as names of files and leases take it."""
+    return uuid.uuid4().hex[:16]
+
+
 def load_of(path: Path) -> str | None:
     """The id of the load that wrote a data file, None for a file that no load did."""
     match = _NAME.fullmatch(path.name)
