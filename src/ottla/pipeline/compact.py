@@ -35,9 +35,9 @@ def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSu
     before = len(table.files())
     load_id = new_load_id()
     directory = table.layout().directory
-    with held_lease(directory, load_id):
+    with held_lease(directory, load_id) as lease:
         try:
-            table.compact(target_bytes, load_id)
+            table.compact(target_bytes, load_id, lease.require)
         except UnknownCommitError:
             raise  # its files may be in the table
         except OttlaError:

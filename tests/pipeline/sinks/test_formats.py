@@ -79,7 +79,7 @@ def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> No
     times = [one.time_ms for one in loads]
     assert times == sorted(times, reverse=True)
     assert times[-1] > 1_700_000_000_000
-    again(table).compact(1 << 30, "compaction")
+    again(table).compact(1 << 30, "compaction", lambda: None)
     assert again(table).loads() == loads
 
 

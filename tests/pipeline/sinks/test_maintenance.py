@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,10 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import leases
 from ottla.pipeline.compact import compact
-from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease
+from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
+from ottla.pipeline.sinks import rewrite
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.table import DataFile, Table
 from ottla.pipeline.vacuum import vacuum
 
 from ..memory_cluster import MemoryCluster
@@ -123,6 +125,28 @@ def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> 
     compact(again(table))
     commit(table, plan, files, "load")
     assert rows(table) == topic_rows(cluster)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # delta-rs writes and commits in one call
+def test_a_compaction_whose_lease_was_taken_commits_nothing(
+    cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still for so long that a vacuum takes the files that it wrote."""
+    load_often(cluster, table)
+    named, write = table.files(), rewrite.rewrite_files
+
+    def stand_still(*arguments: Any) -> DataFile:
+        made = write(*arguments)
+        [lease] = Path(table.location, LEASE_DIRECTORY).iterdir()
+        let_expire(table, lease.name)
+        assert revoke(Path(table.location), lease.name)
+        return made
+
+    monkeypatch.setattr(rewrite, "rewrite_files", stand_still)
+    with pytest.raises(OperatorError, match=r"the lease .* is gone"):
+        compact(again(table))
+    assert again(table).files() == named
+    assert {str(path) for path in data_files(table)} == set(named)
 
 
 def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

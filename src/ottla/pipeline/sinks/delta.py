@@ -23,7 +23,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -200,10 +200,11 @@ class DeltaTarget:
                 raise OperatorError(f"the table {self.path} can't take new columns: {_words(error)}") from error
         return self.schema()
 
-    def compact(self, target_bytes: int, load_id: str) -> None:
-        """By delta-rs, which keeps the rows' order."""
+    def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
+        """By delta-rs, which keeps the rows' order, and writes and commits in one call."""
         table = self._open()
         self.files()  # refuses deletion vectors
+        before_commit()
         try:
             table.optimize.compact(
                 target_size=target_bytes, commit_properties=CommitProperties(custom_metadata={LOAD_KEY: load_id})

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,13 +252,13 @@ class IcebergTarget:
             ) from error
         return self.schema()
 
-    def compact(self, target_bytes: int, load_id: str) -> None:
+    def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
         """As an overwrite, since pyiceberg makes no snapshots of the kind `replace`."""
         table = self._open()
         self.files()  # refuses delete files
         with self._told("can't be read"):
             files = [_data_file(table, task.file) for task in table.scan().plan_files()]
-        compact_groups(self, group_small_files(files, target_bytes), load_id)
+        compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
         before = datetime.fromtimestamp(before_ms / 1000, UTC)

@@ -19,7 +19,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -208,9 +208,8 @@ class ParquetTarget:
             return wider
         raise OperatorError(f"the table {self.path} could not take new columns: others came first; try again")
 
-    def compact(self, target_bytes: int, load_id: str) -> None:
-        groups = group_small_files(self.data_files(), target_bytes)
-        compact_groups(self, groups, load_id)
+    def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
+        compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
         state = self._read()

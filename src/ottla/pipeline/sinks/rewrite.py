@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,16 @@ def group_small_files(files: Sequence[DataFile], target_bytes: int) -> list[list
     return [group for group in groups if len(group) > 1]
 
 
-def compact_groups(table: Table, groups: Sequence[Sequence[DataFile]], load_id: str) -> None:
+def compact_groups(
+    table: Table, groups: Sequence[Sequence[DataFile]], load_id: str, before_commit: Callable[[], None]
+) -> None:
     """Rewrite each group as one file and commit all together. Raises StaleCommitError, OperatorError."""
     if not groups:
         return
     layout, schema = table.layout(), table.schema()
     made = [rewrite_files(layout, schema, group, number, load_id) for number, group in enumerate(groups)]
     removed = [str(Path(layout.directory) / file.path) for group in groups for file in group]
+    before_commit()
     table.commit(TableCommit(load_id, made, removed))
 
 

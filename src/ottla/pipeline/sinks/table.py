@@ -13,7 +13,7 @@ outlive compaction, vacuum and the expiry of old versions; what others committed
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -225,10 +225,11 @@ class Table(Protocol):
     def version(self) -> int:
         """The newest version of the table; rises with each commit. Raises OperatorError when there is no table."""
 
-    def compact(self, target_bytes: int, load_id: str) -> None:
+    def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
         """Put small files of a partition together into files of about `target_bytes`; no offset moves.
 
-        Raises StaleCommitError when another took one of them in the meantime, OperatorError; nothing was changed then.
+        `before_commit` is called when the large files are written, and ends the compaction by what it raises. Raises
+        StaleCommitError when another took one of them in the meantime, OperatorError; nothing was changed then.
         """
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
