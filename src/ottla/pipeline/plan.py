@@ -115,10 +115,23 @@ class OffsetRange:
     def offsets(self) -> int:
         return self.end_offset - self.start_offset
 
-    @property
-    def wire_topic_id(self) -> Uuid:
-        """The topic id as requests have it."""
-        return uuid_from_string(self.topic_id)
+
+def fetch_planned(
+    cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, *, max_bytes: int, max_wait_ms: int
+) -> FetchResult:
+    """One fetch from `offset` on, of the topic that was planned and no later one of its name.
+
+    Raises TopicNotFound, TopicReplaced, KafkaError.
+    """
+    return cluster.fetch(
+        whole.topic,
+        whole.partition,
+        offset,
+        max_bytes=max_bytes,
+        max_wait_ms=max_wait_ms,
+        isolation=isolation,
+        topic_id=uuid_from_string(whole.topic_id),
+    )
 
 
 @dataclass(slots=True)
@@ -406,15 +419,7 @@ def measure(cluster: ClusterView, whole: OffsetRange, isolation: str) -> Profile
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> tuple[int, int]:
     """(offset after the sample, its bytes): whole batches only, so the first offset may lie before the one asked."""
-    result = cluster.fetch(
-        whole.topic,
-        whole.partition,
-        offset,
-        max_bytes=SAMPLE_BYTES,
-        max_wait_ms=SAMPLE_WAIT_MS,
-        isolation=isolation,
-        topic_id=whole.wire_topic_id,
-    )
+    result = fetch_planned(cluster, whole, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
     following, size = offset, 0
     try:
         for batch in iter_batches(result.records):

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from ottla.client.model import EARLIEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
-from ottla.pipeline.decode import Decoded, decode
-from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
-from ottla.pipeline.sources.source import RangePart, RecordsDeletedError
+from ottla.pipeline.decode import Decoded
+from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss, fetch_planned
+from ottla.pipeline.sources.source import RangePart, RecordsDeletedError, decode_part
 
 FETCH_BYTES = 8 << 20
 FETCH_WAIT_MS = 500
@@ -28,7 +28,7 @@ def read_range(
     offset = whole.start_offset
     while offset < whole.end_offset:
         try:
-            part = _fetch_part(cluster, whole, offset, isolation)
+            part = _next_part(cluster, whole, offset, isolation)
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -39,29 +39,24 @@ def read_range(
     require_whole(cluster, whole)
 
 
-def _fetch_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> RangePart:
-    """Decode what one fetch brings, waiting while it brings nothing."""
+def fetch_part(
+    cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, *, max_bytes: int, max_wait_ms: int
+) -> RangePart:
+    """What one fetch brings of a range from `offset` on.
+
+    Raises DecodeError, TopicNotFound, TopicReplaced, KafkaError.
+    """
+    result = fetch_planned(cluster, whole, offset, isolation, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+    return decode_part(result.records, whole, offset, result.aborted)
+
+
+def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> RangePart:
+    """What the first fetch brings that brings anything."""
     deadline = time.monotonic() + STALL_TIMEOUT_S
     while True:
-        result = cluster.fetch(
-            whole.topic,
-            whole.partition,
-            offset,
-            max_bytes=FETCH_BYTES,
-            max_wait_ms=FETCH_WAIT_MS,
-            isolation=isolation,
-            topic_id=whole.wire_topic_id,
-        )
-        decoded = decode(
-            result.records,
-            topic=whole.topic,
-            partition=whole.partition,
-            start_offset=offset,
-            end_offset=whole.end_offset,
-            aborted=result.aborted,
-        )
-        if decoded.next_offset > offset:
-            return RangePart(decoded, len(result.records))
+        part = fetch_part(cluster, whole, offset, isolation, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS)
+        if part.decoded.next_offset > offset:
+            return part
         if time.monotonic() > deadline:
             raise OttlaError(
                 f"topic {whole.topic!r} partition {whole.partition}: nothing came from offset {offset} on for "

@@ -22,10 +22,10 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from ottla.client.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.pipeline.decode import Decoded, DecodeError, decode
+from ottla.pipeline.decode import Decoded, DecodeError
 from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
 from ottla.pipeline.sources import fetch
-from ottla.pipeline.sources.source import RangePart, ReadRange
+from ottla.pipeline.sources.source import RangePart, ReadRange, decode_part
 from ottla.record.batch import LOG_OVERHEAD, iter_batches
 from ottla.storage.reader import SegmentDamage, base_offset_of, read_offset_index, read_transaction_index
 
@@ -187,16 +187,9 @@ def _read_segment(
             if not size:
                 return
             reaching = [one for one in aborted if one.last_offset >= offset]
-            decoded = decode(
-                memoryview(data)[:size],
-                topic=whole.topic,
-                partition=whole.partition,
-                start_offset=offset,
-                end_offset=whole.end_offset,
-                aborted=reaching,
-            )
-            yield RangePart(decoded, size)
-            position, offset = position + size, max(offset, decoded.next_offset)
+            part = decode_part(memoryview(data)[:size], whole, offset, reaching)
+            yield part
+            position, offset = position + size, max(offset, part.decoded.next_offset)
 
 
 def _read_whole(stream: BinaryIO, size: int) -> bytes:

@@ -7,12 +7,14 @@ the last part was given, the log had not been cut below the range's end since it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.pipeline.decode import Decoded
+from ottla.common.disk import Buffer
+from ottla.pipeline.decode import Decoded, decode
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.record.transactions import Aborted
 
 
 class RecordsDeletedError(DataLossError):
@@ -31,6 +33,19 @@ class RangePart:
     """Stored bytes that were read for it."""
     skipped_offsets: int = 0
     """Offsets at its beginning that were deleted before they were read."""
+
+
+def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence[Aborted]) -> RangePart:
+    """What stored batches hold of a range from `offset` on. Raises DecodeError."""
+    decoded = decode(
+        data,
+        topic=whole.topic,
+        partition=whole.partition,
+        start_offset=offset,
+        end_offset=whole.end_offset,
+        aborted=aborted,
+    )
+    return RangePart(decoded, len(data))
 
 
 class ReadRange(Protocol):

@@ -8,14 +8,16 @@ take is refused before anything is written.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
 from ottla.client.model import Position
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.pipeline.decode import SCHEMA, DecodeError, decode
+from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sources.fetch import fetch_part
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name, field_name, usable_names
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
@@ -66,27 +68,12 @@ def sample_values(
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
     """Nothing where nothing can be read; the task that meets the place says why."""
+    some = replace(whole, end_offset=min(whole.end_offset, offset + SAMPLE_ROWS))
     try:
-        result = cluster.fetch(
-            whole.topic,
-            whole.partition,
-            offset,
-            max_bytes=SAMPLE_BYTES,
-            max_wait_ms=SAMPLE_WAIT_MS,
-            isolation=isolation,
-            topic_id=whole.wire_topic_id,
-        )
-        decoded = decode(
-            result.records,
-            topic=whole.topic,
-            partition=whole.partition,
-            start_offset=offset,
-            end_offset=min(whole.end_offset, offset + SAMPLE_ROWS),
-            aborted=result.aborted,
-        )
-    except (KafkaError, DecodeError):
+        part = fetch_part(cluster, some, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
+    except KafkaError:
         return []
-    return decoded.batches
+    return part.decoded.batches
 
 
 def _fields_of(held: pa.Schema) -> pa.Schema:
