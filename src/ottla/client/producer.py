@@ -104,6 +104,7 @@ class RecordProducer:
         timestamp_ms: int = NOW,
     ) -> None:
         """As `send`, for many records a second: nothing is heard between them, so `poll` is for the caller."""
+        self._before_record()
         while True:
             try:
                 self._producer.produce(
@@ -116,6 +117,9 @@ class RecordProducer:
                 raise self._error(error.args[0]) from error
             break
         self.sent_count += 1
+
+    def _before_record(self) -> None:
+        """Called before each record is queued; a subclass may have something to begin."""
 
     def poll(self, limit_s: float = 0.0) -> None:
         """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then.

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.model import CommittedOffset, Position
 from ottla.client.outage import Tell
-from ottla.client.producer import NOW, SILENT, RecordProducer
+from ottla.client.producer import SILENT, RecordProducer
 from ottla.client.rdkafka import kafka_error
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -75,23 +75,14 @@ class TransactionalProducer(RecordProducer):
         """A commit was asked for, and its outcome is not known."""
         self._until_done(self._producer.init_transactions, delivery_timeout_s)
 
-    def queue(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        partition: int,
-        timestamp_ms: int = NOW,
-    ) -> None:
-        """As of a RecordProducer; begins a transaction where none is open. Raises ProducerFenced."""
+    def _before_record(self) -> None:
+        """Begin a transaction where none is open. Raises ProducerFenced."""
         if self.open_count == 0:
             try:
                 self._producer.begin_transaction()
             except self._library.KafkaException as error:
                 raise self._error(error.args[0]) from error
         self.open_count += 1
-        super().queue(topic, value, key, headers, partition, timestamp_ms)
 
     def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
         """Make offsets of a group without members part of the open transaction (KIP-98). Their epochs are left out.
