@@ -9,6 +9,7 @@ import pytest
 
 from ottla.pipeline.session import EXTRA_MODULES, open_session
 from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING
+from ottla.testing import Broker
 
 LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests end before the second compiler pays: 40 % less CPU a session."""
@@ -32,3 +33,16 @@ def spark(light_java: None) -> Iterator[Any]:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with open_session("local[2]", "ottla tests", {DATABASE_SETTING: DATABASE}) as session:
         yield session
+
+
+@pytest.fixture
+def bootstrap(ottla_broker: Broker) -> str:
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic of three partitions."""
+    from .topics import new_topic
+
+    return new_topic(bootstrap, 3)

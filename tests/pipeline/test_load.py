@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,26 +32,12 @@ from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
+
+from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("driver.py")
-numbers = itertools.count()
-
-
-@pytest.fixture
-def bootstrap(ottla_broker: Broker) -> str:
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    """A new topic of three partitions."""
-    name = f"load-{next(numbers)}"
-    with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, 3)
-    return name
 
 
 @pytest.fixture
@@ -73,17 +58,14 @@ def load_topic(spark: Any, bootstrap: str, topic: str, table: Path) -> Callable[
     return run
 
 
-def produce(bootstrap: str, topic: str, values: Sequence[bytes], codec: str = "none", **options: Any) -> None:
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **options}
-    )
-    for number, value in enumerate(values):
-        producer.produce(topic, value, key=b"k%d" % (number % 17))
-    assert producer.flush(30) == 0
-
-
 def values(start: int, end: int) -> list[bytes]:
     return [b"%08d" % number for number in range(start, end)]
+
+
+def keyed(start: int, end: int, prefix: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Records with those values, by their keys in all partitions."""
+    for number, value in enumerate(values(start, end)):
+        yield {"value": prefix + value, "key": b"k%d" % (number % 17)}
 
 
 def loaded(table: Path) -> list[bytes]:
@@ -96,13 +78,13 @@ def test_loads_what_is_new_and_nothing_twice(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
-        produce(bootstrap, topic, values(1_000 * number, 1_000 * (number + 1)), codec)
+        produce(bootstrap, topic, keyed(1_000 * number, 1_000 * (number + 1)), compression_type=codec)
     first = load_topic()
     assert (first.rows, first.version, first.partitions) == (5_000, 1, 3)
     assert loaded(table) == values(0, 5_000)
     again = load_topic()
     assert (again.rows, again.version) == (0, None)
-    produce(bootstrap, topic, values(5_000, 5_500), "zstd")
+    produce(bootstrap, topic, keyed(5_000, 5_500), compression_type="zstd")
     third = load_topic()
     assert (third.rows, third.version) == (500, 2)
     assert third.ranges == {name: (first.ranges[name][1], end) for name, (start, end) in third.ranges.items()}
@@ -112,10 +94,12 @@ def test_loads_what_is_new_and_nothing_twice(
 def test_keys_headers_nulls_and_times_as_a_client_sent_them(
     spark: Any, bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    producer.produce(topic, None, key=b"gone", partition=1, timestamp=1_700_000_000_123)
-    producer.produce(topic, b"", partition=1, headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_124)
-    assert producer.flush(30) == 0
+    headers = [("a", b"1"), ("a", None)]
+    records: list[dict[str, Any]] = [
+        {"value": None, "key": b"gone", "partition": 1, "timestamp": 1_700_000_000_123},
+        {"value": b"", "headers": headers, "partition": 1, "timestamp": 1_700_000_000_124},
+    ]
+    produce(bootstrap, topic, records)
     load_topic()
     register_tables(spark, [DeltaTarget(table)])
     rows = run_sql(spark, "select * from records order by offset").to_pylist()
@@ -130,7 +114,7 @@ def test_keys_headers_nulls_and_times_as_a_client_sent_them(
 
 
 def test_many_small_tasks_and_partition_columns(spark: Any, bootstrap: str, topic: str, table: Path) -> None:
-    produce(bootstrap, topic, [b"x" * 1_000 + value for value in values(0, 3_000)])
+    produce(bootstrap, topic, keyed(0, 3_000, b"x" * 1_000))
     target = DeltaTarget(table, ("topic", "partition"))
     settings = PlanSettings(max_bytes_per_task=200_000)
     summary = load([topic], target, bootstrap, lambda: nullcontext(spark), settings)
@@ -148,7 +132,7 @@ def test_the_second_of_two_racing_loads_is_refused(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     """The other load plans, lands and commits after this one landed and before it commits."""
-    produce(bootstrap, topic, values(0, 1_000))
+    produce(bootstrap, topic, keyed(0, 1_000))
 
     class Overtaken(Observer):
         def landed(self, rows: Sequence[Landed]) -> None:
@@ -159,7 +143,7 @@ def test_the_second_of_two_racing_loads_is_refused(
     assert loaded(table) == values(0, 1_000)
     files = deltalake.DeltaTable(str(table)).file_uris()
     assert sorted(str(path) for path in table.glob("*.parquet")) == sorted(files)
-    produce(bootstrap, topic, values(1_000, 1_100))
+    produce(bootstrap, topic, keyed(1_000, 1_100))
     assert load_topic().rows == 100
     assert loaded(table) == values(0, 1_100)
 
@@ -167,7 +151,7 @@ def test_the_second_of_two_racing_loads_is_refused(
 def test_a_query_that_fails_while_it_runs_says_why(
     spark: Any, bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    produce(bootstrap, topic, values(0, 100))
+    produce(bootstrap, topic, keyed(0, 100))
     load_topic()
     register_tables(spark, [DeltaTarget(table)])
     for file in table.glob("*.parquet"):
@@ -181,7 +165,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     """As when the table's directory is one of each machine of a cluster, instead of one that they share."""
-    produce(bootstrap, topic, values(0, 1_000))
+    produce(bootstrap, topic, keyed(0, 1_000))
 
     class Elsewhere(Observer):
         def landed(self, rows: Sequence[Landed]) -> None:
@@ -199,9 +183,9 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
 def test_a_killed_driver_loses_and_doubles_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
 ) -> None:
-    produce(bootstrap, topic, values(0, 1_000))
+    produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
-    produce(bootstrap, topic, values(1_000, 3_000))
+    produce(bootstrap, topic, keyed(1_000, 3_000))
     command = [sys.executable, str(DRIVER), step, bootstrap, topic, str(table)]
     scratch = table.with_name("scratch")  # what Spark leaves behind when it is killed
     scratch.mkdir()
@@ -223,7 +207,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     spark: Any, bootstrap: str, topic: str, table: Path, deaths: int
 ) -> None:
     """It dies as the system kills it when memory runs out: in the middle of a task, by SIGKILL."""
-    produce(bootstrap, topic, values(0, 300))
+    produce(bootstrap, topic, keyed(0, 300))
     target, graves = DeltaTarget(table), table.with_name("graves")
     layout = target.ensure(SCHEMA)
     graves.mkdir()
@@ -252,12 +236,12 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
 def test_a_topic_made_again_is_loaded_from_its_start(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    produce(bootstrap, topic, values(0, 300))
+    produce(bootstrap, topic, keyed(0, 300))
     load_topic()
     with Cluster(bootstrap) as cluster:
         cluster.delete_topics([topic])
         cluster.create_topic(topic, 1)
-    produce(bootstrap, topic, values(300, 400))
+    produce(bootstrap, topic, keyed(300, 400))
     summary = load_topic()
     assert summary.rows == 100
     assert "deleted and created again" in summary.notes[0]
@@ -268,14 +252,14 @@ def test_a_topic_made_again_while_it_is_loaded(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     """Between plan and landing: the same name, offsets that were planned, and other records."""
-    produce(bootstrap, topic, values(0, 300))
+    produce(bootstrap, topic, keyed(0, 300))
 
     class Remade(Observer):
         def planned(self, plan: LoadPlan) -> None:
             with Cluster(bootstrap) as cluster:
                 cluster.delete_topics([topic])
                 cluster.create_topic(topic, 3)
-            produce(bootstrap, topic, values(300, 900))
+            produce(bootstrap, topic, keyed(300, 900))
 
     with pytest.raises(OttlaError, match=f"'{topic}' was deleted and created again"):
         load_topic(Remade())
@@ -290,10 +274,8 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
     with Cluster(bootstrap) as cluster:
         changes = [("message.timestamp.after.max.ms", ConfigOperation.SET, str(2**63 - 1))]
         cluster.alter_configs(ResourceType.TOPIC, topic, changes)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    producer.produce(topic, b"good", partition=1)
-    producer.produce(topic, b"bad", partition=1, timestamp=253_402_300_800_000)
-    assert producer.flush(30) == 0
+    bad = {"value": b"bad", "partition": 1, "timestamp": 253_402_300_800_000}
+    produce(bootstrap, topic, [{"value": b"good", "partition": 1}, bad])
     summary = load_topic()
     assert (summary.rows, summary.dead_letters) == (1, 1)
     letters = DeltaTarget(table).dead_letters()
@@ -309,14 +291,9 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
 def test_records_deleted_before_the_load(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for value in values(0, 100):
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    produce(bootstrap, topic, ({"value": value, "partition": 0} for value in values(0, 100)))
     load_topic()
-    for value in values(100, 200):
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    produce(bootstrap, topic, ({"value": value, "partition": 0} for value in values(100, 200)))
     client = admin.AdminClient({"bootstrap.servers": bootstrap})
     (future,) = client.delete_records([confluent_kafka.TopicPartition(topic, 0, 150)]).values()
     assert future.result(30).low_watermark == 150
@@ -336,7 +313,7 @@ def test_the_commands(spark: Any, bootstrap: str, topic: str, table: Path, monke
     """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
     for module in ("load", "sql"):
         monkeypatch.setattr(f"ottla.pipeline.cli.{module}.open_session", lambda *_: nullcontext(spark))
-    produce(bootstrap, topic, values(0, 500))
+    produce(bootstrap, topic, keyed(0, 500))
     arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
     first = CliRunner().invoke(cli.pipeline, arguments)
     assert first.exit_code == 0, first.output

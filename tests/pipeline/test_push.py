@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -19,30 +18,13 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet")
 deltalake = pytest.importorskip("deltalake")
 
-from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("push_driver.py")
-numbers = itertools.count()
-
-
-@pytest.fixture
-def bootstrap(ottla_broker: Broker) -> str:
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    """A new topic of three partitions."""
-    name = f"push-{next(numbers)}"
-    with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, 3)
-    return name
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import subprocess
@@ -17,31 +16,22 @@ from click.testing import CliRunner, Result
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake")
 
-from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
+from .topics import new_topic  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("push_driver.py")
 FIRST_MS = 1_700_000_000_000
 ROWS = 3_000
-numbers = itertools.count()
-
-
-@pytest.fixture
-def bootstrap(ottla_broker: Broker) -> str:
-    return ottla_broker.bootstrap_servers
 
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
     """ROWS records in three partitions, in turn, one a second; between them what was aborted."""
-    name = f"replay-{next(numbers)}"
-    with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, 3)
+    name = new_topic(bootstrap, 3)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
     producer.init_transactions(30)
     for start in range(0, ROWS, 500):

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pytest
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
 pyspark = pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
@@ -29,6 +28,8 @@ from ottla import record  # noqa: E402
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline.session import find_java, launch_home  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
+
+from .topics import produce  # noqa: E402
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(400)]
 
@@ -179,10 +180,7 @@ def produced(bootstrap: str, topic: str) -> None:
     """A thousand records in four partitions."""
     with Cluster(bootstrap) as cluster:
         cluster.create_topic(topic, 4)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for number in range(1_000):
-        producer.produce(topic, b"%d" % number, partition=number % 4)
-    assert producer.flush(30) == 0
+    produce(bootstrap, topic, ({"value": b"%d" % number, "partition": number % 4} for number in range(1_000)))
 
 
 def test_the_package_travels_with_a_job(

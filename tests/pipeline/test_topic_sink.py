@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.transactional_producer import ProducerFenced  # noqa: E402
 from ottla.common.errors import KafkaError, OperatorError  # noqa: E402
 from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch  # noqa: E402
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
-numbers = itertools.count()
-
 
 @pytest.fixture
-def target(ottla_broker: Broker) -> TopicTarget:
-    """A new topic of three partitions."""
-    name = f"sink-{next(numbers)}"
-    with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic(name, 3)
-    return TopicTarget(ottla_broker.bootstrap_servers, name, {"linger.ms": "1"})
+def target(bootstrap: str, topic: str) -> TopicTarget:
+    return TopicTarget(bootstrap, topic, {"linger.ms": "1"})
 
 
 def values(start: int, end: int) -> Any:

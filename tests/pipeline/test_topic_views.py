@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
@@ -33,9 +32,12 @@ from ottla.pipeline.topic_views import (  # noqa: E402
 )
 from ottla.testing import Broker  # noqa: E402
 
+from .topics import produce  # noqa: E402
+
 pytestmark = pytest.mark.pipeline
 
 TOPIC = "page-views"
+FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +46,12 @@ def bootstrap() -> Iterator[str]:
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 2)
-        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
-        for number in range(20):
-            at = number // 10 * 3_600_000 + number
-            producer.produce(TOPIC, b"v%d" % number, partition=number // 10, timestamp=1_700_000_000_000 + at)
-        assert producer.flush(30) == 0
+        records = (
+            {"value": b"v%d" % number, "partition": partition, "timestamp": FIRST_MS + partition * 3_600_000 + number}
+            for partition in range(2)
+            for number in range(partition * 10, partition * 10 + 10)
+        )
+        produce(broker.bootstrap_servers, TOPIC, records)
         yield broker.bootstrap_servers
 
 

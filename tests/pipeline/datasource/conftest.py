@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.spark import register  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
+from ottla.spark import register
 
-numbers = itertools.count()
+from .. import topics
+from ..topics import new_topic
 
 Produce = Callable[..., None]
 
@@ -28,17 +25,9 @@ def ottla_spark(spark: Any) -> Any:
 
 
 @pytest.fixture
-def bootstrap(ottla_broker: Broker) -> str:
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
 def topic(bootstrap: str) -> str:
     """A new topic of two partitions."""
-    name = f"source-{next(numbers)}"
-    with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, 2)
-    return name
+    return new_topic(bootstrap, 2)
 
 
 @pytest.fixture
@@ -48,18 +37,11 @@ def produce(bootstrap: str, topic: str) -> Produce:
     def run(
         values: Iterable[bytes], partition: int = 0, *, start_ms: int = 1_000, to: str = topic, **more: Any
     ) -> None:
-        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
-        failed: list[object] = []
-
-        def delivered(error: object, _: object) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for number, value in enumerate(values):
-            at = {"partition": partition, "timestamp": start_ms + number}
-            producer.produce(to, value, key=b"k", on_delivery=delivered, **at, **more)
-        assert producer.flush(30) == 0
-        assert not failed
+        records = (
+            {"value": value, "key": b"k", "partition": partition, "timestamp": start_ms + number, **more}
+            for number, value in enumerate(values)
+        )
+        topics.produce(bootstrap, to, records, linger_ms=50)
 
     return run
 

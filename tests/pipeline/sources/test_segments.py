@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from ottla.pipeline.sources import fetch, segments  # noqa: E402
 from ottla.pipeline.sources.segments import SegmentSource, open_source  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
-numbers = itertools.count()
+from ..topics import new_topic, produce  # noqa: E402
 
 
 @pytest.fixture
@@ -35,11 +34,9 @@ def cluster(ottla_broker: Broker) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
+def topic(bootstrap: str) -> str:
     """One partition in segments of a few batches."""
-    name = f"segments-{next(numbers)}"
-    cluster.create_topic(name, 1, configs={"internal.segment.bytes": "300000", "index.interval.bytes": "4096"})
-    return name
+    return new_topic(bootstrap, 1, {"internal.segment.bytes": "300000", "index.interval.bytes": "4096"})
 
 
 @pytest.fixture
@@ -67,22 +64,22 @@ def rows(read: Callable[..., Any], cluster: Cluster, part: OffsetRange, isolatio
     return pa.Table.from_batches(batches, SCHEMA).combine_chunks()
 
 
-def produce(ottla_broker: Broker, topic: str, count: int, codec: str = "none", size: int = 4_000) -> None:
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": ottla_broker.bootstrap_servers, "compression.type": codec, "batch.num.messages": 20}
+def fill(bootstrap: str, topic: str, count: int, codec: str = "none", size: int = 4_000) -> None:
+    records = (
+        {
+            "value": (b"%d " % number).ljust(size, b"%d" % (number % 7)),
+            "key": b"k",
+            "headers": [("n", b"%d" % number)] if number % 5 == 0 else None,
+        }
+        for number in range(count)
     )
-    for number in range(count):
-        value = (b"%d " % number).ljust(size, b"%d" % (number % 7))
-        producer.produce(topic, value, key=b"k", headers=[("n", b"%d" % number)] if number % 5 == 0 else None)
-    assert producer.flush(30) == 0
+    produce(bootstrap, topic, records, compression_type=codec, batch_num_messages=20)
 
 
-def transactions(ottla_broker: Broker, topic: str, rounds: int) -> None:
+def transactions(bootstrap: str, topic: str, rounds: int) -> None:
     """Committed and aborted ones of two producers, one within the other."""
     outer, inner = (
-        confluent_kafka.Producer(
-            {"bootstrap.servers": ottla_broker.bootstrap_servers, "transactional.id": f"{topic}-{name}"}
-        )
+        confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{name}"})
         for name in ("outer", "inner")
     )
     for producer in (outer, inner):
@@ -102,7 +99,7 @@ def transactions(ottla_broker: Broker, topic: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_rows_are_those_of_fetch(
-    ottla_broker: Broker,
+    bootstrap: str,
     cluster: Cluster,
     topic: str,
     source: SegmentSource,
@@ -110,7 +107,7 @@ def test_rows_are_those_of_fetch(
     codec: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    produce(ottla_broker, topic, 1_000, codec)
+    fill(bootstrap, topic, 1_000, codec)
     monkeypatch.setattr(segments, "READ_BYTES", 200_000)
     for start, end in ((None, None), (333, 777), (999, 1_000), (0, 1), (20, 40)):
         part = whole(cluster, topic, start, end)
@@ -119,14 +116,14 @@ def test_rows_are_those_of_fetch(
 
 
 def test_a_batch_larger_than_what_is_read_at_once(
-    ottla_broker: Broker,
+    bootstrap: str,
     cluster: Cluster,
     topic: str,
     source: SegmentSource,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    produce(ottla_broker, topic, 50, size=1_000)
+    fill(bootstrap, topic, 50, size=1_000)
     monkeypatch.setattr(segments, "READ_BYTES", 100)
     part = whole(cluster, topic)
     assert rows(source, cluster, part).equals(rows(fetch.read_range, cluster, part))
@@ -135,7 +132,7 @@ def test_a_batch_larger_than_what_is_read_at_once(
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_aborted_transactions(
-    ottla_broker: Broker,
+    bootstrap: str,
     cluster: Cluster,
     topic: str,
     source: SegmentSource,
@@ -144,7 +141,7 @@ def test_aborted_transactions(
     isolation: str,
 ) -> None:
     """Over several segments, and from every offset on, so that ranges begin and end inside of transactions."""
-    transactions(ottla_broker, topic, 12)
+    transactions(bootstrap, topic, 12)
     monkeypatch.setattr(segments, "READ_BYTES", 100_000)
     end = whole(cluster, topic).end_offset
     assert end > 50
@@ -157,6 +154,7 @@ def test_aborted_transactions(
 
 def test_a_segment_that_goes_while_it_is_read(
     ottla_broker: Broker,
+    bootstrap: str,
     cluster: Cluster,
     topic: str,
     source: SegmentSource,
@@ -164,7 +162,7 @@ def test_a_segment_that_goes_while_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Retention takes what was not read yet: Fetch tells of it from where the files ended."""
-    produce(ottla_broker, topic, 1_000)
+    fill(bootstrap, topic, 1_000)
     monkeypatch.setattr(segments, "READ_BYTES", 200_000)
     part = whole(cluster, topic)
     parts = source(cluster, part, isolation="read_committed", on_data_loss="fail")
@@ -180,9 +178,9 @@ def test_a_segment_that_goes_while_it_is_read(
 
 
 def test_deleted_records_are_not_given_though_their_segment_is_there(
-    ottla_broker: Broker, cluster: Cluster, topic: str, source: SegmentSource
+    bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource
 ) -> None:
-    produce(ottla_broker, topic, 50)
+    fill(bootstrap, topic, 50)
     part = whole(cluster, topic)
     cluster.delete_records({(topic, 0): 30})
     with pytest.raises(DataLossError, match="the log starts at 30 now"):
@@ -190,9 +188,9 @@ def test_deleted_records_are_not_given_though_their_segment_is_there(
 
 
 def test_files_of_another_topic_or_broker_are_left_alone(
-    ottla_broker: Broker, cluster: Cluster, topic: str, source: SegmentSource, caplog: pytest.LogCaptureFixture
+    bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    produce(ottla_broker, topic, 10)
+    fill(bootstrap, topic, 10)
     part = whole(cluster, topic)
     for other in (replace(source, cluster_id="another"), replace(source, directories={7: source.directories[1]})):
         caplog.clear()
