@@ -36,6 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.durable import sync
+from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
@@ -101,6 +102,7 @@ class DeltaTarget:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.exists():
+                require_own_directory(self.path)
                 self._create(schema)
         except (OSError, DeltaError) as error:
             raise OperatorError(f"the table directory {self.path} can't be made: {_words(error)}") from error

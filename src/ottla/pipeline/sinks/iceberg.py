@@ -42,6 +42,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import IdentityTransform
@@ -51,6 +52,7 @@ from pyiceberg.utils.datetime import date_str_to_days
 from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
@@ -78,6 +80,8 @@ OFFSET_PREFIX = "ottla.offset."
 RETRIES_KEY = "commit.retry.num-retries"
 
 CATALOG_FILE = "catalog.db"
+_OF_A_CATALOG = (CATALOG_FILE, f"{CATALOG_FILE}-journal", "metadata")
+"""What a load leaves that was killed while it made a table."""
 CATALOG_NAME = "ottla"
 TABLE_NAME = "ottla.records"
 DATA_DIRECTORY = "data/"
@@ -151,7 +155,8 @@ class IcebergTarget:
         try:
             if self._url is None:
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._require_own_directory()
+                if not self.exists():
+                    self._require_own_directory()
         except OSError as error:
             raise OperatorError(f"the table directory {self.path} can't be made: {error}") from error
         if not self.exists():
@@ -295,6 +300,8 @@ class IcebergTarget:
                 f"the directory {self.path} holds an Iceberg table of another catalog; name that with --catalog, or "
                 "choose another directory"
             )
+        landed = (DATA_DIRECTORY.rstrip("/"),) if self.path.name == DEAD_LETTER_DIRECTORY else ()
+        require_own_directory(self.path, (*_OF_A_CATALOG, *landed))
 
     def _create(self, schema: pa.Schema) -> None:
         catalog = self._open_catalog()
@@ -318,7 +325,22 @@ class IcebergTarget:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
             raise OperatorError(f"there is no Iceberg table in {self.path}; `ottla pipeline load` makes one")
         with self._told("can't be read"):
-            return self._open_catalog().load_table(self._identifier)
+            table = self._open_catalog().load_table(self._identifier)
+        if self._url is None:
+            self._require_own_location(self._data_path(table.location()))
+        return table
+
+    def _require_own_location(self, location: Path) -> None:
+        """Raise OperatorError for a copy, which would be written into what it was copied from."""
+        try:
+            is_here = location.samefile(self.path)
+        except FileNotFoundError:
+            is_here = False
+        if not is_here:
+            raise OperatorError(
+                f"the Iceberg table in {self.path} was copied from {location}, where its metadata say that its files "
+                "are; use that one, or load into another directory"
+            )
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -399,8 +421,14 @@ class IcebergTarget:
     # Files
 
     def _layout(self, table: IcebergTable) -> FileLayout:
-        schema = table.schema()
-        columns = [schema.find_column_name(field.source_id) or "" for field in table.spec().fields]
+        schema, fields = table.schema(), table.spec().fields
+        columns = [schema.find_column_name(field.source_id) or "" for field in fields]
+        other = next((name for name, one in zip(columns, fields, strict=True) if not _is_identity(one)), None)
+        if other is not None:
+            raise OperatorError(
+                f"the table {self.location} is partitioned by something made of {other!r}, and loads write partitions "
+                "of whole values only; load into another table"
+            )
         directory = str(self._data_path(table.location()))
         return FileLayout(directory, DATA_DIRECTORY, tuple(columns), partitions_in_files=True)
 
@@ -432,6 +460,10 @@ def _write(
     except Exception as error:  # of any kind, also those of the catalog
         return error
     return None
+
+
+def _is_identity(field: PartitionField) -> bool:
+    return isinstance(field.transform, IdentityTransform)
 
 
 def _partition_value(column: NestedField, text: str | None) -> Any:

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.durable import sync, write_synced
+from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
@@ -45,7 +46,6 @@ from ottla.pipeline.sinks.table import (
     require_files,
     too_many_commits,
 )
-from ottla.pipeline.sinks.writer import load_of
 
 LOG_DIRECTORY = "_ottla_log"
 CHECKPOINT_INTERVAL = 50
@@ -106,7 +106,7 @@ class ParquetTarget:
     def ensure(self, schema: pa.Schema) -> FileLayout:
         try:
             if not self.exists():
-                self._require_empty()
+                require_own_directory(self.path)
                 self._log.mkdir(parents=True, exist_ok=True)
                 made = {
                     "version": 0,
@@ -232,14 +232,6 @@ class ParquetTarget:
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self._log.glob("*.checkpoint.json"))
-
-    def _require_empty(self) -> None:
-        """What lies there already would look as if it were of the export."""
-        if self.path.is_dir() and any(load_of(path) is None for path in self.path.glob("*.parquet")):
-            raise OperatorError(
-                f"the directory {self.path} holds Parquet files that `ottla pipeline load` did not write; choose "
-                "another directory"
-            )
 
     def _read(self) -> _State:
         """The newest state. Raises OperatorError when there is none or it can't be read."""

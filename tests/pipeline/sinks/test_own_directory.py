@@ -1,0 +1,72 @@
+"""A table's directory is its own: it is made in no other's, among no other things, and no copy is taken for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.leases import held_lease
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import Table
+
+from ..memory_cluster import MemoryCluster
+from .loads import load, topic_rows
+from .test_formats import again, rows
+
+
+def test_a_directory_with_other_things(kind: str, tmp_path: Path) -> None:
+    """A vacuum would take them, also those that are no Parquet files."""
+    thesis = tmp_path / "home" / "thesis.pdf"
+    thesis.parent.mkdir()
+    thesis.touch()
+    with pytest.raises(OperatorError, match=r"home, which holds other things, 'thesis.pdf' for one: .* --table"):
+        open_table(thesis.parent, format=kind).ensure(SCHEMA)
+    assert list(thesis.parent.iterdir()) == [thesis]
+
+
+def test_what_may_be_there(table: Table, cluster: MemoryCluster) -> None:
+    """What readers leave out, and what loads leave that were killed before the table was made."""
+    directory = Path(table.location)
+    (directory / ".cache").mkdir(parents=True)
+    (directory / "part-clicks-0-00000000000000000000-0a1b2c3d4e5f6071-01234567.zstd.parquet").touch()
+    with held_lease(directory, "killed"):
+        load(cluster, table)
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_a_directory_within_a_table(table: Table, kind: str, tmp_path: Path) -> None:
+    table.ensure(SCHEMA)
+    (tmp_path / "link").symlink_to(table.location)
+    for inner in (Path(table.location, "a", "b"), tmp_path / "link" / "b"):
+        with pytest.raises(OperatorError, match=r"b, which lies within the table .*table: a vacuum of that"):
+            open_table(inner, format=kind).ensure(SCHEMA)
+        assert not inner.joinpath("_delta_log").exists()
+    assert not table.files()
+
+
+def test_a_copied_table_is_another_one(table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path) -> None:
+    """Or refused, where metadata hold whole paths: it would write into what it was copied from."""
+    load(cluster, table)
+    copied = open_table(shutil.copytree(table.location, tmp_path / "copy"))
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    if kind == "iceberg":
+        with pytest.raises(OperatorError, match=r"copy was copied from .*table, where its metadata say"):
+            load(cluster, copied)
+    else:
+        load(cluster, copied)
+        assert rows(copied) == topic_rows(cluster)
+    assert len(rows(again(table))) == len(topic_rows(cluster)) - 1
+
+
+def test_a_table_by_another_way_to_it(table: Table, cluster: MemoryCluster, tmp_path: Path) -> None:
+    load(cluster, table)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert rows(open_table(tmp_path / "link" / "table")) == topic_rows(cluster)
