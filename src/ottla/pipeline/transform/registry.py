@@ -12,7 +12,9 @@ requests. Left out: registering schemas, TLS certificates of clients.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import re
 import ssl
 import time
 import urllib.error
@@ -29,10 +31,13 @@ TIMEOUT_S = 10.0
 ATTEMPTS = 3
 PAUSE_S = 0.5
 MAX_RESPONSE_BYTES = 16 << 20
+READ_BYTES = 1 << 20
 MAX_REFERENCES = 200
 """Schemas that one schema may refer to, directly or not."""
 MAX_UNKNOWN_IDS = 100_000
 """Ids kept as unknown; hostile records bring ever new ones."""
+_PLAIN = re.compile(r"[!-~]+")
+"""Characters of a URL; others are written with `%` there."""
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -71,8 +76,12 @@ class SchemaRegistry:
 
     def __post_init__(self) -> None:
         """Raises OperatorError for what is no URL of HTTP, or no certificates."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_usable = False
+        if not is_usable or not _PLAIN.fullmatch(self.url):
             raise OperatorError(
                 "--schema-registry takes the URL of a schema registry such as http://registry:8081, not "
                 f"{self._shown!r}"
@@ -82,8 +91,7 @@ class SchemaRegistry:
     @property
     def _shown(self) -> str:
         """The URL without user and password."""
-        parts = urlsplit(self.url)
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return re.sub(r"//.*@", "//", self.url)
 
     def schema(self, schema_id: SchemaId) -> RegisteredSchema:
         """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry does not answer."""
@@ -133,7 +141,7 @@ class SchemaRegistry:
                     for one in answer.get("references") or ()
                 ),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise OperatorError(f"what {self._shown} answered for {what} is no answer of a schema registry") from error
         if not path.endswith("latest"):
             self._known[path] = found
@@ -146,8 +154,9 @@ class SchemaRegistry:
             if attempt:
                 time.sleep(PAUSE_S * attempt)
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls()) as response:
-                    body = response.read(MAX_RESPONSE_BYTES + 1)
+                opener = urllib.request.build_opener(_Redirects, urllib.request.HTTPSHandler(context=self._tls()))
+                with opener.open(request, timeout=TIMEOUT_S) as response:
+                    body = _read_body(response)
                 if len(body) > MAX_RESPONSE_BYTES:
                     raise OperatorError(f"the schema registry at {self._shown} answered with too many bytes")
                 answer: dict[str, Any] = json.loads(body)
@@ -160,13 +169,13 @@ class SchemaRegistry:
                     reason += "; user and password go into the URL, as in https://user:password@host"
                 if error.code < 500:
                     break
-            except ValueError as error:
-                raise OperatorError(f"what answers at {self._shown} is no schema registry: {error}") from error
             except OSError as error:  # URLError and timeouts are such
                 reason = str(getattr(error, "reason", error))
                 if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
                     reason += "; --schema-registry-ca FILE names the certificate of its authority"
                     break
+            except (ValueError, RecursionError, http.client.HTTPException) as error:
+                raise OperatorError(f"what answers at {self._shown} is no schema registry: {error}") from error
         raise OperatorError(
             f"the schema registry at {self._shown} can't be asked: {reason}; nothing was loaded, run it again when the "
             "registry is back"
@@ -191,6 +200,28 @@ class SchemaRegistry:
             login = "Basic " + base64.b64encode(userinfo).decode()
             request.add_unredirected_header("Authorization", login)  # another host must not learn it
         return request
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """To places of HTTP only."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme not in ("http", "https"):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _read_body(response: http.client.HTTPResponse) -> bytes:
+    """MAX_RESPONSE_BYTES and one more at most. Raises TimeoutError for one that comes in drops."""
+    deadline = time.monotonic() + TIMEOUT_S
+    body = bytearray()
+    while len(body) <= MAX_RESPONSE_BYTES and (piece := response.read1(READ_BYTES)):
+        body += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"its answer did not end within {TIMEOUT_S:.0f} seconds")
+    return bytes(body)
 
 
 def value_subject(topic: str) -> str:

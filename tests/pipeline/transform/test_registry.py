@@ -1,0 +1,140 @@
+"""Registries that are none, are slow, or send somewhere else; each is told in one sentence, with the setting."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.transform import registry as registries
+from ottla.pipeline.transform.registry import SchemaRegistry
+
+Answer = Callable[[socket.socket, bytes], None]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """The URL of a server that gets the head of each request, and does what it likes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    head = b""
+                    while b"\r\n\r\n" not in head and (piece := connection.recv(1 << 16)):
+                        head += piece
+                    with suppress(OSError):  # the client had enough
+                        answer(connection, head)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def saying(text: bytes) -> Answer:
+    return lambda connection, _head: connection.sendall(text)
+
+
+def body(text: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "registry:8081",
+        "ftp://registry",
+        "http://",
+        "http://[::1",
+        "http://host:port",
+        "http://host:99999",
+        "http://host:0",
+        "http://a b",
+        "http://h\u00f4te",
+        "http://host/\n",
+        "file:///etc/passwd",
+    ],
+)
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(OperatorError, match="--schema-registry takes the URL of a schema registry such as http://"):
+        SchemaRegistry(url)
+
+
+def test_a_password_is_not_told() -> None:
+    with pytest.raises(OperatorError) as told:
+        SchemaRegistry("http://user:secret@host:port")
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        body(b"<html>hello</html>"),
+        body(b"[" * 200_000),
+        body(b"\xff\xfe"),
+        body(b"[]"),
+        body(b"7"),
+        body(b'{"schema": "a", "references": [{"name": "a", "subject": "b", "version": 1e999}]}'),
+        body(b'{"schema": "a", "references": 7}'),
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1_000 + b"\r\n{}",
+        b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: /schemas/ids/1\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=lambda answer: repr(answer[:60]),
+)
+def test_answers_that_are_none(answer: bytes) -> None:
+    with answering(saying(answer)) as url, pytest.raises(OperatorError, match=url):
+        SchemaRegistry(url).schema(1)
+
+
+def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each within the time that a read may take."""
+    monkeypatch.setattr(registries, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(registries, "ATTEMPTS", 1)
+    done = threading.Event()
+
+    def drop(connection: socket.socket, _head: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not done.wait(0.02):
+            connection.sendall(b" ")
+
+    with answering(drop) as url:
+        try:
+            with pytest.raises(OperatorError, match="can't be asked: its answer did not end within"):
+                SchemaRegistry(url).schema(1)
+        finally:
+            done.set()
+
+
+def test_a_redirect_takes_the_password_to_no_other_host() -> None:
+    heads = []
+
+    def elsewhere(connection: socket.socket, head: bytes) -> None:
+        heads.append(head)
+        connection.sendall(body(b'{"schema": "text"}'))
+
+    with answering(elsewhere) as other:
+        redirect = b"HTTP/1.1 307 Moved\r\nLocation: %s/x\r\nContent-Length: 0\r\n\r\n" % other.encode()
+        with answering(saying(redirect)) as url:
+            found = SchemaRegistry(url.replace("http://", "http://reader:secret@")).schema(1)
+    assert found.text == "text"
+    assert b"GET /x" in heads[0]
+    assert b"Authorization" not in heads[0]
