@@ -23,7 +23,7 @@ fastavro = pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
 from ottla.pipeline.transform import registry as registries  # noqa: E402
 from ottla.pipeline.transform.avro_decoder import AvroDecoder  # noqa: E402
 from ottla.pipeline.transform.avro_format import AvroFormat  # noqa: E402
-from ottla.pipeline.transform.avro_schema import AvroSchemaError, parse_avro  # noqa: E402
+from ottla.pipeline.transform.avro_schema import parse_avro  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
@@ -132,6 +132,38 @@ def test_equals_what_was_written(values: list[dict[str, Any]]) -> None:
     assert decode(SMALL, *(written(SMALL, value) for value in values)) == (values, {})
 
 
+def grown(width: int, levels: int, leaf: str) -> dict[str, Any]:
+    """A record of so many levels of records, each `width` times in the one above it, by its name."""
+    fields = [("r0", record(("x", leaf), name="R0"))]
+    for level in range(1, levels):
+        parts = [(f"f{number}", f"R{level - 1}") for number in range(width)]
+        fields.append((f"r{level}", record(*parts, name=f"R{level}")))
+    return record(*fields)
+
+
+MALFORMED = (
+    "null",
+    "7",
+    "[]",
+    "{}",
+    '{"type": "record"}',
+    '{"type": "record", "name": 5, "fields": []}',
+    '{"type": "record", "name": "a", "fields": 5}',
+    '{"type": "record", "name": "a", "fields": [5]}',
+    '{"type": "record", "name": "a", "fields": [{}]}',
+    '{"type": "record", "name": "a", "fields": {"b": "long"}}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": 7}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": 7, "type": "long"}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": null}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": {"type": "array"}}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": {"type": "enum", "name": "e", "symbols": 5}}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": {"type": "fixed", "name": "e"}}]}',
+    '{"type": "record", "name": "a", "fields": [{"name": "b", "type": {"type": {"type": {}}}}]}',
+    '{"type": "record", "name": "a", "aliases": 5, "fields": [{"name": "b", "aliases": 5, "type": []}, 5]}',
+    '{"type": "record", "name": "a", "namespace": 5, "fields": [{"name": "b", "type": "c.d"}]}',
+)
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
@@ -143,10 +175,20 @@ def test_equals_what_was_written(values: list[dict[str, Any]]) -> None:
         (json.dumps(record(("a", {"type": "array", "items": "null"}))), "no bytes"),
         (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "no bytes"),
         ('{"type":' * 3_000 + '"long"' + "}" * 3_000, "Avro schema|deep"),
+        (
+            json.dumps(record(("a", {"type": "array", "items": record(("b", "Inner"), name="Inner")}))),
+            "contains itself",
+        ),
+        (json.dumps(grown(2, 40, "long")), "more than 10,000 fields"),
+        (json.dumps(grown(2, 40, "null")), "more than 10,000 fields"),
+        (json.dumps(grown(1, 2_000, "long")), "nested more than 64 deep"),
+        ("[" + json.dumps(record(("a", "long"))) + "]", "no record"),
+        *((text, "no Avro schema|no record|no text") for text in MALFORMED),
     ],
+    ids=lambda text: text[:60],
 )
 def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, told: str) -> None:
-    with pytest.raises(AvroSchemaError, match=told):
+    with pytest.raises(ValueError, match=told):
         parse_avro(schema)
     path = tmp_path / "schema.avsc"
     path.write_text(schema)

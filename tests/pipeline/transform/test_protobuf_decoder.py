@@ -173,6 +173,32 @@ def test_schemas_in_files(tmp_path: Path) -> None:
         open_format(DecodeOptions("protobuf", message="x", schema_registry="http://x"))
 
 
+def grown(width: int, levels: int) -> bytes:
+    """A descriptor set of so many levels of messages, each `width` times in the one above it."""
+    file = descriptor_pb2.FileDescriptorProto(name="grown.proto", syntax="proto3")
+    add_field(file.message_type.add(name="M0"), "x", F.TYPE_INT64)
+    for level in range(1, levels):
+        message = file.message_type.add(name=f"M{level}")
+        for number in range(width):
+            add_field(message, f"f{number}", F.TYPE_MESSAGE, f".M{level - 1}")
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_messages_of_more_fields_than_their_text(tmp_path: Path) -> None:
+    path = tmp_path / "grown.desc"
+    path.write_bytes(grown(2, 40))
+    with pytest.raises(OperatorError, match=r"can't be used as .*: it has more than 10,000 fields of all levels"):
+        open_format(DecodeOptions("protobuf", path, message="M39"))
+
+
+def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
+    """As in a schema that somebody registered: its values are bad, the load goes on."""
+    set_ = grown(1, 2_000)
+    decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
+    found = decoder.decode(pa.array([b"", None], pa.binary()))
+    assert (found.bad, found.reasons) == ([0], ["the value is of a message that is nested too deep"])
+
+
 def test_message_indexes() -> None:
     assert message_indexes(b"\0rest", 0) == ((0,), 1)
     assert message_indexes(b"\x04\x02\x06rest", 0) == ((1, 3), 3)

@@ -19,7 +19,7 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.columns import FieldCount, usable_names
 
 MAX_DEPTH = 64
 MAX_DECIMAL_DIGITS = 38
@@ -70,7 +70,7 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise AvroSchemaError("it is the schema of no record, so its values have no fields")
     walk = _Walk(named)
-    walk.require_bounded(parsed, frozenset())
+    walk.require_bounded(parsed, frozenset(), 0)
     type_ = walk.type(parsed)
     return AvroSchema(parsed, pa.schema(list(type_)) if type_ is not None else pa.schema([]))
 
@@ -106,27 +106,35 @@ class _Walk:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
+        self._count = FieldCount()
 
     def _resolved(self, schema: Schema) -> Schema:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
 
-    def require_bounded(self, schema: Schema, entered: frozenset[str]) -> None:
-        """Raise AvroSchemaError for a type that contains itself, and for an array whose items have no bytes."""
+    def require_bounded(self, schema: Schema, entered: frozenset[str], depth: int) -> None:
+        """Raise AvroSchemaError for a type that contains itself or is nested too deep, and for an array whose items
+        have no bytes; ValueError for too many fields."""
         schema = self._resolved(schema)
+        self._count.add()
+        if depth > MAX_DEPTH:
+            raise AvroSchemaError(f"it is nested more than {MAX_DEPTH} deep")
+        depth += 1
         if isinstance(schema, list):
             for one in schema:
-                self.require_bounded(one, entered)
+                self.require_bounded(one, entered, depth)
         elif isinstance(schema, dict) and schema["type"] == "record":
             if schema["name"] in entered:
                 raise AvroSchemaError(f"its type {schema['name']} contains itself")
             for part in schema["fields"]:
-                self.require_bounded(part["type"], entered | {schema["name"]})
+                if not isinstance(part["name"], str):
+                    raise AvroSchemaError(f"it has a field whose name is no text: {part['name']!r}")
+                self.require_bounded(part["type"], entered | {schema["name"]}, depth)
         elif isinstance(schema, dict) and schema["type"] == "array":
+            self.require_bounded(schema["items"], entered, depth)
             if self._has_no_bytes(schema["items"]):
                 raise AvroSchemaError("it has an array whose items take no bytes: any number of them could be claimed")
-            self.require_bounded(schema["items"], entered)
         elif isinstance(schema, dict) and schema["type"] == "map":
-            self.require_bounded(schema["values"], entered)
+            self.require_bounded(schema["values"], entered, depth)
 
     def _has_no_bytes(self, schema: Schema) -> bool:
         """Only for schemas that don't contain themselves."""

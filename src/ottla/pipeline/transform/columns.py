@@ -15,7 +15,21 @@ from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """What Delta refuses in names of columns without column mapping (its protocol, "Column Mapping")."""
+MAX_FIELDS = 10_000
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
+
+
+class FieldCount:
+    """Counts the fields of a schema, of all levels: by names that are used again, a short text can mean any number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self) -> None:
+        """Raises ValueError beyond MAX_FIELDS."""
+        self._count += 1
+        if self._count > MAX_FIELDS:
+            raise ValueError(f"it has more than {MAX_FIELDS:,} fields of all levels")
 
 
 def column_name(field: str) -> str:

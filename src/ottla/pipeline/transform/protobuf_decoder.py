@@ -29,12 +29,14 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.columns import FieldCount, usable_names
 from ottla.pipeline.transform.decoder import DecodedValues
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
+MAX_LEVELS = 100
+"""Of messages inside messages, as protobuf itself reads them."""
 MAX_INDEXES = 100
 """Levels of messages inside messages that a value may name in front of itself."""
 _WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
@@ -99,29 +101,30 @@ def _pool(files: Iterable[Any]) -> DescriptorPool:
 
 
 def message_fields(message: Descriptor) -> pa.Schema:
-    """The fields that have columns."""
-    type_ = _struct_type(message, frozenset())
+    """The fields that have columns. Raises ValueError for too many."""
+    type_ = _struct_type(message, frozenset(), FieldCount())
     return pa.schema(list(type_)) if type_ is not None else pa.schema([])
 
 
-def _struct_type(message: Descriptor, entered: frozenset[str]) -> pa.DataType | None:
-    if message.full_name in entered:
+def _struct_type(message: Descriptor, entered: frozenset[str], count: FieldCount) -> pa.DataType | None:
+    if message.full_name in entered or len(entered) >= MAX_LEVELS:
         return None
     inside = entered | {message.full_name}
-    found = {part.name: type_ for part in message.fields if (type_ := _field_type(part, inside)) is not None}
+    found = {part.name: type_ for part in message.fields if (type_ := _field_type(part, inside, count)) is not None}
     names = usable_names(found)
     return pa.struct([(name, found[name]) for name in names]) if names else None
 
 
-def _field_type(part: FieldDescriptor, entered: frozenset[str]) -> pa.DataType | None:
+def _field_type(part: FieldDescriptor, entered: frozenset[str], count: FieldCount) -> pa.DataType | None:
+    count.add()
     if _is_map(part):
-        key, value = (_single_type(part.message_type.fields_by_name[name], entered) for name in ("key", "value"))
+        key, value = (_single_type(part.message_type.fields_by_name[name], entered, count) for name in ("key", "value"))
         return None if value is None else pa.map_(key, value)
-    type_ = _single_type(part, entered)
+    type_ = _single_type(part, entered, count)
     return pa.list_(type_) if part.is_repeated and type_ is not None else type_
 
 
-def _single_type(part: FieldDescriptor, entered: frozenset[str]) -> pa.DataType | None:
+def _single_type(part: FieldDescriptor, entered: frozenset[str], count: FieldCount) -> pa.DataType | None:
     if part.type == FieldDescriptor.TYPE_BYTES:
         return pa.binary()
     if part.message_type is None:
@@ -129,8 +132,8 @@ def _single_type(part: FieldDescriptor, entered: frozenset[str]) -> pa.DataType 
     if part.message_type.full_name == _TIMESTAMP:
         return pa.timestamp("us", tz="UTC")
     if part.message_type.full_name in _WRAPPERS:
-        return _single_type(part.message_type.fields_by_name["value"], entered)
-    return _struct_type(part.message_type, entered)
+        return _single_type(part.message_type.fields_by_name["value"], entered, count)
+    return _struct_type(part.message_type, entered, count)
 
 
 def _is_map(part: FieldDescriptor) -> bool:
@@ -142,7 +145,7 @@ def _reader(message: Descriptor, type_: pa.StructType) -> Convert:
     plan = []
     for name in (one.name for one in type_):
         part = message.fields_by_name.get(name)
-        inner = _field_type(part, frozenset({message.full_name})) if part is not None else None
+        inner = _field_type(part, frozenset({message.full_name}), FieldCount()) if part is not None else None
         if part is not None and inner is not None:
             plan.append((name, part.has_presence, _converter(part, inner)))
 
@@ -209,7 +212,10 @@ class _Reader:
         if known is None:
             message = self._find(number, indexes)
             struct = pa.struct(list(self._decoder.schema))
-            known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct))
+            try:
+                known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct))
+            except RecursionError as error:
+                raise ValueError("the value is of a message that is nested too deep") from error
         make, convert = known
         try:
             return convert(make.FromString(value[start:]))  # type: ignore[no-any-return]
