@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import locale
 import os
 import socket
 import subprocess
@@ -124,6 +125,11 @@ def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) ->
         "locl",
         "local[x]",
         "local[2",
+        "local[0]",
+        "local[2,0]",
+        "local[\u0663]",
+        "local[99999999]",
+        "local-cluster[0,1,1024]",
         "mesos://h:1",
         "http://h",
         "spark://",
@@ -171,6 +177,57 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ["OTTLA_TEST_TWO"] == "inside"
     assert os.environ["OTTLA_TEST_ONE"] == "before"
     assert "OTTLA_TEST_TWO" not in os.environ
+
+
+def test_what_is_not_to_be_there_is_not_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
+    monkeypatch.delenv("SPARK_API_MODE", raising=False)
+    with session._environment_set({"SPARK_REMOTE": None, "SPARK_API_MODE": None}):
+        assert "SPARK_REMOTE" not in os.environ
+    assert os.environ["SPARK_REMOTE"] == "sc://elsewhere"
+    assert "SPARK_API_MODE" not in os.environ
+
+
+def test_another_spark_s_home(tmp_path: Path) -> None:
+    pyspark = pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+    with pytest.raises(OperatorError, match=r"SPARK_HOME is .*, where there is no Spark, .*: unset SPARK_HOME"):
+        session.require_own_spark({"SPARK_HOME": str(tmp_path)})
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "spark-core_2.13-3.5.1.jar"
+    jar.touch()
+    with pytest.raises(OperatorError, match=r"there is Spark 3\.5\.1, and PySpark is"):
+        session.require_own_spark({"SPARK_HOME": str(tmp_path)})
+    jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
+    session.require_own_spark({"SPARK_HOME": str(tmp_path)})
+    session.require_own_spark({})
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as any user id."""
+
+    def unknown(cls: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(unknown))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    java = JavaRuntime(fake_java(tmp_path / "java", "17"), 17, "PATH")
+    assert launch_home(java, tmp_path) == tmp_path
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert launch_home(java, tmp_path) == tmp_path
+    assert not (tmp_path / "relative").exists()
+
+
+def test_java_that_says_no_text(tmp_path: Path) -> None:
+    java = fake_java(tmp_path, "17")
+    java.write_bytes(b"#!/bin/sh\nprintf '\\377 version \"21.0.1\"' >&2\n")
+    assert java_version(java) == 21
+
+
+@pytest.mark.parametrize(("encoding", "told"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
+def test_java_reads_names_as_they_are(monkeypatch: pytest.MonkeyPatch, encoding: str, told: str | None) -> None:
+    monkeypatch.setattr(locale, "getencoding", lambda: encoding)
+    assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == told
 
 
 @pytest.mark.pipeline

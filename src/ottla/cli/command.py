@@ -87,10 +87,16 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put signals off until the block is done, which would leave something running if it were left half-way."""
+    """Put a signal off until the block is done, which would leave something running if it were left half-way.
+
+    A second one ends the process at once, as with `interruptible`: what the block does may hang.
+    """
     heard: list[int] = []
 
     def hear(number: int, _: object) -> None:
+        if heard:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         heard.append(number)
 
     before: dict[signal.Signals, Any] = {}

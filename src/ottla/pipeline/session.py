@@ -9,7 +9,8 @@ workers' Python, which `spark.pyspark.python` names, or come as an archive (`ott
 fails is tried again, in a local session as well.
 
 **Invariant:** the environment of this process is as before once a session is up; what Spark's launcher reads from it
-(JAVA_HOME, PYSPARK_PYTHON) is set only while it launches.
+(JAVA_HOME, PYSPARK_PYTHON) is set only while it launches, and what would contradict the command line is not there then
+(PYSPARK_SUBMIT_ARGS, SPARK_REMOTE).
 
 Left out: jars, catalogs and the configuration of a cluster, which stay with `spark-submit` and `SPARK_CONF_DIR`.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import locale
 import logging
 import os
 import re
@@ -59,13 +61,17 @@ ARCHIVES_SETTING = "spark.archives"
 SESSION_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
 """What PYTHON_SETTING is in a session of Spark Connect."""
 
+_MISLEADING = ("PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_API_MODE", "MASTER")
+"""Variables by which PySpark takes another master, or none, than it is told."""
+
 DRIVER_MEMORY_SETTING = "spark.driver.memory"
 DRIVER_MEMORY = "1g"
 MASTER_TIMEOUT_S = 5.0
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
 
-_LOCAL = re.compile(r"local(?:\[(?P<threads>\*|\d+)(?:\s*,\s*(?P<attempts>\d+))?\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_NUMBER = r"[1-9][0-9]{0,5}"
+_LOCAL = re.compile(rf"local(?:\[(?P<threads>\*|{_NUMBER})(?:\s*,\s*(?P<attempts>{_NUMBER}))?\])?")
+_LOCAL_CLUSTER = re.compile(rf"local-cluster\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\]")
 
 JAVA_PROBE_TIMEOUT_S = 20.0
 
@@ -132,11 +138,16 @@ def java_version(executable: Path) -> int | None:
     """Major version that `java -version` tells, or None when it does not run."""
     try:
         probe = subprocess.run(
-            [str(executable), "-version"], capture_output=True, text=True, timeout=JAVA_PROBE_TIMEOUT_S, check=False
+            [str(executable), "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=JAVA_PROBE_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', probe.stderr + probe.stdout)
+    match = re.search(r'version "(\d{1,4})(?:\.(\d{1,4}))?', probe.stderr + probe.stdout)
     if probe.returncode != 0 or match is None:
         return None
     major = int(match[1])
@@ -180,15 +191,14 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
     shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped))
     digest = hashlib.sha256((shim + _LOG4J).encode()).hexdigest()[:16]
-    if cache_dir is None:
-        cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-    home = cache_dir / f"spark-{digest}"
-    if (home / "bin" / "java").exists():
-        return home
     try:
+        cache_dir = cache_dir or _cache_dir()
+        home = cache_dir / f"spark-{digest}"
+        if (home / "bin" / "java").exists():
+            return home
         cache_dir.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(prefix="spark-", dir=cache_dir))
-    except OSError:
+    except (OSError, RuntimeError):  # the latter for a user without a home
         _fill_launch_home(scratch, shim)
         return scratch
     _fill_launch_home(staged, shim)
@@ -197,6 +207,12 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
     except OSError:  # another process was faster: its directory is the same
         shutil.rmtree(staged, ignore_errors=True)
     return home
+
+
+def _cache_dir() -> Path:
+    """Raises RuntimeError for a user of whom no home is known. A relative XDG_CACHE_HOME is to be ignored, it says."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".cache") / "ottla"
 
 
 def _fill_launch_home(home: Path, shim: str) -> None:
@@ -217,7 +233,7 @@ def parallelism(master: str) -> int:
     match = _LOCAL.fullmatch(master)
     if match is None or match["threads"] is None:
         return 1
-    return (os.cpu_count() or 1) if match["threads"] == "*" else max(int(match["threads"]), 1)
+    return (os.cpu_count() or 1) if match["threads"] == "*" else int(match["threads"])
 
 
 def with_attempts(master: str) -> str:
@@ -293,32 +309,23 @@ def open_session(
     `conf` entries win over the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are taken.
     Raises OperatorError when the extra or Java is missing, the master is none or not there, or Spark can't start.
     """
-    require_extra()
-    connect = master.startswith("sc://")
-    if connect:
-        require_connect()
-    check_master(master)
+    java = require_spark(master)
+    connect = java is None
     from pyspark.logger import PySparkLogger
-    from pyspark.sql import SparkSession
 
     for name in _PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.appName(app_name)
     settings, archives = _session_settings(conf or {}) if connect else (dict(conf or {}), [])
     scratch = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
     try:
-        if connect:
-            builder = builder.remote(master)
-            environment: dict[str, str] = {}
+        environment: dict[str, str | None] = dict.fromkeys(_MISLEADING)
+        if java is None:
+            settings = {"spark.remote": master, **settings}
         else:
-            home = launch_home(find_java(), scratch)
-            environment = _launch_environment(master, home)
-            builder = builder.master(with_attempts(master))
-            for key, value in _default_conf(master, home, scratch).items():
-                builder = builder.config(key, value)
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        session = _start(builder, master, environment)
+            home = launch_home(java, scratch)
+            environment |= _launch_environment(master, home)
+            settings = _default_conf(master, home, scratch) | {"spark.master": with_attempts(master)} | settings
+        session = _start({"spark.app.name": app_name, **settings}, master, environment)
         try:
             if not connect:
                 _name_python(session)
@@ -333,9 +340,42 @@ def open_session(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(builder: Any, master: str, environment: Mapping[str, str]) -> Any:
+def require_spark(master: str) -> JavaRuntime | None:
+    """The Java that a session on `master` would run on, None where Java is not needed (Spark Connect).
+
+    Raises OperatorError when the extra or Java is missing, SPARK_HOME is another Spark's, or the master is none or not
+    there: all that can be told before anything is started or written.
+    """
+    require_extra()
+    if master.startswith("sc://"):
+        require_connect()
+        check_master(master)
+        return None
+    check_master(master)
+    require_own_spark(os.environ)
+    return find_java()
+
+
+def require_own_spark(environment: Mapping[str, str]) -> None:
+    """Raise OperatorError when SPARK_HOME, from which PySpark starts Spark, holds none or another version."""
+    from pyspark import __version__ as version
+
+    home = environment.get("SPARK_HOME")
+    if home is None or any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
+        return
+    found = next(Path(home, "jars").glob("spark-core_*.jar"), None)
+    what = "no Spark" if found is None else f"Spark {found.stem.partition('-core_')[2].partition('-')[2]}"
+    raise OperatorError(f"SPARK_HOME is {home!r}, where there is {what}, and PySpark is {version}: unset SPARK_HOME")
+
+
+def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, str | None]) -> Any:
+    from pyspark.sql import SparkSession
+
     with _environment_set(environment):
         try:
+            builder = SparkSession.builder
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
                 return builder.getOrCreate()
         except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
@@ -362,6 +402,8 @@ def _launch_environment(master: str, home: Path) -> dict[str, str]:
     if is_local(master):
         # Workers would take PATH's python3 otherwise, which need not be the one that has ottla.
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if locale.getencoding().lower() != "utf-8":
+        environment["LC_ALL"] = "C.UTF-8"  # Java takes names of files in the encoding of the locale
     return environment
 
 
@@ -387,14 +429,19 @@ def _default_conf(master: str, home: Path, scratch: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _environment_set(values: Mapping[str, str]) -> Iterator[None]:
+def _environment_set(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Variables as given, without those that are None."""
     before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+    _update_environment(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _update_environment(before)
+
+
+def _update_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

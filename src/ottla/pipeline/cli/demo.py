@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Command
-from ottla.pipeline.cli.options import master_option
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.cli.options import GivenPath, master_option
+from ottla.pipeline.session import require_spark
 
 
 @click.command(
@@ -22,7 +22,7 @@ from ottla.pipeline.session import require_extra
 @click.option(
     "--input",
     "input_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=GivenPath(exists=True, dir_okay=False),
     help="An access log in common or combined format, one record a line; without it one is generated.",
 )
 @click.option(
@@ -35,7 +35,7 @@ from ottla.pipeline.session import require_extra
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=GivenPath(file_okay=False),
     help="Where broker data and table go; must be new or empty.  [default: a new temporary directory, kept]",
 )
 @master_option
@@ -51,7 +51,7 @@ def demo(input_path: Path | None, events: int, directory: Path | None, master: s
     in neither the common nor the combined format of Apache and nginx. Fewer such lines, and later ones, are loaded and
     counted as they are, and their number is told.
     """
-    require_extra()
+    require_spark(master)
     from ottla.pipeline.demo import run_demo
 
     run_demo(input_path, events, directory, master)

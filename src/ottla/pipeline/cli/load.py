@@ -23,13 +23,14 @@ from ottla.cli.command import (
 )
 from ottla.pipeline.cli.options import (
     TABLE_FORMATS,
+    GivenPath,
     catalog_option,
     conf_option,
     master_option,
     with_decode_options,
     with_plan_options,
 )
-from ottla.pipeline.session import open_session, parallelism, require_extra
+from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark
 
 if TYPE_CHECKING:
     from ottla.pipeline.load import LoadSummary
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--table",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=GivenPath(file_okay=False),
     help="Directory of the table; it is made by the first load.",
 )
 @click.option(
@@ -142,6 +143,7 @@ def load(
     value_format = open_format(decode_options)
     names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
     target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
+    require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
     session = partial(open_session, master, "ottla pipeline load", conf)
