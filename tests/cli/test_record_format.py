@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,10 +98,29 @@ def test_escapes():
         ("2023-11-14T22:13:20.123", 1_700_000_000_123),
         ("2023-11-15T00:13:20.123+02:00", 1_700_000_000_123),
         ("2023-11-14", 1_699_920_000_000),
+        ("1970-01-01", 0),
+        ("2026-03-02T10:05:03.001", 1_772_445_903_001),
+        ("9999-12-31T23:59:59.999-14:00", 253_402_351_199_999),
+        ("9" * 18, 10**18 - 1),
     ],
 )
 def test_timestamps(text, expected):
     assert parse_timestamp(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "-2", "soon", "9" * 19, "9" * 5_000, "\u0663", "2023-02-30", "12:00", "1e3"]
+)
+def test_what_is_no_time(text):
+    with pytest.raises(click.BadParameter, match="neither milliseconds nor an ISO 8601 time"):
+        parse_timestamp(text)
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "0001-01-01", "1970-01-01T00:00+00:01"])
+def test_times_that_a_request_would_take_for_something_else(text):
+    """-1 is the end of a log, -2 its start."""
+    with pytest.raises(click.BadParameter, match="lies before 1970"):
+        parse_timestamp(text, "--from")
 
 
 @pytest.mark.parametrize(

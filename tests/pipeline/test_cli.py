@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,14 +13,17 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
+import pyarrow as pa
+
 from ottla.app import main
-from ottla.pipeline import cli
+from ottla.common.errors import OperatorError
+from ottla.pipeline import cli, session
 from ottla.pipeline.cli.load import summary_text
 from ottla.pipeline.load import LoadSummary
 from ottla.pipeline.plan import LoadPlan, OffsetRange
 from ottla.pipeline.progress import ProgressLine, progress_text
-from ottla.pipeline.query import view_name
-from ottla.pipeline.results import printable
+from ottla.pipeline.query import view_name, view_names
+from ottla.pipeline.results import ResultFile, as_records, printable
 from ottla.pipeline.sinks.delta import DeltaTarget
 
 
@@ -30,7 +34,9 @@ def test_help_has_examples(command: str) -> None:
     assert f"ottla pipeline {command} " in result.output.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "x", "1tb", "", "b1", "1.5m"])
+@pytest.mark.parametrize(
+    "size", ["0", "-1", "x", "1tb", "", "b1", "1.5m", "8589934592g", "9" * 19 + "g", "9" * 5_000, "\u0663m", "nan"]
+)
 def test_sizes_that_are_none(size: str) -> None:
     arguments = ["load", "-t", "a", "--table", "t", "--max-bytes-per-task", size]
     result = CliRunner().invoke(cli.pipeline, arguments)
@@ -46,7 +52,69 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
-@pytest.mark.parametrize("schedule", ["", "weekly", "61 * * * *", "* * * *"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load", "-t", "a", "--table", "t", "--from", "offset:" + "9" * 5_000],
+        ["load", "-t", "a", "--table", "t", "--from", "offset:-1"],
+        ["load", "-t", "a", "--table", "t", "--to", "9" * 5_000],
+        ["load", "-t", "a", "--table", "t", "--from", "1969-12-31"],
+        ["load", "-t", "a", "--table", "t", "--from", "offset:2", "--to", "offset:1"],
+        ["load", "-t", "a", "--table", "t", "--from", "2026-01-02", "--to", "2026-01-01T23:00"],
+        ["load", "-t", "a", "--table", "t", "--master", "local[0]"],
+        ["load", "-t", "a", "--table", "t", "--master", "local[\u0663]"],
+        ["load", "-t", "a", "--table", "t", "--pipeline-id", "a\nb"],
+        ["load", "-t", "a", "--table", ""],
+        ["sql", "select 1", "--table", ""],
+        ["sql", " ; "],
+        ["status", ""],
+        ["compact", "--table", ""],
+        ["compact", "--table", "t", "--target-size", "9" * 30],
+        ["vacuum", "--table", ""],
+        ["vacuum", "--table", "t", "--retention-hours", "9" * 30],
+        ["vacuum", "--table", "t", "--retention-hours", "9" * 5_000],
+        ["push", "", "--topic", "a"],
+        ["replay", "--topic", "a:" + "9" * 5_000, "--to-topic", "b"],
+        ["replay", "--topic", "a", "--to-topic", "b", "--from", "9" * 5_000],
+        ["replay", "--topic", "a", "--to-topic", "b", "--from", "20", "--to", "10"],
+        ["replay", "--topic", "a", "--to-topic", "b", "--from", "latest", "--to", "2026-01-01"],
+        ["doctor", "--table", ""],
+        ["package", "--output", ""],
+        ["demo", "--dir", ""],
+        ["demo", "--master", "nonsense"],
+        ["demo", "--events", "9" * 5_000],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:60],
+)
+def test_what_is_refused_before_anything_is_asked_or_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "127.0.0.1:1" not in result.stderr
+    assert len(result.stderr.splitlines()[-1]) < 12_000
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_load_without_java_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java(environment: object = None) -> None:
+        raise OperatorError("Spark needs Java 17 or newer")
+
+    monkeypatch.setattr(session, "find_java", no_java)
+    for arguments in (["load", "-t", "a", "--table", "t"], ["demo", "--dir", "d"]):
+        monkeypatch.chdir(tmp_path)
+        result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
+        assert (result.exit_code, result.stderr) == (2, "ottla: Spark needs Java 17 or newer\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["", "weekly", "61 * * * *", "* * * *", "*/" + "9" * 5_000 + " * * * *", "* * * * 5L/2", "\u0663 * * * *"],
+)
 def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "--schedule", schedule, "-b", "127.0.0.1:1"]
     result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
@@ -62,6 +130,54 @@ def test_what_a_summary_says() -> None:
     )
     assert summary_text(some).startswith("Loaded 1,000 rows from 2 partitions of a into /t as version 3: 0.5 s, 2,000")
     assert some.to_json()["rows_per_s"] == 2_000
+
+
+def test_numbers_that_json_has_not() -> None:
+    assert printable([float("nan"), float("inf"), {"a": float("-inf")}]) == ["NaN", "Infinity", {"a": "-Infinity"}]
+
+
+def test_two_columns_of_one_name_are_no_object() -> None:
+    result = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    with pytest.raises(OperatorError, match="two columns of the result are called 'a'"):
+        as_records(result)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_a_result_file_appears_whole_or_not_at_all(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+    with ResultFile(path) as file:
+        assert not path.exists()
+        file.write(pa.table({"a": [1, None]}))
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~current_umask()
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt), ResultFile(path):
+        raise KeyboardInterrupt
+    assert ([one.name for one in tmp_path.iterdir()], path.read_bytes()) == ([path.name], before)
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_where_no_result_can_be_written_is_told_first(tmp_path: Path) -> None:
+    for path in (tmp_path / "none" / "out.csv", Path("/proc/out.csv")):
+        with pytest.raises(OperatorError, match=r"out.csv can't be written: .*; name another file with --output"):
+            ResultFile(path)
+
+
+def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:
+    result = pa.table({"a": pa.array([pa.scalar((1, 2, 3), pa.month_day_nano_interval())])})
+    with ResultFile(tmp_path / "out.parquet") as file, pytest.raises(OperatorError, match="Parquet can't hold"):
+        file.write(result)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_sql_can_not_tell_apart(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match="two tables would be named 'Clicks'"):
+        view_names([DeltaTarget(tmp_path / "a" / "Clicks"), DeltaTarget(tmp_path / "b" / "clicks")])
 
 
 def test_values_of_results() -> None:

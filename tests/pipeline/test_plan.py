@@ -90,12 +90,32 @@ LAST = 1_700_000_000_000
 
 
 @pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (Boundary(offset=50), Boundary(offset=49)),
+        (Boundary(timestamp=LAST + 1), Boundary(timestamp=LAST)),
+        (Boundary(timestamp=LATEST_TIMESTAMP), Boundary(timestamp=LAST)),
+        (Boundary(timestamp=LAST), Boundary(timestamp=EARLIEST_TIMESTAMP)),
+    ],
+)
+def test_an_end_before_the_start_is_refused(start: Boundary, end: Boundary) -> None:
+    with pytest.raises(OperatorError, match="--to lies before --from"):
+        PlanSettings(start=start, end=end)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "\udcff", "x" * 201])
+def test_names_that_no_pipeline_has(name: str) -> None:
+    with pytest.raises(OperatorError, match=r"pipeline id .* must have 1 to 200 characters"):
+        PlanSettings(pipeline_id=name)
+
+
+@pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
         (Boundary(timestamp=EARLIEST_TIMESTAMP), None, [(0, 0, 100), (1, 0, 50)]),
         (Boundary(offset=20), Boundary(offset=60), [(0, 20, 60), (1, 20, 50)]),
         (None, Boundary(offset=0), []),
-        (Boundary(offset=50), Boundary(offset=20), []),
+        (Boundary(offset=50), Boundary(timestamp=LAST + 20), []),
         (Boundary(timestamp=LAST + 30), Boundary(timestamp=LAST + 61), [(0, 30, 60), (1, 30, 50)]),
         (Boundary(timestamp=LAST + 70), None, [(0, 70, 100)]),
         (Boundary(timestamp=LATEST_TIMESTAMP), None, []),

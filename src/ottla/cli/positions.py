@@ -11,6 +11,8 @@ from ottla.client.failure import TopicNotFound
 from ottla.client.model import Position
 
 METAVAR = "TOPIC[:PARTITION,...]"
+MAX_INDEX_DIGITS = 10
+"""Those of the greatest number of 32 bits."""
 
 Selection = Mapping[str, tuple[int, ...] | None]
 """Partitions by topic; None stands for all of them."""
@@ -22,7 +24,7 @@ def parse_selection(ctx: click.Context, parameter: click.Parameter, values: Iter
     for value in values:
         name, separator, text = value.partition(":")
         numbers = text.split(",")
-        if not name or (separator and not all(number.isascii() and number.isdigit() for number in numbers)):
+        if not name or (separator and not all(map(_is_index, numbers))):
             raise click.BadParameter(f"{value!r} is not of the form NAME or NAME:0,1,2", ctx, parameter)
         before = topics.get(name, ())
         if separator and before is not None:
@@ -30,6 +32,10 @@ def parse_selection(ctx: click.Context, parameter: click.Parameter, values: Iter
         else:
             topics[name] = None
     return topics
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_INDEX_DIGITS
 
 
 def find_positions(cluster: Cluster, topics: Selection) -> list[Position]:

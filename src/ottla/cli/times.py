@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -13,11 +13,17 @@ _DURATION = re.compile(
 )
 _UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 MAX_DURATION_CHARS = 40
+MAX_TIMESTAMP_DIGITS = 18
+"""So that it fits into 64 bits, whatever the digits."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_timestamp(text: str, option: str = "--timestamp") -> int:
-    """Milliseconds since the epoch, from such a number or an ISO 8601 time (UTC unless it says otherwise)."""
-    if text.isascii() and text.isdigit():
+    """Milliseconds since the epoch, from such a number or an ISO 8601 time (UTC unless it says otherwise).
+
+    Raises click.BadParameter, also for what lies before 1970: in requests, negative times mean something else.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= MAX_TIMESTAMP_DIGITS:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -25,7 +31,9 @@ def parse_timestamp(text: str, option: str = "--timestamp") -> int:
         raise click.BadParameter(f"{text!r} is neither milliseconds nor an ISO 8601 time", param_hint=option) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    if moment < _EPOCH:
+        raise click.BadParameter(f"{text!r} lies before 1970, where the times of records begin", param_hint=option)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_duration(text: str, option: str = "--by-duration") -> int:

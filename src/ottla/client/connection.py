@@ -25,6 +25,7 @@ CONNECT_TIMEOUT_S = 4.0
 """A host that is lost answers nothing: enough for a second and a third SYN (after 1 and 3 s), and then the next address
 has its turn."""
 
+MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
 _CLIENT_NAME = "ottla"
@@ -229,7 +230,7 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
             host = host[1:-1]
         if not separator or not host or not port_text.isascii() or not port_text.isdigit():
             raise OperatorError(f"{entry!r} is not an address of the form host:port")
-        port = int(port_text)
+        port = int(port_text) if len(port_text) <= MAX_PORT_DIGITS else 0
         if not 0 < port < 65536:
             raise OperatorError(f"{entry!r} has no port between 1 and 65535")
         addresses.append((host, port))

@@ -48,6 +48,7 @@ WORKER_BYTES = 512 << 20
 FREE_BYTES = 256 << 20
 """Room that a table's disk should have: what one task reads by default."""
 
+MAX_MEMORY_DIGITS = 18
 _MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -167,7 +168,7 @@ def memory_bytes(text: str) -> int:
     digits, unit = text.strip().lower().removesuffix("b"), 0
     if digits[-1:] in _MEMORY_UNITS:
         digits, unit = digits[:-1], _MEMORY_UNITS[digits[-1]]
-    if not digits.isascii() or not digits.isdigit():
+    if not digits.isascii() or not digits.isdigit() or len(digits) > MAX_MEMORY_DIGITS:
         raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is no size such as 512m or 2g")
     return int(digits) << unit
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -41,6 +42,8 @@ MIN_BYTES_PER_TASK = 8 << 20
 SAMPLE_POINTS = 8
 SAMPLE_BYTES = 64 << 10
 SAMPLE_WAIT_MS = 100
+
+PIPELINE_ID = re.compile(r"[^/]{1,200}")
 
 OnDataLoss = Literal["fail", "skip"]
 SourceKind = Literal["auto", "fetch", "segments"]
@@ -81,12 +84,25 @@ class Boundary:
     offset: int | None = None
     timestamp: int = EARLIEST_TIMESTAMP
 
+    def precedes(self, other: Boundary) -> bool:
+        """True where that is sure whatever a log holds: of two offsets, and of two times."""
+        if self.offset is not None and other.offset is not None:
+            return self.offset < other.offset
+        return self.offset is None and other.offset is None and self._instant < other._instant
+
+    @property
+    def _instant(self) -> float:
+        return _INSTANTS.get(self.timestamp, self.timestamp)
+
     def resolve(self, cluster: ClusterView, ends: Mapping[Position, OffsetInfo], isolation: str) -> dict[Position, int]:
         """The offset in each partition; of a time that of the first record that is not older, without one the end."""
         if self.offset is not None:
             return dict.fromkeys(ends, self.offset)
         found = cluster.list_offsets(dict.fromkeys(ends, self.timestamp), isolation=isolation)
         return {key: ends[key].offset if info.offset == NO_OFFSET else info.offset for key, info in found.items()}
+
+
+_INSTANTS = {EARLIEST_TIMESTAMP: -math.inf, LATEST_TIMESTAMP: math.inf}
 
 
 class TableState(Protocol):
@@ -194,10 +210,15 @@ class PlanSettings:
     """Where this load ends, if that is before the end of the log."""
 
     def __post_init__(self) -> None:
-        if not self.pipeline_id or "/" in self.pipeline_id:
-            raise OperatorError(f"the pipeline id {self.pipeline_id!r} must have no '/' and at least one character")
+        if not PIPELINE_ID.fullmatch(self.pipeline_id) or not self.pipeline_id.isprintable():
+            raise OperatorError(
+                f"the pipeline id {self.pipeline_id!r} must have 1 to 200 characters, none of them '/' or a control "
+                "character"
+            )
         if self.max_bytes_per_task < 1:
             raise OperatorError("--max-bytes-per-task must be at least 1")
+        if self.start is not None and self.end is not None and self.end.precedes(self.start):
+            raise OperatorError("--to lies before --from, so nothing would be loaded; exchange them")
 
 
 def app_id(pipeline_id: str, topic_id: str, partition: int) -> str:

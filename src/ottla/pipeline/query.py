@@ -35,19 +35,25 @@ def view_name(target: Table) -> str:
     return name if re.match(r"[A-Za-z_]", name) else f"t_{name}"
 
 
+def view_names(targets: Sequence[Table]) -> list[str]:
+    """Those of all tables. Raises OperatorError for two that SQL, to which case is nothing, can't tell apart."""
+    names = [view_name(target) for target in targets]
+    lowered = [name.lower() for name in names]
+    twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
+    if twice is not None:
+        raise OperatorError(f"two tables would be named {twice!r}; rename one of the directories")
+    return names
+
+
 def register_tables(spark: Any, targets: Sequence[Table]) -> list[str]:
     """Make each table visible as a temporary view; returns the names. Raises OperatorError."""
-    names = []
-    for target in targets:
+    names = view_names(targets)
+    for own, target in zip(names, targets, strict=True):
         frame = read_table(spark, target)
-        own = view_name(target)
-        if own in names:
-            raise OperatorError(f"two tables would be named {own!r}; rename one of the directories")
-        names.append(own)
         frame.createOrReplaceTempView(own)
-        if len(targets) == 1 and own != DEFAULT_VIEW:
+        if len(targets) == 1 and own.lower() != DEFAULT_VIEW:
             frame.createOrReplaceTempView(DEFAULT_VIEW)
-            names.append(DEFAULT_VIEW)
+            names = [own, DEFAULT_VIEW]
     return names
 
 

@@ -10,6 +10,7 @@ lookup by time alone would take the marker of a transaction, which has the time 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,14 @@ class Bound(NamedTuple):
 
     kind: Literal["earliest", "latest", "offset", "time"]
     value: int = 0
+
+
+def require_order(start: Bound, end: Bound) -> None:
+    """Raise OperatorError for a range that is empty whatever a topic or a table holds."""
+    orders = {"earliest": -math.inf, "latest": math.inf}
+    first, last = (orders.get(each.kind, each.value) for each in (start, end))
+    if (start.kind == end.kind or {start.kind, end.kind} & orders.keys()) and first >= last:
+        raise OperatorError("--to has to lie behind --from: nothing is replayed otherwise")
 
 
 def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, end: Bound) -> list[OffsetRange]:

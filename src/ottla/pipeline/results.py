@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
-import tempfile
+import math
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -34,20 +37,28 @@ def rows_of(result: pa.Table) -> list[list[Any]]:
 
 
 def printable(value: Any) -> Any:
-    """A value of a result as JSON has it: bytes as text, times in ISO form, nested values likewise."""
+    """A value of a result as JSON has it: bytes as text, times in ISO form, nested values likewise.
+
+    JSON has no numbers for NaN and the infinities: they are text, as in Spark's to_json.
+    """
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
         return {str(printable(key)): printable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [printable(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def as_records(result: pa.Table) -> list[dict[str, Any]]:
-    """The rows as objects by column."""
+    """The rows as objects by column. Raises OperatorError for two columns of one name."""
+    twice = next((name for name in result.column_names if result.column_names.count(name) > 1), None)
+    if twice is not None:
+        raise OperatorError(f"two columns of the result are called {twice!r}: name one of them otherwise, by AS")
     return [dict(zip(result.column_names, row, strict=True)) for row in rows_of(result)]
 
 
@@ -59,26 +70,60 @@ def write_csv(result: pa.Table, stream: IO[str]) -> None:
         writer.writerow([json.dumps(value) if isinstance(value, (dict, list)) else value for value in row])
 
 
-def write_file(result: pa.Table, path: Path) -> None:
-    """Write all of a result, of the kind that the name says, in place of an older file. Raises OperatorError."""
-    kind = file_kind(path)
-    staged = None
-    try:
-        descriptor, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(descriptor)
-        if kind == ".parquet":
-            import pyarrow.parquet as pq
+class ResultFile:
+    """A file that is to hold a result, of the kind that its name says; it appears whole, in place of an older one.
 
-            pq.write_table(result, staged, compression="zstd")
-        else:
-            with open(staged, "w", encoding="utf-8", newline="") as stream:
-                if kind == ".csv":
+    A context manager: it is begun before the query is, so that what can't be written is told before Spark starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises OperatorError."""
+        self._path = path
+        self._kind = file_kind(path)
+        with self._told():
+            self._staged = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+            self._file = self._staged.open("xb")
+
+    def __enter__(self) -> ResultFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):  # a full disk fails again here
+            self._file.close()
+        with suppress(OSError):
+            self._staged.unlink(missing_ok=True)
+
+    def write(self, result: pa.Table) -> None:
+        """Write all of it. Raises OperatorError."""
+        with self._told():
+            if self._kind == ".parquet":
+                _write_parquet(result, self._file)
+            else:
+                stream = io.TextIOWrapper(self._file, encoding="utf-8", newline="")
+                if self._kind == ".csv":
                     write_csv(result, stream)
                 else:
                     json.dump(as_records(result), stream, indent=2)
                     stream.write("\n")
-        os.replace(staged, path)
-    except OSError as error:
-        if staged is not None:
-            Path(staged).unlink(missing_ok=True)
-        raise OperatorError(f"{path} can't be written: {error.strerror or error}") from error
+                stream.flush()
+            self._file.close()
+            self._staged.replace(self._path)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OperatorError(f"{self._path} can't be written: {reason}; name another file with --output") from error
+
+
+def _write_parquet(result: pa.Table, file: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(result, file, compression="zstd")
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0]
+        raise OperatorError(f"Parquet can't hold the result: {reason}; cast that column, or write .json") from error

@@ -37,9 +37,15 @@ def parse_schedule(text: str) -> Schedule:
     expression = NAMED.get(text, text)
     try:
         next(CronSim(expression, datetime.now(UTC)))
-    except (CronSimError, StopIteration) as error:  # the latter for a time that does not come within 50 years
+    except (
+        CronSimError,
+        StopIteration,
+        ValueError,
+        AssertionError,
+    ) as error:  # a time beyond 50 years, numbers, `5L/2`
+        reason = error if isinstance(error, CronSimError) else "it can't be read"
         raise OperatorError(
-            f"--schedule {text!r} is none of {', '.join(NAMED)} and no cron expression such as '*/15 * * * *': {error}"
+            f"--schedule {text!r} is none of {', '.join(NAMED)} and no cron expression such as '*/15 * * * *': {reason}"
         ) from error
     return Schedule(expression)
 

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
 from ottla.pipeline.doctor import Finding, Subject, examine
 
 
@@ -24,7 +24,7 @@ from ottla.pipeline.doctor import Finding, Subject, examine
 )
 @click.option(
     "--table",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     help="Directory of a table that is or will be; without it none is looked at.",
 )
 @master_option

@@ -9,14 +9,17 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, counted, json_option, print_json, size_text
-from ottla.pipeline.cli.options import catalog_option, parse_size
+from ottla.pipeline.cli.options import GivenPath, catalog_option, parse_size
 from ottla.pipeline.session import require_extra
+
+MAX_RETENTION_HOURS = 1_000_000
+"""A hundred years."""
 
 
 def _table_option(function: Any) -> Any:
-    return click.option(
-        "--table", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory of the table."
-    )(catalog_option(function))
+    return click.option("--table", required=True, type=GivenPath(file_okay=False), help="Directory of the table.")(
+        catalog_option(function)
+    )
 
 
 @click.command(
@@ -29,7 +32,7 @@ def _table_option(function: Any) -> Any:
 @_table_option
 @click.option(
     "--retention-hours",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MAX_RETENTION_HOURS),
     default=168,
     show_default=True,
     help="How long versions that were replaced can still be read.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -20,21 +22,34 @@ from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
 TABLE_FORMATS = ("delta", "iceberg", "parquet")
 
+_SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
+MAX_SIZE_BYTES = (1 << 63) - 1
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 
 NAMED_BOUNDARIES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 BOUNDARY = "earliest|latest|offset:N|TIME"
-MAX_OFFSET = (1 << 63) - 1
+MAX_OFFSET_DIGITS = 18
+
+
+class GivenPath(click.Path):
+    """A path that is not empty: an unset variable of a shell would name the current directory."""
+
+    def __init__(self, **kinds: bool) -> None:
+        super().__init__(path_type=Path, **kinds)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the path is empty", parameter, ctx)
+        return super().convert(value, parameter, ctx)
 
 
 def parse_size(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
-    """Bytes, with an optional unit: 1048576, 256MiB, 1g."""
-    text = value.strip().lower()
-    digits = text.rstrip("bgikm")
-    unit = text[len(digits) :].strip()
-    if not digits.strip().isdecimal() or unit not in SIZE_UNITS or int(digits) < 1:
-        raise click.BadParameter(f"{value!r} is not a size such as 1048576 or 256MiB", ctx, parameter)
-    return int(digits) * SIZE_UNITS[unit]
+    """Bytes, with an optional unit: 1048576, 256MiB, 1g; MAX_SIZE_BYTES at most."""
+    match = _SIZE.fullmatch(value.strip().lower())
+    size = int(match["digits"]) * SIZE_UNITS[match["unit"]] if match and match["unit"] in SIZE_UNITS else 0
+    if not 0 < size <= MAX_SIZE_BYTES:
+        raise click.BadParameter(f"{value!r} is not a size such as 1048576 or 256MiB, 8 EiB at most", ctx, parameter)
+    return size
 
 
 def parse_boundary(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Boundary | None:
@@ -45,7 +60,7 @@ def parse_boundary(ctx: click.Context, parameter: click.Parameter, value: str | 
         return Boundary(timestamp=NAMED_BOUNDARIES[value])
     kind, colon, digits = value.partition(":")
     if colon and kind == "offset":
-        if not (digits.isascii() and digits.isdecimal()) or int(digits) > MAX_OFFSET:
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= MAX_OFFSET_DIGITS):
             raise click.BadParameter(f"{value!r} names no offset, as offset:1200 does", ctx, parameter)
         return Boundary(offset=int(digits))
     return Boundary(timestamp=parse_timestamp(value, parameter.opts[0]))
@@ -72,7 +87,7 @@ def conf_option(function: Any) -> Any:
 
     archive = click.option(
         "--environment",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=GivenPath(exists=True, dir_okay=False),
         help="The archive that 'ottla pipeline package' made: what workers of a cluster need besides Spark and Python.",
     )
     settings = settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")
@@ -156,7 +171,7 @@ def with_decode_options(function: Any) -> Any:
     )
     @click.option(
         "--schema",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=GivenPath(exists=True, dir_okay=False),
         metavar="FILE",
         help="The fields of values: a StructType in JSON as df.schema.json() of Spark gives it, an Avro schema, "
         "or a descriptor set of protoc.",

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Command, counted, json_option, print_json, size_text
+from ottla.pipeline.cli.options import GivenPath
 from ottla.pipeline.environment import write_environment
 from ottla.pipeline.session import require_extra
 
@@ -23,7 +24,7 @@ from ottla.pipeline.session import require_extra
     "--output",
     "-o",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False),
     help="The file to write, such as environment.tar.gz.",
 )
 @json_option

@@ -22,6 +22,7 @@ from ottla.cli.command import (
     settings_option,
 )
 from ottla.common.errors import OperatorError
+from ottla.pipeline.cli.options import GivenPath
 from ottla.pipeline.session import require_extra
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         "ottla pipeline push orders.jsonl --topic orders --push-id orders-2 --json",
     ),
 )
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=GivenPath(exists=True))
 @click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Where the rows go.")
 @click.option("--push-id", help="Whose progress counts.  [default: one made of topic and sources]")
 @click.option("--key-column", metavar="NAME", help="The column of the keys.  [default: `key`, where there is one]")

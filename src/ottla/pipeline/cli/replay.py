@@ -19,6 +19,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
+from ottla.pipeline.cli.options import GivenPath
 from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
 from ottla.pipeline.session import require_extra
 
@@ -48,7 +49,7 @@ BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
 )
 @click.option(
     "--table",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=GivenPath(exists=True, file_okay=False),
     help="What is replayed: a table that `load` made, to a topic.",
 )
 @click.option("--from", "start", default="earliest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}.")
@@ -85,13 +86,14 @@ def replay(
     """
     require_extra()
     from ottla.pipeline.push import group_name, push
-    from ottla.pipeline.replay import require_own_topic, row_bounds, topic_ranges
+    from ottla.pipeline.replay import require_order, require_own_topic, row_bounds, topic_ranges
     from ottla.pipeline.sinks.topic import TopicTarget
     from ottla.pipeline.sources.rows import FileRows, Shape, TopicRows
 
     if bool(selection) == (table is not None) or len(selection) > 1:
         raise click.UsageError("name one --topic or a --table to replay")
     bounds = parse_bound(start, "--from"), parse_bound(end, "--to")
+    require_order(*bounds)
     name = replay_id or default_replay_id(selection, table and table.absolute(), start, end, to_topic, keep_timestamps)
     group_name(name)
     with open_cluster(bootstrap_server) as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import catalog_option, conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, catalog_option, conf_option, master_option
 from ottla.pipeline.session import open_session, require_extra
 
 
@@ -30,13 +31,13 @@ from ottla.pipeline.session import open_session, require_extra
     "--table",
     "tables",
     multiple=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=GivenPath(file_okay=False),
     help="Directory of a table; may be repeated.",
 )
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False),
     help="Write the result to a file instead: .csv, .json or .parquet.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
@@ -65,9 +66,11 @@ def sql(
     """
     if (output is not None) + as_csv + as_json > 1:
         raise click.UsageError("Give one of --output, --csv and --json.")
+    if not statement.strip(" \t\r\n;"):
+        raise click.UsageError("The statement is empty.")
     require_extra()
-    from ottla.pipeline.query import register_tables, run_sql
-    from ottla.pipeline.results import as_records, file_kind, write_csv, write_file
+    from ottla.pipeline.query import register_tables, run_sql, view_names
+    from ottla.pipeline.results import ResultFile, as_records, file_kind, write_csv
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING, register_topics
 
@@ -76,20 +79,22 @@ def sql(
     targets = [open_table(path, catalog_url=catalog_url) for path in tables]
     for target in targets:
         target.version()  # a missing table is told before Spark starts
+    view_names(targets)
     topics = _named_topics(statement, bootstrap_server, master, alone=not targets)
     if topics:
         conf = {**conf, DATABASE_SETTING: DATABASE}
-    with open_session(master, "ottla pipeline sql", conf) as spark:
-        register_tables(spark, targets)
-        register_topics(spark, topics, bootstrap_server)
-        result = run_sql(spark, statement, reads_topics=bool(topics))
-    if output is not None:
-        write_file(result, output)
-    elif as_json:
+    with ResultFile(output) if output is not None else nullcontext() as file:
+        with open_session(master, "ottla pipeline sql", conf) as spark:
+            register_tables(spark, targets)
+            register_topics(spark, topics, bootstrap_server)
+            result = run_sql(spark, statement, reads_topics=bool(topics))
+        if file is not None:
+            file.write(result)
+    if as_json:
         print_json(as_records(result))
     elif as_csv:
         write_csv(result, sys.stdout)
-    else:
+    elif output is None:
         _print(result)
 
 

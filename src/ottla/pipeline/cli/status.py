@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
 from ottla.cli.times import duration_text
-from ottla.pipeline.cli.options import catalog_option
+from ottla.pipeline.cli.options import GivenPath, catalog_option
 from ottla.pipeline.session import require_extra
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
         "ottla pipeline status lake.clicks --catalog http://catalog:8181",
     ),
 )
-@click.argument("tables", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("tables", nargs=-1, required=True, type=GivenPath())
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),

@@ -64,7 +64,7 @@ def _library_properties(properties: Mapping[str, str]) -> dict[str, str]:
     found = {RENAMED.get(name, name): value for name, value in properties.items() if name != MEMORY_PROPERTY}
     memory = properties.get(MEMORY_PROPERTY)
     if memory is not None:
-        if not memory.isdecimal() or int(memory) < 1:
+        if not (memory.isascii() and memory.isdecimal() and len(memory) < 19 and int(memory)):
             raise OperatorError(f"the option `{KAFKA_PREFIX}{MEMORY_PROPERTY}` is a number of bytes, not {memory!r}")
         found["queue.buffering.max.kbytes"] = str(max(1, int(memory) // 1024))
     return found
