@@ -257,7 +257,9 @@ class Copying(Transacting):
             self.send(producer, message.partition())
             ends[message.partition()] = message.offset() + 1
         offsets = [TopicPartition(self.round.topic, partition, end) for partition, end in ends.items()]
-        self._persist(producer.send_offsets_to_transaction, offsets, self._member().consumer_group_metadata())
+        # Of the member that read them: another one's would let them be committed after others took the partitions over.
+        assert self._consumer is not None
+        self._persist(producer.send_offsets_to_transaction, offsets, self._consumer.consumer_group_metadata())
 
     def over(self, *, committed: bool | None) -> None:
         """See `Transacting`."""
