@@ -16,6 +16,8 @@ _LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \(([^)]*)\): (.
 _JAVA_CLASS = re.compile(r"(?:[a-z_$][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error): ")
 _WRAPPERS = ("An error occurred while calling", "An exception was thrown from the Python worker")
 
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
+
 WORKER_DIED = "Python worker exited unexpectedly"
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
@@ -24,6 +26,12 @@ def spark_reason(error: BaseException) -> str:
     """The cause that an exception of PySpark, py4j or Spark Connect carries, with a way out where one is known."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _advised(_python_error(lines) or _java_error(lines) or type(error).__name__)
+
+
+def refusal(error: BaseException) -> str:
+    """What Spark says of a statement that it refuses: its first line, without SQLSTATE and a place in the text."""
+    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _SQLSTATE.sub("", reason).strip().rstrip(".")
 
 
 def _python_error(lines: list[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.failure import refusal, spark_reason
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.topic_views import allow_pushdown
 
@@ -26,7 +26,6 @@ _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)
 """Spark runs what EXECUTE IMMEDIATE gives it to explain, so what follows has to be a query."""
 _GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
 """What Hadoop takes for a pattern in a path; a backslash before it makes it plain (FileSystem.globStatus)."""
-_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 
 def view_name(target: Table) -> str:
@@ -57,14 +56,14 @@ def register_tables(spark: Any, targets: Sequence[Table]) -> list[str]:
     return names
 
 
-def read_table(spark: Any, target: Table) -> Any:
-    """The newest version of the table as a DataFrame. Raises OperatorError."""
+def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None) -> Any:
+    """The newest version of the table as a DataFrame, or of its files those of `paths`. Raises OperatorError."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(target.schema(), prefer_timestamp_ntz=True)
     layout = target.layout()
-    files = [_GLOB_CHARACTERS.sub(r"\\\1", path) for path in target.files()]
+    files = [plain_path(path) for path in (target.files() if paths is None else paths)]
     if not files:
         return spark.createDataFrame([], schema)
     columns = [f"`{name.replace('`', '``')}`" for name in schema.names]
@@ -75,7 +74,12 @@ def read_table(spark: Any, target: Table) -> Any:
             reader = reader.option("basePath", layout.directory)
         return reader.parquet(*files).select(*columns)
     except PySparkException as error:
-        raise OperatorError(f"Spark can't read the table {target.location}: {_reason(error)}") from error
+        raise OperatorError(f"Spark can't read the table {target.location}: {refusal(error)}") from error
+
+
+def plain_path(path: str) -> str:
+    """A path as Spark's readers take it: nothing in it is a pattern."""
+    return _GLOB_CHARACTERS.sub(r"\\\1", path)
 
 
 def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
@@ -91,7 +95,7 @@ def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
             allow_pushdown(spark, statement)
         return spark.sql(statement).toArrow()
     except PySparkException as error:
-        raise OperatorError(f"Spark refused the statement: {_reason(error)}") from error
+        raise OperatorError(f"Spark refused the statement: {refusal(error)}") from error
     except Py4JJavaError as error:  # a task failed while the result was fetched
         raise OttlaError(f"the query failed: {spark_reason(error)}") from error
 
@@ -106,7 +110,7 @@ def _require_reading(spark: Any, statement: str) -> None:
         spark.sql(f"SELECT * FROM (\n{_explained(statement)}\n)")
     except ParseException as error:
         raise OperatorError(
-            f"the statement is no query: {_reason(error)}; `ottla pipeline sql` does not write, it takes queries, "
+            f"the statement is no query: {refusal(error)}; `ottla pipeline sql` does not write, it takes queries, "
             "SHOW, DESCRIBE and EXPLAIN of a query"
         ) from error
     except AnalysisException:
@@ -117,9 +121,3 @@ def _explained(statement: str) -> str:
     """What an EXPLAIN is about, any other statement as it is."""
     explain = _EXPLAIN.match(statement)
     return statement[explain.end() :] if explain else statement
-
-
-def _reason(error: Exception) -> str:
-    """Spark's first line, without SQLSTATE and the place in a text that is not the user's."""
-    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return _SQLSTATE.sub("", reason).strip().rstrip(".")

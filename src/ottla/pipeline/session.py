@@ -92,7 +92,7 @@ done
 exec {java} "$@"
 """
 
-_LOG4J = """# Made by ottla: errors only, each in one line of stderr. Failed starts and tasks are told by the driver.
+_LOG4J = """# Made by ottla: errors only, each in one line of stderr. What fails is told by the driver.
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -108,6 +108,8 @@ logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
+logger.streams.name = org.apache.spark.sql.execution.streaming
+logger.streams.level = off
 """
 
 _PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

@@ -19,6 +19,7 @@ from ottla.pipeline.cli.push import push as push_command
 from ottla.pipeline.cli.replay import replay as replay_command
 from ottla.pipeline.cli.sql import sql as sql_command
 from ottla.pipeline.cli.status import status as status_command
+from ottla.pipeline.cli.stream import stream as stream_command
 
 
 @click.group(cls=Group)
@@ -30,6 +31,7 @@ for command in (
     load_command,
     sql_command,
     status_command,
+    stream_command,
     push_command,
     replay_command,
     demo_command,

@@ -48,6 +48,14 @@ def settle(
     )
 
 
+def settle_fields(
+    value_format: ValueFormat, cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str
+) -> pa.Schema:
+    """The fields of values that no table holds yet, those that a column can be named by. Raises OperatorError."""
+    fields = value_format.fields(pa.schema([]), sample_values(cluster, ranges, isolation, value_format.id_length))
+    return _with_usable_columns(fields, SCHEMA)
+
+
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:

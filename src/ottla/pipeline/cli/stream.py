@@ -1,0 +1,119 @@
+"""`ottla pipeline stream`: a query over topics that goes on, from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, tell
+from ottla.common.errors import OperatorError
+from ottla.pipeline.cli.options import conf_option, master_option
+from ottla.pipeline.session import is_local, open_session, parallelism, require_extra
+
+if TYPE_CHECKING:
+    from ottla.pipeline.stream.progress import BatchProgress, Observe, StreamSummary
+
+PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline stream news-feed.toml",
+        "ottla pipeline stream news-feed.toml --once --json",
+        "ottla pipeline stream alerts.toml --checkpoint /var/lib/streams/alerts",
+    ),
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where the stream keeps how far it is.  [default: .ottla-streams/NAME beside the table, for a topic here]",
+)
+@click.option("--once", is_flag=True, help="End when all is read that is there now.")
+@master_option
+@conf_option
+@click.option("--quiet", "-q", is_flag=True, help="No line for a batch and no summary.")
+@json_option
+@bootstrap_option
+def stream(
+    file: Path,
+    checkpoint: Path | None,
+    once: bool,
+    master: str,
+    conf: Mapping[str, str],
+    quiet: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Run the stream that FILE defines: SQL or a Python function over topics, results to a table or a topic.
+
+    Results are exactly once: a stream that is killed at any point and run again neither loses a row nor doubles one. A
+    record that can't be decoded goes to the dead letters, TABLE/_dead_letters or DIR/dead-letters, with the reason.
+
+    It runs until it is interrupted, or with --once until it has read what was there when it began. With --json each
+    batch is a line, and with --once the summary is all.
+    """
+    require_extra()
+    if master.startswith("sc://"):
+        raise OperatorError(
+            "a stream can't run by Spark Connect, whose server would have to write the results; name a master such as "
+            "spark://HOST:7077"
+        )
+    from ottla.pipeline.stream.definition import read_definition
+    from ottla.pipeline.stream.run import SESSION_SETTINGS, StreamJob, default_checkpoint, run_stream
+
+    definition = read_definition(file)
+    settings = {**SESSION_SETTINGS, **conf}
+    if is_local(master):  # each partition of a state costs every batch
+        settings = {PARTITIONS_SETTING: str(max(parallelism(master), 2)), **settings}
+    session = partial(open_session, master, f"ottla pipeline stream {definition.name}", settings)
+    job = StreamJob(definition, bootstrap_server, checkpoint or default_checkpoint(definition), once=once)
+    summary = run_stream(job, session, _observer(once=once, quiet=quiet, as_json=as_json))
+    if as_json and once:
+        print_json(summary.to_json())
+    elif not quiet and not as_json:
+        click.echo(summary_text(summary))
+
+
+def _observer(*, once: bool, quiet: bool, as_json: bool) -> Observe | None:
+    """What is told of each batch."""
+    if as_json and not once:
+        return lambda batch: print_json(batch.to_json(), indent=None)
+    return None if quiet or as_json else lambda batch: tell(batch_text(batch))
+
+
+def batch_text(batch: BatchProgress) -> str:
+    """`batch 12: 5,000 rows in, 40 rows out, 2,500 rows/s, lag 0, watermark 2026-03-02T10:20:00.000Z`."""
+    parts = [
+        f"{counted(batch.rows_in, 'row')} in",
+        f"{counted(batch.rows_out, 'row')} out",
+        f"{batch.rows_per_s:,.0f} rows/s",
+        f"lag {batch.lag:,}",
+    ]
+    parts += [f"watermark {batch.watermark}"] if batch.watermark else []
+    parts += [counted(batch.dead_letters, "dead letter")] if batch.dead_letters else []
+    parts += [f"{counted(batch.late_rows, 'row')} too late"] if batch.late_rows else []
+    return f"batch {batch.batch}: {', '.join(parts)}"
+
+
+def summary_text(summary: StreamSummary) -> str:
+    """A few sentences for a person."""
+    if not summary.batches:
+        return f"Nothing new for {summary.name}; {summary.result} is unchanged."
+    text = (
+        f"Streamed {counted(summary.rows_in, 'row')} through {summary.name} into {summary.result}: "
+        f"{counted(summary.rows_out, 'row')} of results, {summary.seconds:.1f} s, lag {summary.lag:,}."
+    )
+    if summary.dead_letters:
+        text += (
+            f" {counted(summary.dead_letters, 'record')} could not be decoded and went to {summary.dead_letter_table}."
+        )
+    if summary.late_rows:
+        text += f" {counted(summary.late_rows, 'row')} came behind the watermark and are in no result."
+    return text

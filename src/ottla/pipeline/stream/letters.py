@@ -1,0 +1,149 @@
+"""Records that can't be decoded, on their way from the tasks of a batch into the table of dead letters.
+
+A query may keep state over what it reads, so a batch's rows don't tell which records were bad. The tasks that decode
+leave them as files in a directory of the stream instead, and the driver commits them before the results of the batch.
+
+**Invariants:** a file is named by the range that its task reads, and put in place whole: an attempt that is tried
+again, or a view that a query reads twice, leaves it once; a batch's letters are committed once, by its number; what is
+left of a run that died is of a batch that runs again, and is removed before it does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.leases import held_lease
+from ottla.pipeline.query import plain_path
+from ottla.pipeline.sinks.table import Table, TableCommit
+from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.stream.rows import write_rows
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+
+_RENAMED = {"timestamp_type": "timestampType"}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingTask:
+    """Decodes what one task of a source reads; travels to the workers. `view` tells views of one topic apart."""
+
+    decoder: RecordDecoder
+    directory: Path
+    view: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the records that can be decoded."""
+        with _LetterFile(self.directory, self.view) as letters:
+            for batch in batches:
+                records = _as_records(batch)
+                rows, bad = self.decoder.decode(records)
+                letters.add(records, bad)
+                yield rows
+            letters.finish()
+
+
+class DeadLetters:
+    """The driver's part. `app_id`: under which the table remembers batches."""
+
+    def __init__(self, directory: Path, table: Table, app_id: str) -> None:
+        self._directory = directory
+        self._table = table
+        self._app_id = app_id
+        self.rows = 0
+        """Committed by this run."""
+
+    @property
+    def location(self) -> str:
+        return self._table.location
+
+    def clear(self) -> None:
+        """Remove what is there. Raises OperatorError."""
+        try:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OperatorError(f"the stream's directory {self._directory} can't be written: {error}") from error
+
+    def commit(self, spark: Any, batch: int) -> None:
+        """Commit the letters of a batch, unless an earlier run did. Raises OperatorError, StaleCommitError."""
+        files = sorted(str(path) for path in self._directory.glob("letters-*.parquet"))
+        if not files:
+            return
+        held = self._table.committed_offsets([self._app_id])[self._app_id]
+        if held is None or held <= batch:
+            layout = self._table.ensure(DEAD_LETTER_SCHEMA)
+            load_id = uuid.uuid4().hex[:16]
+            with held_lease(layout.directory, load_id) as lease:
+                frame = spark.read.parquet(*map(plain_path, files))
+                try:
+                    written = write_rows(frame, layout, DEAD_LETTER_SCHEMA, f"batch-{batch:010d}", load_id)
+                    lease.require()
+                    self._table.commit(
+                        TableCommit(
+                            load_id,
+                            files=written,
+                            expected={self._app_id: held},
+                            following={self._app_id: batch + 1},
+                            pipeline_id=self._app_id,
+                        )
+                    )
+                except OperatorError:
+                    discard_load(layout.directory, load_id, self._table.named_files())
+                    raise
+            self.rows += sum(file.rows for file in written)
+        self.clear()
+
+
+class _LetterFile:
+    """One task's letters, a file that is there when all are in it; none without letters."""
+
+    def __init__(self, directory: Path, view: str) -> None:
+        self._directory = directory
+        self._view = view
+        self._name = ""
+        self._staged = directory / f".{uuid.uuid4().hex}"
+        self._writer: Any = None
+
+    def __enter__(self) -> _LetterFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._writer is not None:
+            with suppress(OSError):
+                self._writer.close()
+            self._staged.unlink(missing_ok=True)
+
+    def add(self, records: pa.RecordBatch, bad: pa.RecordBatch | None) -> None:
+        """`records`: those that were decoded; the first of a task name its range."""
+        if not self._name and records.num_rows:
+            topic, partition, offset = (records.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+            self._name = f"letters-{self._view}-{topic}-{partition}-{offset:020d}.parquet"
+        if bad is None:
+            return
+        if self._writer is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._staged, DEAD_LETTER_SCHEMA, compression="zstd")
+        self._writer.write_batch(bad)
+
+    def finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            os.replace(self._staged, self._directory / self._name)
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What the format "ottla" gives, by the names of a table."""
+    columns = [batch.column(_RENAMED.get(one.name, one.name)).cast(one.type) for one in SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,0 +1,68 @@
+"""The rows of a DataFrame as data files, which its tasks write whole and sync before the driver hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter
+from ottla.pipeline.sinks.rewrite import group_small_files, rewrite_files
+from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
+from ottla.pipeline.transform.columns import usable_names
+
+SMALL_BYTES = 8 << 20
+"""The files of a batch are put together up to this size: most batches of an aggregation have a few rows a task."""
+
+
+def arrow_schema(frame: Any) -> pa.Schema:
+    """The columns of a DataFrame as a table has them. Raises OperatorError for those that no table can have."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    refused = [name for name in schema.names if name not in usable_names(schema.names)]
+    doubled = [name for name in schema.names if schema.names.count(name) > 1]
+    if refused or doubled:
+        raise OperatorError(
+            f"the result has a column {(refused + doubled)[0]!r}, whose name is there twice or can't be a column's; "
+            "give it another with `as`"
+        )
+    for column in schema:
+        if pa.types.is_null(column.type):
+            raise OperatorError(f"the column {column.name!r} of the result is null without a type; cast it to one")
+    return pa.schema([pa.field(column.name, column.type) for column in schema])
+
+
+def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str, load_id: str) -> list[DataFile]:
+    """Run the DataFrame once and write its rows; `position` says in the files' names where they are from.
+
+    Few small files are put together. What a failed call wrote is for `sinks.writer.discard_load`.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number = TaskContext.get().partitionId()
+        with PartitionedWriter(layout, schema, f"{position}-{number:05d}", load_id) as writer:
+            for batch in batches:
+                columns = [batch.column(one.name).cast(one.type) for one in schema]
+                writer.add(pa.RecordBatch.from_arrays(columns, schema=schema))
+            files = writer.finish()
+        yield pa.RecordBatch.from_pydict({"files": [files_to_json(files)]})
+
+    manifests = frame.mapInArrow(run, "files string").collect()
+    files = sorted((file for row in manifests for file in files_from_json(row.files)), key=lambda file: file.path)
+    return _put_together(files, layout, schema, load_id)
+
+
+def _put_together(files: Sequence[DataFile], layout: FileLayout, schema: pa.Schema, load_id: str) -> list[DataFile]:
+    made: list[DataFile] = []
+    gone: set[str] = set()
+    for number, group in enumerate(group_small_files(files, SMALL_BYTES)):
+        made.append(rewrite_files(layout, schema, group, number, load_id))
+        gone.update(file.path for file in group)
+    for path in gone:
+        (Path(layout.directory) / path).unlink(missing_ok=True)
+    return [*(file for file in files if file.path not in gone), *made]

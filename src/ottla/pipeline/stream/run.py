@@ -1,0 +1,260 @@
+"""Run a stream: from its definition to a query of Spark that goes on until it is ended.
+
+What can be told without Spark is told before it starts. The main thread waits for an event and asks Spark now and then
+whether it is there still, so that a signal finds it anywhere but in a call to the JVM.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQueryListener
+
+from ottla.cli.command import uninterrupted
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.datasource.provider import OttlaDataSource
+from ottla.pipeline.failure import refusal, spark_reason
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.topic import TopicTarget
+from ottla.pipeline.stream.batches import BatchRunner, shape
+from ottla.pipeline.stream.definition import QueryDefinition, StreamDefinition
+from ottla.pipeline.stream.letters import DeadLetters
+from ottla.pipeline.stream.progress import Observe, StreamSummary, batch_progress
+from ottla.pipeline.stream.results import Results
+from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_state
+from ottla.pipeline.stream.table_results import TableResults, pipeline_id
+from ottla.pipeline.stream.topic_results import TopicResults
+from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
+from ottla.pipeline.transform.value_format import ValueFormat
+
+logger = logging.getLogger(__name__)
+
+ALIVE_S = 1.0
+"""How often Spark is asked whether it is there still."""
+SESSION_SETTINGS = {"spark.sql.streaming.stopTimeout": "20s"}
+"""A stream that is ended in the middle of a batch ends all the same."""
+
+OpenSession = Callable[[], AbstractContextManager[Any]]
+OpenTable = Callable[[], Table]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """A stream and where it runs."""
+
+    definition: StreamDefinition
+    bootstrap_servers: str
+    checkpoint: Path
+    once: bool = False
+    """End when all is read that is there at the start."""
+    open_table: OpenTable | None = None
+    """The table of the results, in place of the definition's."""
+
+
+def default_checkpoint(definition: StreamDefinition) -> Path:
+    """Beside the table, else where the command runs."""
+    result = definition.result
+    beside = Path(result.table).parent if result.table and result.catalog is None else Path()
+    return beside / DEFAULT_DIRECTORY / definition.name
+
+
+def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | None = None) -> StreamSummary:
+    """Run until the stream ends, which it does by itself with `once` only. Raises OttlaError, KeyboardInterrupt."""
+    definition = job.definition
+    formats = open_formats(definition)
+    with held_state(job.checkpoint, definition) as state:
+        table = _table(job)
+        results = _results(job, table, state)
+        letters = DeadLetters(state.letters, _letter_table(table, state), pipeline_id(definition.name))
+        progress = state.progress()
+        results.require_fit(progress.planned, progress.ended)
+        with Cluster(job.bootstrap_servers, client_id=f"ottla-stream-{definition.name}") as cluster:
+            require_topics(definition, cluster)
+            if progress.planned < 0:
+                state.settle(definition, settle(definition, formats, cluster))
+        letters.clear()
+        runner = BatchRunner(results, letters, definition.result.sql)
+        with open_session() as spark:
+            return _run_query(job, spark, state, formats, runner, observe)
+
+
+def _run_query(
+    job: StreamJob,
+    spark: Any,
+    state: StreamState,
+    formats: Mapping[str, ValueFormat],
+    runner: BatchRunner,
+    observe: Observe | None,
+) -> StreamSummary:
+    definition = job.definition
+    spark.dataSource.register(OttlaDataSource)
+    views = register_views(spark, definition, formats, state.fields, state.letters, job.bootstrap_servers)
+    frame = _query(spark, definition.query, views)
+    empty = spark.createDataFrame([], frame.schema)
+    runner.results.open(shape(empty, runner.sql) if runner.sql else empty)
+    summary = StreamSummary(definition.name, runner.results.location, dead_letter_table=runner.letters.location)
+    listener = _Listener(runner, summary, observe)
+    writer = frame.writeStream.outputMode(definition.query.output).foreachBatch(runner)
+    writer = writer.option("checkpointLocation", str(state.checkpoint)).queryName(definition.name)
+    trigger = {"availableNow": True} if job.once else {"processingTime": definition.trigger}
+    started = time.monotonic()
+    with _listening(spark, listener):
+        try:
+            query = writer.trigger(**trigger).start()
+        except PySparkException as error:
+            raise OperatorError(f"Spark refused the query: {refusal(error)}") from error
+        try:
+            _wait(spark, query, listener)
+        finally:
+            with uninterrupted():
+                _stop(query)
+    summary.seconds = time.monotonic() - started
+    if runner.failure is not None:
+        raise runner.failure
+    failure = query.exception()
+    if failure is not None:
+        raise OttlaError(f"the stream failed: {_told(failure)}")
+    return summary
+
+
+def _table(job: StreamJob) -> Table | None:
+    """Of the results, where they go to a table."""
+    result = job.definition.result
+    if job.open_table is not None:
+        return job.open_table()
+    return open_table(result.table, format=result.format, catalog_url=result.catalog) if result.table else None
+
+
+def _letter_table(table: Table | None, state: StreamState) -> Table:
+    return open_table(state.path / "dead-letters") if table is None else table.dead_letters()
+
+
+def _results(job: StreamJob, table: Table | None, state: StreamState) -> Results:
+    definition = job.definition
+    if table is not None:
+        return TableResults(table, definition.name, definition.query.output, definition.result.keys, state)
+    target = TopicTarget(job.bootstrap_servers, definition.result.topic, client_id=f"ottla-stream-{definition.name}")
+    return TopicResults(target, definition.name, definition.result.key, state)
+
+
+def _query(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
+    """The DataFrame of the query, which streams. Raises OperatorError."""
+    try:
+        frame = _call(spark, query, views) if query.file is not None else spark.sql(query.sql)
+        streams = isinstance(frame, DataFrame) and frame.isStreaming
+    except PySparkException as error:
+        raise OperatorError(f"[query]: Spark refused it: {refusal(error)}") from error
+    if not streams:
+        raise OperatorError("[query] gives no stream: it has to read one of the views of [sources]")
+    return frame
+
+
+def _call(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
+    """What a function of a Python file returns; the file's functions travel to the workers by value."""
+    where = f"[query] python: {query.file}:{query.function}"
+    spec = importlib.util.spec_from_file_location(f"ottla_stream_{Path(str(query.file)).stem}", str(query.file))
+    if spec is None or spec.loader is None or not Path(str(query.file)).is_file():
+        raise OperatorError(f"{where}: there is no such file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where pickle looks for it
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        spec.loader.exec_module(module)
+        function = getattr(module, query.function, None)
+        if not callable(function):
+            raise OperatorError(f"{where}: the file has no such function")
+        return function(spark, dict(views))
+    except (OttlaError, PySparkException):
+        raise
+    except Exception as error:  # of any kind: it is the operator's code
+        raise OperatorError(f"{where} failed: {type(error).__name__}: {error}") from error
+
+
+class _Listener(StreamingQueryListener):  # type: ignore[misc]
+    """Hears from Spark how the query goes on, in a thread of py4j."""
+
+    def __init__(self, runner: BatchRunner, summary: StreamSummary, observe: Observe | None) -> None:
+        self._runner = runner
+        self._summary = summary
+        self._observe = observe
+        self._run_id: Any = None
+        self._letters = 0
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None:
+        if event.name == self._summary.name:
+            self._run_id = event.runId
+
+    def onQueryProgress(self, event: Any) -> None:
+        told = event.progress
+        if told.runId != self._run_id or told.batchId not in self._runner.rows:
+            return  # another query, or a trigger without a batch
+        letters, self._letters = self._runner.letters.rows - self._letters, self._runner.letters.rows
+        progress = batch_progress(told, self._runner.rows.pop(told.batchId), letters)
+        self._summary.add(progress)
+        if self._observe is not None:
+            self._observe(progress)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing new; nothing to tell."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        if event.runId == self._run_id:
+            self.ended.set()
+
+
+@contextmanager
+def _listening(spark: Any, listener: _Listener) -> Iterator[None]:
+    callbacks = logging.getLogger("py4j.clientserver")  # tells with a traceback what a batch raises
+    level = callbacks.level
+    callbacks.setLevel(logging.CRITICAL)
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        callbacks.setLevel(level)
+        with uninterrupted(), _unless_gone():
+            spark.streams.removeListener(listener)
+
+
+def _wait(spark: Any, query: Any, listener: _Listener) -> None:
+    """Until the query ends. Raises OttlaError when Spark is gone."""
+    while not listener.ended.wait(ALIVE_S):
+        with uninterrupted():
+            try:
+                query.isActive  # noqa: B018  # asks the JVM
+            except Exception as error:  # of py4j
+                raise OttlaError(f"Spark ended unexpectedly: {spark_reason(error)}") from error
+
+
+def _stop(query: Any) -> None:
+    with _unless_gone():
+        query.stop()
+
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """What is told to a JVM that may have ended, which is told elsewhere."""
+    try:
+        yield
+    except Exception as error:  # of py4j, and of a query that took too long to stop
+        logger.debug("Spark does not answer: %s", error)
+
+
+def _told(failure: StreamingQueryException) -> str:
+    """In the words of a definition."""
+    return spark_reason(failure).replace("with failOnDataLoss false", 'with on_data_loss = "skip"')

@@ -1,0 +1,174 @@
+"""The directory in which a stream keeps how far it is: Spark's checkpoint, and what has to stay as it was beside it.
+
+`spark/` is the checkpoint of Spark's query. `stream.json` holds the definition that the stream was begun with and the
+fields that its sources settled on (of a sample, where no schema was given), since state that is kept under one schema
+can't be read under another. `letters/` and `epochs/` are of the batch that runs. One process at a time has it (`lock`).
+
+**Invariants:** a directory belongs to one definition; one that is older than the results, or lost its table, is refused
+before a record is read, as going on with it would double results or lack them.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.stream.definition import StreamDefinition
+
+DEFAULT_DIRECTORY = ".ottla-streams"
+_CHANGEABLE = frozenset({"trigger", "max_records", "on_data_loss", "format"})
+"""What may be another from run to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest batch that Spark planned and the newest that it ended, -1 without one."""
+
+    planned: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """One directory, held by this process."""
+
+    path: Path
+    fields: dict[str, pa.Schema] = field(default_factory=dict)
+    """By source: those that its values were settled to have."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "spark"
+
+    @property
+    def letters(self) -> Path:
+        """Where tasks leave dead letters for the driver."""
+        return self.path / "letters"
+
+    @property
+    def epochs(self) -> Path:
+        """Rows of a batch that are settled before they are sent."""
+        return self.path / "epochs"
+
+    def progress(self) -> Progress:
+        """As Spark's logs have it. Raises OperatorError."""
+        return Progress(_newest(self.checkpoint / "offsets"), _newest(self.checkpoint / "commits"))
+
+    def offsets(self, batch: int) -> list[dict[str, Any]]:
+        """Where each source ended in a batch, as the source wrote it; nothing where that can't be told.
+
+        Spark's log of offsets: a version, a line of metadata, a line for each source.
+        """
+        try:
+            lines = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
+            found = [json.loads(line) for line in lines]
+        except (OSError, ValueError):
+            return []
+        return [one for one in found if isinstance(one, dict)]
+
+    def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema]) -> None:
+        """Keep what the stream was begun with. Raises OperatorError."""
+        held = {name: base64.b64encode(schema.serialize()).decode() for name, schema in fields.items()}
+        text = json.dumps({"definition": _canonical(definition), "fields": held}, indent=1)
+        try:
+            write_durably(self.path / "stream.json", text)
+        except OSError as error:
+            raise OperatorError(f"the stream's directory {self.path} can't be written: {error}") from error
+        self.fields.update(fields)
+
+
+@contextmanager
+def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState]:
+    """Hold the directory of a stream, made where it is not there. Raises OperatorError when another process has it, or
+    it is another definition's."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise OperatorError(f"the stream's directory {path} can't be used: {error}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
+        yield StreamState(path.absolute(), _settled(path, definition))
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Whole or not at all, also where the power goes. Raises OSError."""
+    staged = path.with_name(f".{path.name}")
+    with staged.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    staged.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _settled(path: Path, definition: StreamDefinition) -> dict[str, pa.Schema]:
+    try:
+        held = json.loads((path / "stream.json").read_text())
+        before = held["definition"]
+        fields = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(one))) for name, one in held["fields"].items()}
+    except FileNotFoundError:
+        if _newest(path / "spark" / "offsets") >= 0:
+            raise OperatorError(
+                f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
+                "directory with --checkpoint"
+            ) from None
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OperatorError(f"{path / 'stream.json'} can't be read: {error}") from error
+    changed = _difference(before, _canonical(definition))
+    if changed:
+        raise OperatorError(
+            f"{path} is the state of another definition, which differs in {changed}: undo that, or begin anew with "
+            "another name and another place for the results"
+        )
+    return fields
+
+
+def _canonical(definition: StreamDefinition) -> dict[str, Any]:
+    """As JSON keeps it, without what may change."""
+
+    def kept(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: kept(one) for name, one in value.items() if name not in _CHANGEABLE}
+        return [kept(one) for one in value] if isinstance(value, list | tuple) else value
+
+    found: dict[str, Any] = json.loads(json.dumps(kept(asdict(definition)), default=lambda path: path.name))
+    return found
+
+
+def _difference(before: Any, now: Any, where: str = "") -> str:
+    """The first place that differs, as the file names it."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return "" if before == now else where
+    found = (_difference(before.get(name), now.get(name), f"{where}.{name}".lstrip(".")) for name in {**now, **before})
+    return next((place for place in found if place), "")
+
+
+def _newest(log: Path) -> int:
+    """The highest number among the files of one of Spark's logs. Raises OperatorError."""
+    try:
+        return max((int(path.name) for path in log.iterdir() if path.name.isdecimal()), default=-1)
+    except FileNotFoundError:
+        return -1
+    except OSError as error:
+        raise OperatorError(f"the checkpoint {log} can't be read: {error}") from error

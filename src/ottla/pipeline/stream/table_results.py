@@ -1,0 +1,225 @@
+"""Results in a table: the rows of a batch and its number in one commit.
+
+The number of the next batch is the version of the application id `stream/NAME` in the table; a batch below it is there.
+Beside it the commit moves the offsets that the batch read up to, one application id a partition as a load has them, so
+that `ottla pipeline status` tells how far the results are.
+
+- `append`: rows are added. A batch without rows commits nothing.
+- `complete`: the rows take the place of the whole table.
+- `update`: rows take the place of those with the same keys. Only the files that hold such rows are written anew.
+
+**Invariants:** a batch is committed once, whoever dies when, and whoever else runs the stream is refused; a compaction
+in between only leads to another look.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.datasource.stream import IDS
+from ottla.pipeline.leases import Lease, held_lease
+from ottla.pipeline.plan import app_id
+from ottla.pipeline.query import read_table
+from ottla.pipeline.sinks.table import DataFile, FileLayout, StaleCommitError, Table, TableCommit, UnknownCommitError
+from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.stream.rows import arrow_schema, write_rows
+from ottla.pipeline.stream.state import StreamState
+
+MERGE_ATTEMPTS = 5
+"""How often a compaction may come in between before a batch gives up."""
+_FILE = "_ottla_file"
+
+
+def pipeline_id(name: str) -> str:
+    """Under which a table knows a stream."""
+    return f"stream/{name}"
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """The files of a batch that is not committed yet, under a lease."""
+
+    load_id: str
+    lease: Lease
+    held: int | None
+    """The number of the next batch before it."""
+    files: list[DataFile] = field(default_factory=list)
+
+
+class TableResults:
+    """Those of the stream `name`; `keys` are those of the output mode `update`."""
+
+    def __init__(self, table: Table, name: str, output: str, keys: Sequence[str], state: StreamState) -> None:
+        self._table = table
+        self._id = pipeline_id(name)
+        self._output = output
+        self._keys = list(keys)
+        self._state = state
+        self._layout = FileLayout("")
+        self._schema = pa.schema([])
+        self._prepared: _Prepared | None = None
+        self._leases = ExitStack()
+
+    @property
+    def location(self) -> str:
+        return self._table.location
+
+    def require_fit(self, planned: int, ended: int) -> None:
+        if not self._table.exists():
+            if ended >= 0:
+                raise OperatorError(
+                    f"the table {self.location} is gone, and {self._state.path} says that it has the results up to "
+                    f"batch {ended}: remove that directory too to begin anew, or put the table back"
+                )
+            return
+        held = self._held()
+        if held is not None and held > planned + 1:
+            raise OperatorError(
+                f"the table {self.location} has the results of this stream up to batch {held - 1}, and "
+                f"{self._state.path} knows of none after {planned}: going on would add them again. Put the newer state "
+                "back or name it with --checkpoint; or begin anew with another name and table"
+            )
+
+    def open(self, frame: Any) -> None:
+        self._schema = arrow_schema(frame)
+        missing = next((key for key in self._keys if key not in self._schema.names), None)
+        if missing is not None:
+            raise OperatorError(
+                f"[result] keys: the result has no column {missing!r}; it has {', '.join(self._schema.names)}"
+            )
+        self._layout = self._table.ensure(self._schema)
+
+    def holds(self, batch: int) -> bool:
+        held = self._held()
+        return held is not None and held > batch
+
+    def prepare(self, frame: Any, batch: int) -> None:
+        load_id = uuid.uuid4().hex[:16]
+        lease = self._leases.enter_context(held_lease(self._layout.directory, load_id))
+        self._prepared = _Prepared(load_id, lease, self._held())
+        self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)
+        self._require_unique(frame.sparkSession, self._prepared.files)
+
+    def commit(self, spark: Any, batch: int) -> int:
+        prepared = self._prepared
+        if prepared is None:
+            raise OperatorError("a batch is committed that was not prepared")
+        if prepared.files or self._output == "complete":
+            self._commit(spark, batch, prepared)
+        self._prepared = None
+        self._leases.close()
+        return sum(file.rows for file in prepared.files)
+
+    def discard(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
+                discard_load(self._layout.directory, prepared.load_id, self._table.named_files())
+        self._leases.close()
+
+    def _commit(self, spark: Any, batch: int, prepared: _Prepared) -> None:
+        offsets, topic_ids = _reached(self._state.offsets(batch), self._id)
+        for attempt in range(MERGE_ATTEMPTS):
+            removed, kept = self._replaced(spark, batch, prepared)
+            prepared.lease.require()
+            try:
+                self._table.commit(
+                    TableCommit(
+                        prepared.load_id,
+                        files=[*prepared.files, *kept],
+                        removed=removed,
+                        expected={self._id: prepared.held},
+                        following={self._id: batch + 1, **offsets},
+                        pipeline_id=self._id,
+                        topic_ids=topic_ids,
+                    )
+                )
+            except UnknownCommitError:
+                self._prepared = None  # its files may be in the table
+                raise
+            except StaleCommitError:
+                if not removed or attempt + 1 == MERGE_ATTEMPTS or self._held() != prepared.held:
+                    raise
+                self._take_away(kept)  # a compaction took a file that was to be replaced
+            else:
+                return
+
+    def _replaced(self, spark: Any, batch: int, prepared: _Prepared) -> tuple[list[str], list[DataFile]]:
+        """The files that the batch takes the place of, and what has to stay of them in new ones."""
+        if self._output == "append":
+            return [], []
+        files = self._table.files()
+        if self._output == "complete" or not files:
+            return files, []
+        fresh = read_table(spark, self._table, self._paths(prepared.files)).select(*self._keys).alias("new")
+        held = read_table(spark, self._table).select(*self._keys, F.input_file_name().alias(_FILE)).alias("held")
+        found = held.join(fresh, self._same_keys(), "left_semi").select(_FILE).distinct().collect()
+        names = {_file_name(row[_FILE]) for row in found}
+        touched = [path for path in files if Path(path).name in names]
+        if not touched:
+            return [], []
+        kept = read_table(spark, self._table, touched).alias("held").join(fresh, self._same_keys(), "left_anti")
+        schema = self._table.schema()
+        return touched, write_rows(kept, self._layout, schema, f"{_position(batch)}-kept", prepared.load_id)
+
+    def _same_keys(self) -> Any:
+        """Between `held` and `new`; null is a key as any other."""
+        pairs = ((F.col(f"held.`{key}`"), F.col(f"new.`{key}`")) for key in self._keys)
+        return functools.reduce(operator.and_, (held.eqNullSafe(new) for held, new in pairs))
+
+    def _require_unique(self, spark: Any, files: Sequence[DataFile]) -> None:
+        if not self._keys or not files:
+            return
+        rows = (
+            read_table(spark, self._table, self._paths(files)).groupBy(*self._keys).count().where("count > 1").head(1)
+        )
+        if rows:
+            raise OperatorError(
+                f"two rows of one batch have the same {', '.join(self._keys)}: [result] keys has to name all columns "
+                "that the query groups by"
+            )
+
+    def _paths(self, files: Sequence[DataFile]) -> list[str]:
+        return [str(Path(self._layout.directory) / file.path) for file in files]
+
+    def _take_away(self, files: Sequence[DataFile]) -> None:
+        for path in self._paths(files):
+            Path(path).unlink(missing_ok=True)
+
+    def _held(self) -> int | None:
+        return self._table.committed_offsets([self._id])[self._id]
+
+
+def _position(batch: int) -> str:
+    return f"batch-{batch:010d}"
+
+
+def _file_name(address: str) -> str:
+    """The name of a file, which is its alone in a table, from what Spark calls it."""
+    return Path(unquote(urlsplit(address).path)).name
+
+
+def _reached(sources: Sequence[Mapping[str, Any]], stream: str) -> tuple[dict[str, int], dict[str, str]]:
+    """(offsets by application id, topic ids) that a batch ended at; where two sources read a topic, the lower one."""
+    offsets: dict[str, int] = {}
+    topic_ids: dict[str, str] = {}
+    for source in sources:
+        ids = source.get(IDS, {})
+        topic_ids |= ids
+        for topic in ids.keys() & source.keys():
+            for partition, offset in source[topic].items():
+                name = app_id(stream, ids[topic], int(partition))
+                offsets[name] = min(offset, offsets.get(name, offset))
+    return offsets, topic_ids

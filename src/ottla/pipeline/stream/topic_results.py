@@ -1,0 +1,133 @@
+"""Results in a topic: each row a record with the row as JSON, in transactions that hold the number of the batch.
+
+The rows of a batch are settled as files in the stream's directory before the first of them is sent. So a batch that is
+run again sends what it sent before, also where the query would not compute the same rows in the same order twice (sums
+of floating-point numbers, rows out of a shuffle); each file is one task of `sinks/epochs.py`, which sends it once.
+
+**Invariants:** each row of a batch is in the topic once for readers of committed records, whoever dies when. The rows
+of one file come in one transaction; a batch of several is visible file by file.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
+from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
+from ottla.pipeline.sinks.topic import TopicTarget
+from ottla.pipeline.stream.rows import arrow_schema, write_rows
+from ottla.pipeline.stream.state import StreamState, write_durably
+
+RECORDS = pa.schema([("key", pa.string()), ("value", pa.string())])
+_TASK_GROUP = "ottla-sink-{}-"
+
+
+class TopicResults:
+    """Those of the stream `name`; `key` is the column of the records' keys, empty for none."""
+
+    def __init__(self, target: TopicTarget, name: str, key: str, state: StreamState) -> None:
+        self._target = target
+        self._stream = f"stream-{name}"
+        self._key = key
+        self._state = state
+        self._files: list[DataFile] = []
+
+    @property
+    def location(self) -> str:
+        return f"topic {self._target.topic}"
+
+    def require_fit(self, planned: int, ended: int) -> None:
+        with Cluster(self._target.bootstrap_servers, client_id=self._target.client_id) as cluster:
+            cluster.topic(str(self._target.topic))
+            of_task = re.compile(re.escape(_TASK_GROUP.format(self._stream)) + r"\d+")
+            groups = [one.group_id for one in cluster.groups() if of_task.fullmatch(one.group_id)]
+            sent = [one.offset for group in groups for one in cluster.group_offsets(group).values()]
+        newest = max(sent, default=0) - 1
+        if newest > planned:
+            raise OperatorError(
+                f"the {self.location} has results of this stream up to batch {newest}, and {self._state.path} knows of "
+                f"none after {planned}: going on would add them again. Put the newer state back or name it with "
+                "--checkpoint; or begin anew with another name"
+            )
+
+    def open(self, frame: Any) -> None:
+        names = arrow_schema(frame).names
+        if self._key and self._key not in names:
+            raise OperatorError(f"[result] key: the result has no column {self._key!r}; it has {', '.join(names)}")
+
+    def holds(self, batch: int) -> bool:
+        return False  # each task of a batch tells for itself
+
+    def prepare(self, frame: Any, batch: int) -> None:
+        settled = self._settled(batch)
+        if settled is not None:
+            run_whole(frame)  # for the state that Spark keeps
+            self._files = settled
+            return
+        directory = self._state.epochs / str(batch)
+        shutil.rmtree(directory, ignore_errors=True)  # of an attempt that settled nothing
+        directory.mkdir(parents=True)
+        key = F.col(f"`{self._key}`").cast("string") if self._key else F.lit(None).cast("string")
+        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+        rows = frame.select(key.alias("key"), value.alias("value"))
+        self._files = write_rows(rows, FileLayout(str(directory)), RECORDS, "epoch", uuid.uuid4().hex[:16])
+        write_durably(self._state.epochs / f"{batch}.json", files_to_json(self._files))
+        self._forget(batch)
+
+    def commit(self, spark: Any, batch: int) -> int:
+        directory, target, stream = self._state.epochs / str(batch), self._target, self._stream
+        paths = [str(directory / file.path) for file in self._files]
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for numbers in batches:
+                for number in numbers.column(0).to_pylist():
+                    write_epoch(target, EpochTask(stream, batch, number), _rows(paths[number]))
+            yield pa.RecordBatch.from_pydict({"done": pa.array([], pa.int64())})
+
+        if paths:
+            spark.range(0, len(paths), 1, len(paths)).mapInArrow(run, "done bigint").collect()
+        return sum(file.rows for file in self._files)
+
+    def discard(self) -> None:
+        """Nothing: what was settled is sent when the batch runs again."""
+
+    def _settled(self, batch: int) -> list[DataFile] | None:
+        """The files of a batch that an earlier run settled."""
+        try:
+            return files_from_json((self._state.epochs / f"{batch}.json").read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise OperatorError(f"the settled rows in {self._state.epochs} can't be read: {error}") from error
+
+    def _forget(self, batch: int) -> None:
+        """The files of earlier batches: Spark has ended them when a new one is planned."""
+        for path in self._state.epochs.iterdir():
+            number = path.name.removesuffix(".json")
+            if number.isdecimal() and int(number) < batch:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with suppress(OSError):
+                        path.unlink()
+
+
+def run_whole(frame: Any) -> None:
+    """Run all tasks of a DataFrame for what they do besides giving rows: Spark keeps the state of a query by them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _rows(path: str) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches()

@@ -1,0 +1,160 @@
+"""The views of a stream: what topics get, decoded, with event time and watermark.
+
+A view has the columns of a table that a load makes; where values are decoded their fields take the place of `value` and
+`headers`, which then need not go through the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.datasource.offsets import earliest, latest, positions, require_all, subscribed
+from ottla.pipeline.datasource.options import Subscription
+from ottla.pipeline.datasource.provider import NAME
+from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.failure import refusal
+from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.stream.definition import SourceDefinition, StreamDefinition
+from ottla.pipeline.stream.letters import DecodingTask
+from ottla.pipeline.topic_views import COLUMNS
+from ottla.pipeline.transform.columns import column_name
+from ottla.pipeline.transform.open_format import open_format
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.target_schema import settle_fields
+from ottla.pipeline.transform.value_format import ValueFormat
+
+EVENT_TIME = "event_time"
+KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")
+"""Those of Kafka in a view whose values are decoded."""
+
+
+def open_formats(definition: StreamDefinition) -> dict[str, ValueFormat]:
+    """How the values of each source are decoded; those that stay as they are have none. Raises OperatorError."""
+    found = {}
+    for view, source in definition.sources.items():
+        path = source.decode.schema
+        if path is not None and not path.is_file():
+            raise OperatorError(f"[sources.{view}] schema: there is no file {path}")
+        value_format = open_format(source.decode)
+        if value_format is not None:
+            found[view] = value_format
+    return found
+
+
+def settle(definition: StreamDefinition, formats: Mapping[str, ValueFormat], cluster: Cluster) -> dict[str, pa.Schema]:
+    """The fields of the values of each decoded source: as given, else of a sample. Raises OperatorError, KafkaError."""
+    return {
+        view: settle_fields(value_format, cluster, _ranges(source, cluster), source.isolation)
+        for view, value_format in formats.items()
+        for source in [definition.sources[view]]
+    }
+
+
+def require_topics(definition: StreamDefinition, cluster: Cluster) -> None:
+    """Raise OperatorError unless all named topics are there."""
+    for source in definition.sources.values():
+        if not source.topic_pattern:
+            require_all(subscribed(cluster, _subscription(source)), _subscription(source))
+
+
+def register_views(
+    spark: Any,
+    definition: StreamDefinition,
+    formats: Mapping[str, ValueFormat],
+    fields: Mapping[str, pa.Schema],
+    letters: Path,
+    bootstrap_servers: str,
+) -> dict[str, Any]:
+    """Make each source a temporary view; returns them as DataFrames. Raises OperatorError."""
+    from pyspark.errors import PySparkException
+
+    found = {}
+    for view, source in definition.sources.items():
+        frame = _read(spark, definition.name, source, bootstrap_servers)
+        try:
+            if view in formats:
+                frame = _decoded(frame, formats[view], fields[view], letters, view)
+            else:
+                frame = frame.selectExpr(*COLUMNS)
+            frame = _with_time(frame, view, source)
+        except PySparkException as error:
+            raise OperatorError(f"[sources.{view}]: Spark refused it: {refusal(error)}") from error
+        frame.createOrReplaceTempView(view)
+        found[view] = frame
+    return found
+
+
+def _subscription(source: SourceDefinition) -> Subscription:
+    return Subscription(pattern=source.topic_pattern) if source.topic_pattern else Subscription(topics=source.topics)
+
+
+def _ranges(source: SourceDefinition, cluster: Cluster) -> list[OffsetRange]:
+    """All that the topics of a source have now."""
+    topics = subscribed(cluster, _subscription(source))
+    keys = positions(topics, _subscription(source))
+    firsts, ends = earliest(cluster, keys), latest(cluster, keys, source.isolation)
+    return [
+        OffsetRange(key[0], uuid_to_string(topics[key[0]].topic_id), key[1], firsts[key], end.offset, 0)
+        for key, end in sorted(ends.items())
+        if firsts[key] < end.offset
+    ]
+
+
+def _read(spark: Any, name: str, source: SourceDefinition, bootstrap_servers: str) -> Any:
+    chosen = (
+        {"subscribePattern": source.topic_pattern} if source.topic_pattern else {"subscribe": ",".join(source.topics)}
+    )
+    limit = {} if source.max_records is None else {"maxOffsetsPerTrigger": str(source.max_records)}
+    return (
+        spark.readStream.format(NAME)
+        .options(**chosen, **limit)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.client.id", f"ottla-stream-{name}")
+        .option("kafka.isolation.level", source.isolation)
+        .option("startingOffsets", source.start)
+        .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def _decoded(frame: Any, value_format: ValueFormat, fields: pa.Schema, letters: Path, view: str) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    kept = [SCHEMA.field(name) for name in KEPT_COLUMNS]
+    schema = pa.schema([*kept, *(pa.field(column_name(one.name), one.type) for one in fields)])
+    task = DecodingTask(RecordDecoder(value_format.decoder(fields), schema, value_format.id_length), letters, view)
+    return frame.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def _with_time(frame: Any, view: str, source: SourceDefinition) -> Any:
+    """With the event time as a timestamp, the watermark on it, and later copies of an id left out."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+    column = source.event_time
+    if column not in frame.columns:
+        frame, column = frame.withColumn(EVENT_TIME, F.expr(source.event_time)), EVENT_TIME
+    kind = frame.schema[column].dataType
+    if isinstance(kind, StringType | DateType | TimestampNTZType):
+        frame = frame.withColumn(column, F.col(column).try_cast("timestamp"))
+    elif not isinstance(kind, TimestampType):
+        raise OperatorError(
+            f"[sources.{view}] event_time: {source.event_time!r} is of type {kind.simpleString()} and no time; write "
+            'what makes it one, such as event_time = "timestamp_millis(at)"'
+        )
+    if source.watermark:
+        frame = frame.withWatermark(column, source.watermark)
+    missing = next((name for name in source.deduplicate if name not in frame.columns), None)
+    if missing is not None:
+        raise OperatorError(
+            f"[sources.{view}] deduplicate: there is no column {missing!r}; there are {', '.join(frame.columns)}"
+        )
+    return frame.dropDuplicatesWithinWatermark(list(source.deduplicate)) if source.deduplicate else frame

@@ -1,0 +1,97 @@
+"""Topics of one broker, and streams over them in the session of all pipeline tests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.pipeline.query import read_table  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.stream.definition import parse_definition  # noqa: E402
+from ottla.pipeline.stream.progress import BatchProgress, StreamSummary  # noqa: E402
+from ottla.pipeline.stream.run import StreamJob, default_checkpoint, run_stream  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+numbers = itertools.count()
+
+Send = Callable[..., None]
+
+
+@pytest.fixture
+def bootstrap(ottla_broker: Broker) -> str:
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def make_topic(bootstrap: str) -> Callable[[], str]:
+    def make(partitions: int = 2) -> str:
+        name = f"stream-{next(numbers)}"
+        with Cluster(bootstrap) as cluster:
+            cluster.create_topic(name, partitions)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: Callable[[], str]) -> str:
+    return make_topic()
+
+
+@pytest.fixture
+def send(bootstrap: str, topic: str) -> Send:
+    """Produce values in their order, JSON where they are no bytes, one partition after the other."""
+
+    def run(values: Iterable[bytes | Mapping[str, Any]], to: str = topic) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for number, value in enumerate(values):
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(to, data, partition=number % 2, on_delivery=delivered)
+        assert producer.flush(30) == 0
+        assert not failed
+
+    return run
+
+
+class Streams:
+    """Runs definitions until they have read what is there."""
+
+    def __init__(self, spark: Any, bootstrap: str, directory: Path) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self.batches: list[BatchProgress] = []
+
+    def run(self, text: str, **options: Any) -> StreamSummary:
+        """`DIR` in the text is a directory of the test."""
+        definition = parse_definition(text.replace("DIR", str(self.directory)), self.directory)
+        checkpoint = options.pop("checkpoint", None)
+        if checkpoint is None:
+            checkpoint = default_checkpoint(definition) if definition.result.table else self.directory / "checkpoint"
+        job = StreamJob(definition, self.bootstrap, checkpoint, once=True, **options)
+        return run_stream(job, lambda: nullcontext(self.spark), self.batches.append)
+
+    def rows(self, name: str = "table") -> list[dict[str, Any]]:
+        """Those of a table of the test's directory."""
+        return [row.asDict() for row in read_table(self.spark, open_table(self.directory / name)).collect()]
+
+
+@pytest.fixture
+def streams(spark: Any, bootstrap: str, tmp_path: Path) -> Streams:
+    return Streams(spark, bootstrap, tmp_path)

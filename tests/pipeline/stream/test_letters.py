@@ -1,0 +1,69 @@
+"""Records that can't be decoded are dead letters once, whatever becomes of their batch, and nothing stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import OttlaError
+from ottla.pipeline.sinks.delta import DeltaTarget
+from ottla.pipeline.sinks.table import Committed, TableCommit
+
+from .conftest import Send, Streams
+
+pytestmark = pytest.mark.pipeline
+
+TEXT = """
+    name = "letters-{topic}"
+    [sources.views]
+    topic = "{topic}"
+    decode = "json"
+    [query]
+    sql = "select page, count(*) as views from views group by page"
+    output = "{output}"
+    [result]
+    {result}
+"""
+
+
+class Broken(DeltaTarget):
+    """A table whose commits fail, or are followed by a failure."""
+
+    failures = 1
+    after = False
+
+    def commit(self, commit: TableCommit) -> Committed:
+        done = super().commit(commit) if self.after else None
+        if self.failures:
+            self.failures -= 1
+            raise OttlaError("the disk is gone")
+        return done or super().commit(commit)
+
+    def dead_letters(self) -> DeltaTarget:
+        return DeltaTarget(self.path).dead_letters()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_bad_records_are_dead_letters_once(streams: Streams, send: Send, topic: str, after: bool) -> None:
+    """Also where the batch fails and is run again."""
+    send([{"page": "a"}, b"no JSON", {"page": "b"}, b"[", b'{"page"'])
+    text = TEXT.format(topic=topic, output="complete", result='table = "DIR/table"')
+    broken = Broken(streams.directory / "table")
+    broken.after = after
+    with pytest.raises(OttlaError, match="the disk is gone"):
+        streams.run(text, open_table=lambda: broken)
+    summary = streams.run(text)
+    letters = streams.rows("table/_dead_letters")
+    assert sorted(row["value"] for row in letters) == [b"[", b"no JSON", b'{"page"']
+    assert all(row["topic"] == topic and row["reason"] for row in letters)
+    assert {row["page"]: row["views"] for row in streams.rows()} == {"a": 1, "b": 1}
+    assert summary.dead_letter_table == str(streams.directory / "table" / "_dead_letters")
+    send([b"late", {"page": "a"}])
+    assert streams.run(text).dead_letters == 1
+    assert {row["page"]: row["views"] for row in streams.rows()} == {"a": 2, "b": 1}
+
+
+def test_those_of_a_stream_into_a_topic(streams: Streams, send: Send, topic: str, make_topic) -> None:
+    send([{"page": "a"}, b"no JSON"])
+    summary = streams.run(TEXT.format(topic=topic, output="update", result=f'topic = "{make_topic()}"'))
+    assert (summary.rows_out, summary.dead_letters) == (1, 1)
+    assert [row["value"] for row in streams.rows("checkpoint/dead-letters")] == [b"no JSON"]
