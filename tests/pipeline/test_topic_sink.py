@@ -132,6 +132,21 @@ def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
     assert written(target, 100) == list(range(100))
 
 
+def test_a_writer_that_is_fenced_says_so(target: TopicTarget) -> None:
+    """Also where it hears of it while it queues a row, and not by its commit."""
+    transactional_id = f"fenced-{target.topic}"
+    old = RowWriter(target.transactional_producer(transactional_id), target.topic)
+    old.write(values(0, 50))
+    target.transactional_producer(transactional_id)
+
+    def write_on() -> None:
+        while True:
+            old.write(values(0, 1))
+
+    with pytest.raises(ProducerFenced):
+        write_on()
+
+
 def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
     task = EpochTask(f"query-{target.topic}", 0, 0)
 

@@ -23,7 +23,7 @@ from crc32c import crc32c
 from ottla.client.cluster import Cluster
 from ottla.client.model import CommittedOffset, Position
 from ottla.client.producer import NOW, UNASSIGNED, RecordProducer
-from ottla.client.transactional_producer import TransactionalProducer
+from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
 from ottla.common.errors import KafkaError, OperatorError
 
 SLICE_ROWS = 1_000
@@ -134,12 +134,17 @@ class RowWriter:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Queue all rows of a batch that `TopicTarget.check` lets pass. Raises KafkaError, OperatorError."""
+        """Queue all rows of a batch that `TopicTarget.check` lets pass.
+
+        Raises ProducerFenced, KafkaError, OperatorError.
+        """
         queue = self._producer.queue
         for records in slices(batch, self._topic):
             try:
                 for record in records:
                     queue(*record)
+            except ProducerFenced:
+                raise
             except KafkaError as error:
                 number = self._producer.sent_count + 1
                 raise KafkaError(error.code, f"row {number:,} of the task can't be sent: {error.message}") from error
