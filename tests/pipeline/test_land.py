@@ -142,6 +142,27 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_directory_that_can_not_be_written_is_told_once(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """Spark would try the task four times, and tell it as a failure of its own."""
+    (tmp_path / "file").touch()
+    row = land(cluster, tmp_path / "file" / "table", 0, 10)
+    assert row.error_kind == "operator"
+    assert row.error.endswith("file/table can't be written: not a directory; mend that and run the load again")
+
+
+def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
+    """A file's name may have 255 bytes, the topic's alone has 249."""
+    cluster, name = MemoryCluster(), "t" * 249
+    cluster.create(name, 1)
+    cluster.partitions[name, 0].append_values([b"v"])
+    settings = LandSettings(cluster.open, FileLayout(str(tmp_path)), FileLayout(str(tmp_path)), "load1")
+    row = land_task(0, OffsetRange(name, uuid_to_string(cluster.topic_ids[name]), 0, 0, 1, 0, 0), settings)
+    assert (row.error, row.rows) == ("", 1)
+    assert pq.read_table(tmp_path / file_of(row).path).column("topic").to_pylist() == [name]
+    discard_load(str(tmp_path), "load1")
+    assert not list(tmp_path.iterdir())
+
+
 def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) -> None:
     cluster.partitions["clicks", 0].log_start = 30
     failed = land(cluster, tmp_path, 10, 50)

@@ -14,6 +14,8 @@ files stay, unreferenced).
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
@@ -82,6 +84,12 @@ class Landed:
     error: str = ""
 
 
+TOPIC_CHARS = 100
+"""Of a topic's name in those of files, which have room for 255 bytes."""
+LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
+)
+"""Refusals of the operating system that trying again at once does not mend."""
 UNPLACEABLE = "a partition column has a text that no directory can be named by"
 MANIFEST_DDL = ", ".join(f"{f.name} {'string' if f.type == 'str' else 'bigint'}" for f in fields(Landed))
 _MANIFEST_SCHEMA = pa.schema([(f.name, pa.string() if f.type == "str" else pa.int64()) for f in fields(Landed)])
@@ -161,12 +169,19 @@ def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
         return Landed(number, error_kind="operator", error=str(error))
     except OttlaError as error:
         return Landed(number, error_kind="failed", error=str(error))
+    except OSError as error:
+        if error.errno not in LASTING:
+            raise
+        reason = f"can't be written: {os.strerror(error.errno).lower()}; mend that and run the load again"
+        return Landed(
+            number, error_kind="operator", error=f"the table's directory {settings.layout.directory} {reason}"
+        )
 
 
 def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     fetched_bytes = body_bytes = skipped = 0
     letters_from = settings.letters_held.get((task.topic, task.partition), 0)
-    position = f"{task.topic}-{task.partition}-{task.start_offset:020d}"
+    position = f"{task.topic[:TOPIC_CHARS]}-{task.partition}-{task.start_offset:020d}"
     with (
         PartitionedWriter(settings.layout, settings.schema, position, settings.load_id) as writer,
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
