@@ -73,6 +73,18 @@ def test_rows_of_csv_become_objects_of_text(
     assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":""}')]
 
 
+def test_what_json_has_no_numbers_for_is_text(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"a": [1.5, float("nan")], "b": [[float("inf")], []], "c": [b"\xff", b"x"]}), path)
+    assert run(path).exit_code == 0
+    assert [value for _, value in records(bootstrap, topic, 2)] == [
+        b'{"a":"NaN","b":[],"c":"x"}',
+        b'{"a":1.5,"b":["Infinity"],"c":"\\\\xff"}',
+    ]
+
+
 def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
     table = tmp_path / "table"
     headers = pa.array(
@@ -110,6 +122,7 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
         ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
         ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
         ("rows.csv", b"", (), "rows.csv can't be read: "),
+        ("rows.csv", b"a,value,a\n1,2,3\n", (), "rows.csv has two columns of the name 'a'; rename one of them"),
         ("rows.txt", b"1\n", (), "can't be told by its name"),
         ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
     ],

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
-pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
 from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.common.errors import OperatorError  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import Table  # noqa: E402
 from ottla.pipeline.status import find_tables, row_counts, table_status  # noqa: E402
@@ -117,6 +118,40 @@ def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Pa
         load(cluster, open_table(tmp_path / name))
     assert find_tables(tmp_path) == [tmp_path / "a", tmp_path / "deep" / "b"]
     assert find_tables(tmp_path / "a") == [tmp_path / "a"]
+
+
+def test_a_topic_whose_first_partitions_are_empty(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """Of which the table holds no offset."""
+    cluster = MemoryCluster()
+    cluster.create(TOPIC, 200)
+    cluster.partitions[TOPIC, 150].append_values([b"v"])
+    table = open_table(tmp_path / "table", format="parquet")
+    load(cluster, table)
+    found = status(table, cluster)
+    assert len(found) == 200
+    assert found[150] == (150, 1, 1, 0, 1, "")
+
+
+def test_a_table_of_another_tool(tmp_path: Path, cluster: Any) -> None:
+    deltalake.write_deltalake(tmp_path / "other", pa.table({"a": [1]}))
+    table = open_table(tmp_path / "other")
+    assert table_status(table, cluster, "read_committed").to_json() == {
+        "table": str(tmp_path / "other"),
+        "version": 0,
+        "last_load_ms": None,
+        "partitions": [],
+    }
+
+
+def test_a_file_that_can_not_be_read(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    file = Path(table.files()[0])
+    file.write_bytes(b"PAR1" + bytes(file.stat().st_size - 8) + b"PAR1")
+    with pytest.raises(OperatorError, match=r"a file of the table .* can't be read: "):
+        row_counts(table)
+    file.unlink()
+    with pytest.raises(OperatorError, match=r"a file of the table .* can't be read: "):
+        row_counts(table)
 
 
 def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> None:

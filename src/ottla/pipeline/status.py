@@ -84,9 +84,12 @@ def _tables_below(directory: Path) -> Iterable[Path]:
 def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
     """Compare one table with its topics, to the ends that a reader with `isolation` sees.
 
-    Raises OperatorError when the table can't be read or no broker answers.
+    A table without loads (another tool's) has no partitions. Raises OperatorError when the table can't be read or no
+    broker answers.
     """
     loads = table.loads()
+    if not loads:
+        return TableStatus(table.location, table.version(), None)
     topics = cluster.topics()
     rows, letters = row_counts(table), row_counts(table.dead_letters())
     partitions = []
@@ -95,7 +98,7 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
             held = _held(table, pipeline_id, topic_id, topics.get(name))
             places = _Places(pipeline_id, name, held, rows, letters)
             partitions += places.compare(cluster, isolation, _absence(topics.get(name), topic_id))
-    return TableStatus(table.location, table.version(), loads[0].time_ms if loads else None, partitions)
+    return TableStatus(table.location, table.version(), loads[0].time_ms, partitions)
 
 
 def _absence(topic: TopicInfo | None, topic_id: str) -> str:
@@ -107,13 +110,13 @@ def _absence(topic: TopicInfo | None, topic_id: str) -> str:
 def _held(table: Table, pipeline_id: str, topic_id: str, topic: TopicInfo | None) -> dict[int, int | None]:
     """The committed offset of each partition that there is, and of each that the table knows."""
     found: dict[int, int | None] = {}
+    present = [info.index for info in topic.partitions] if topic else []
     for start in itertools.count(0, PROBED_PARTITIONS):
         names = {app_id(pipeline_id, topic_id, index): index for index in range(start, start + PROBED_PARTITIONS)}
         offsets = table.committed_offsets(names)
         found |= {names[name]: offset for name, offset in offsets.items() if offset is not None}
-        if all(offset is None for offset in offsets.values()):
+        if start + PROBED_PARTITIONS > len(present) and all(offset is None for offset in offsets.values()):
             break
-    present = [info.index for info in topic.partitions] if topic else []
     return {index: found.get(index) for index in sorted({*found, *present})} if found else {}
 
 
@@ -182,11 +185,15 @@ def row_counts(table: Table) -> dict[Position, int]:
     files = table.files()
     counts: Counter[Position] = Counter()
     if files:
-        dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
-        for batch in dataset.to_batches(columns=columns):
-            grouped = pa.table(batch).group_by(columns).aggregate([([], "count_all")]).to_pylist()
-            for row in grouped:
-                counts[row["topic"], row["partition"]] += row["count_all"]
+        try:
+            dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
+            for batch in dataset.to_batches(columns=columns):
+                grouped = pa.table(batch).group_by(columns).aggregate([([], "count_all")]).to_pylist()
+                for row in grouped:
+                    counts[row["topic"], row["partition"]] += row["count_all"]
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise OperatorError(f"a file of the table {table.location} can't be read: {reason}") from error
     return counts
 
 

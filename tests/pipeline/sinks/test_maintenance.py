@@ -170,3 +170,15 @@ def test_a_table_that_is_not_there(table: Table) -> None:
         vacuum(table)
     with pytest.raises(OperatorError, match=r"there is no .*table"):
         compact(table)
+
+
+def test_a_damaged_file_is_told_and_nothing_is_changed(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    load_often(cluster, table)
+    damaged = Path(table.files()[0])
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    before = table.version(), set(table.files())
+    with pytest.raises(OperatorError, match=str(table.location)):
+        compact(again(table), 1 << 30)
+    assert (again(table).version(), set(again(table).files())) == before
+    assert data_files(table) == {Path(path) for path in before[1]}

@@ -61,6 +61,8 @@ def status(
 
 
 def _rows(one: TableStatus) -> list[list[object]]:
+    if not one.partitions:
+        return [[one.table, *["-"] * (len(COLUMNS) - 2), "no load that it remembers"]]
     last = "-" if one.last_load_ms is None else f"{datetime.fromtimestamp(one.last_load_ms / 1000, UTC):%F %T}"
     return [
         [

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
 
-import re2
-
 from ottla.client.failure import TopicNotFound
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, Position, TopicInfo
-from ottla.common.errors import OperatorError
+from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.patterns import compile_pattern
 from ottla.pipeline.datasource.options import Bound, Subscription
 from ottla.pipeline.plan import ClusterView, OffsetRange
 
@@ -36,15 +35,13 @@ def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, 
     """
     if subscription.pattern:
         try:
-            pattern = re2.compile(subscription.pattern)
-        except re2.error as error:
-            raise OperatorError(
-                f"subscribePattern {subscription.pattern!r} is no regular expression that RE2 takes: {error}"
-            ) from error
+            matches = compile_pattern(subscription.pattern, "subscribePattern")
+        except KafkaError as error:
+            raise OperatorError(error.message.rstrip(".")) from error
         return {
             name: topic
             for name, topic in cluster.topics().items()
-            if not topic.is_internal and pattern.fullmatch(name) is not None
+            if not topic.is_internal and matches(name.encode()) is not None
         }
     names = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
     found = {}

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit
 from ottla.pipeline.sinks.writer import DataFileWriter
 
@@ -57,13 +58,20 @@ def is_before(path: Path, time_ms: int) -> bool:
 def rewrite_files(
     layout: FileLayout, schema: pa.Schema, files: Sequence[DataFile], number: int, load_id: str
 ) -> DataFile:
-    """The rows of `files` in one file of `schema`, a row group in memory at a time; all are of one partition."""
+    """The rows of `files` in one file of `schema`, a row group in memory at a time; all are of one partition.
+
+    Raises OperatorError for what can't be read or written.
+    """
     values = dict(files[0].partition_values)
     kept = schema if layout.partitions_in_files else pa.schema([one for one in schema if one.name not in values])
     with DataFileWriter(layout, schema, values, f"compacted-{number}", load_id) as writer:
-        for batch in _rows(Path(layout.directory), files, kept):
-            writer.add(batch)
-        made = writer.finish()
+        try:
+            for batch in _rows(Path(layout.directory), files, kept):
+                writer.add(batch)
+            made = writer.finish()
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise OperatorError(f"files of the table {layout.directory} can't be rewritten: {reason}") from error
     return made or files[0]  # there are rows: no load commits an empty file
 
 

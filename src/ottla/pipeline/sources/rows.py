@@ -25,6 +25,7 @@ from ottla.client.model import Position
 from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import HEADERS_TYPE
 from ottla.pipeline.plan import ClusterView, OffsetRange
+from ottla.pipeline.results import printable
 from ottla.pipeline.sources.fetch import read_range
 
 BATCH_ROWS = 10_000
@@ -221,6 +222,10 @@ def _file_batches(path: Path, format: str, key_column: str | None) -> Iterator[p
     else:
         batches = _parquet_batches(path) if format == "parquet" else _csv_batches(path)
     while (batch := _read(path, lambda: next(batches, None))) is not None:
+        names = batch.schema.names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise OperatorError(f"{path} has two columns of the name {twice!r}; rename one of them")
         yield batch
 
 
@@ -284,11 +289,9 @@ def _bytes(path: Path, batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _json(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=_json_value, separators=(",", ":"))
-
-
-def _json_value(value: Any) -> Any:
-    """What JSON has no type for: bytes as UTF-8 with other bytes as \\xNN, times in ISO form, decimals as text."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    """What JSON has no type for is as in `printable`."""
+    form = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), default=printable)
+    try:
+        return form(row, allow_nan=False)
+    except ValueError:
+        return form(printable(row))
