@@ -2,7 +2,8 @@
 
 A load (or a compaction) holds the file `_leases/LOAD` beside its table and renews it while it runs. One that was not
 renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long. Before a vacuum takes the files of an
-expired lease it takes the lease away, and a load that finds its own gone commits nothing.
+expired lease it takes the lease away, and a load that finds its own gone commits nothing. `_leases/LOAD.revoked` tells
+the next vacuum whose files to take, should this one be killed before it has.
 
 Times are those of the files, so that one clock counts, the one of the file system. Left out: a load that is stopped for
 longer than EXPIRY_S between its last look at the lease and its commit.
@@ -23,6 +24,7 @@ LEASE_DIRECTORY = "_leases"
 RENEWAL_S = 30.0
 EXPIRY_S = 600.0
 _PROBE = ".now"
+_REVOKED = ".revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Leases:
 
     running: frozenset[str]
     expired: frozenset[str]
+    revoked: frozenset[str] = frozenset()
+    """Taken away by a vacuum that did not live to the end."""
 
 
 def read_leases(directory: Path) -> Leases:
@@ -106,8 +110,10 @@ def read_leases(directory: Path) -> Leases:
     for path in leases.iterdir():
         with suppress(FileNotFoundError):  # given up in this moment
             times[path.name] = path.stat().st_mtime
-    expired = frozenset(name for name, time in times.items() if now - time > EXPIRY_S)
-    return Leases(frozenset(times) - expired, expired)
+    marked = frozenset(name.removesuffix(_REVOKED) for name in times if name.endswith(_REVOKED))
+    held = frozenset(name for name in times if not name.endswith(_REVOKED))
+    expired = frozenset(name for name in held if now - times[name] > EXPIRY_S)
+    return Leases(held - expired, expired, marked - held)
 
 
 def revoke(directory: Path, load_id: str) -> bool:
@@ -115,8 +121,14 @@ def revoke(directory: Path, load_id: str) -> bool:
     path = directory / LEASE_DIRECTORY / load_id
     if load_id not in read_leases(directory).expired:
         return False
+    path.with_name(f"{load_id}{_REVOKED}").touch()
     path.unlink(missing_ok=True)
     return True
+
+
+def forget(directory: Path, load_id: str) -> None:
+    """To be called when all files of a revoked lease were taken. Raises OSError."""
+    (directory / LEASE_DIRECTORY / f"{load_id}{_REVOKED}").unlink(missing_ok=True)
 
 
 def _now(leases: Path) -> float:

@@ -2,7 +2,9 @@
 
 **Invariant:** no file of a load that runs is taken, and none that a version of the last `retention` names. Files of an
 expired lease are taken only after the lease was (see `ottla.pipeline.leases`) and the table was asked behind that
-whether it names them.
+whether it names them. Whose load began after the leases were read has written nothing before that time, and what is
+younger is never taken. Files that tell no load may be of a commit or a compaction that is under way, however short the
+retention is: they are spared for as long as a lease lasts, and longer while any is held.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.leases import read_leases, revoke
+from ottla.pipeline.leases import EXPIRY_S, forget, read_leases, revoke
+from ottla.pipeline.sinks.rewrite import is_before
 from ottla.pipeline.sinks.table import DEAD_LETTER_DIRECTORY, Table
 from ottla.pipeline.sinks.writer import load_of
 
@@ -38,6 +41,18 @@ class VacuumSummary:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The times before which unneeded files were written that go, in milliseconds from the epoch."""
+
+    of_loads_ms: int
+    of_nobody_ms: int
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
 def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: bool = False) -> VacuumSummary:
     """Raises OperatorError."""
     directory = Path(table.layout().directory)
@@ -46,30 +61,41 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
     summary = VacuumSummary(table.location, dry_run)
     letters = table.dead_letters()
     try:
+        now_s = time.time()
         leases = read_leases(directory)
+        spared_s = DEFAULT_RETENTION.total_seconds() if leases.running else EXPIRY_S
+        before = _Before(_ms(now_s - retention.total_seconds()), _ms(now_s - max(retention.total_seconds(), spared_s)))
         summary.running_loads = sorted(leases.running)
-        gone = leases.expired if dry_run else frozenset(one for one in leases.expired if revoke(directory, one))
+        gone = leases.revoked | frozenset(one for one in leases.expired if dry_run or revoke(directory, one))
         running = leases.running | (leases.expired - gone)
-        before_ms = int((time.time() - retention.total_seconds()) * 1000)
         for part in [table, letters] if letters.exists() else [table]:
-            _vacuum_one(part, gone, running, before_ms, summary)
+            _vacuum_one(part, gone, running, before, summary)
         if not letters.exists():  # files of a load that was killed before it made the table
             _remove(_files_of(directory / DEAD_LETTER_DIRECTORY, gone), summary, abandoned=True)
+        if not dry_run:
+            for one in gone:
+                forget(directory, one)
     except OSError as error:
         raise OperatorError(f"the table {table.location} could not be vacuumed: {error}") from error
     return summary
 
 
 def _vacuum_one(
-    table: Table, gone: frozenset[str], running: frozenset[str], before_ms: int, summary: VacuumSummary
+    table: Table, gone: frozenset[str], running: frozenset[str], before: _Before, summary: VacuumSummary
 ) -> None:
     directory = Path(table.layout().directory)
     named = {path.name for path in table.named_files()}
     nested = directory / DEAD_LETTER_DIRECTORY
     abandoned = {path for path in _files_of(directory, gone) if path.name not in named and nested not in path.parents}
     _remove(abandoned, summary, abandoned=True)
-    unneeded = table.expire(before_ms, dry_run=summary.dry_run)
-    old = {path for path in unneeded if load_of(path) not in running and nested not in path.parents}
+    unneeded = table.expire(before.of_loads_ms, dry_run=summary.dry_run)
+    old = {
+        path
+        for path in unneeded
+        if (load := load_of(path)) not in running
+        and is_before(path, before.of_nobody_ms if load is None else before.of_loads_ms)
+        and nested not in path.parents
+    }
     _remove(old - abandoned, summary, abandoned=False)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import leases
+from ottla.pipeline import vacuum as vacuuming
 from ottla.pipeline.compact import compact
 from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
 from ottla.pipeline.sinks import rewrite
@@ -37,6 +40,10 @@ def load_often(cluster: MemoryCluster, table: Table, times: int = 4) -> None:
     for _ in range(times):
         cluster.partitions["clicks", 0].append_values([b"more"])
         load(cluster, table)
+
+
+def raise_interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def let_expire(table: Table, load_id: str) -> None:
@@ -80,6 +87,25 @@ def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table)
     assert rows(table) == topic_rows(cluster)
 
 
+def test_a_vacuum_goes_on_where_one_was_killed(
+    cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had taken the lease of a killed load, and not yet the files."""
+    load(cluster, table)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    with suppress(KeyboardInterrupt), held_lease(table.location, "killed"):
+        write_files(cluster, table, plan_load(cluster, table), "killed")
+        raise KeyboardInterrupt
+    let_expire(table, "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(vacuuming, "_remove", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            vacuum(again(table))
+    assert vacuum(again(table)).abandoned_files == 1
+    assert {str(path) for path in data_files(table)} == set(table.files())
+    assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
+
+
 def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table) -> None:
     plan = plan_load(cluster, table)
     with held_lease(table.location, "killed"):
@@ -87,6 +113,45 @@ def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table
         let_expire(table, "killed")
         assert vacuum(again(table), NONE).abandoned_files == 0
     assert rows(table) == topic_rows(cluster)
+
+
+def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
+    cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vacuum has read the leases when the load takes its own."""
+    load(cluster, table)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = plan_load(cluster, table)
+    with ExitStack() as stack:
+        written = []
+
+        def read_then_begin(directory: Path) -> leases.Leases:
+            found = leases.read_leases(directory)
+            stack.enter_context(held_lease(directory, "late"))
+            written.extend(write_files(cluster, table, plan, "late"))
+            return found
+
+        monkeypatch.setattr(vacuuming, "read_leases", read_then_begin)
+        assert vacuum(again(table), NONE).running_loads == []
+        commit(table, plan, written, "late")
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster, table: Table) -> None:
+    """It may be of a commit that is under way, or of a compaction."""
+    load(cluster, table)
+    odd = Path(table.location, table.layout().subdirectory, "part-00000-c000.parquet")
+    odd.touch()
+
+    def after(age_s: float) -> bool:
+        os.utime(odd, (time.time() - age_s,) * 2)
+        vacuum(again(table), NONE)
+        return odd.exists()
+
+    assert after(EXPIRY_S - 60)
+    with held_lease(table.location, "running"):
+        assert after(EXPIRY_S + 60)
+    assert not after(EXPIRY_S + 60)
 
 
 def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> None:
