@@ -12,7 +12,9 @@
 #                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
-#   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50
+#   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
+#   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
+#                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
@@ -39,6 +41,7 @@ MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
 KILLS  ?= 50
+FORMAT ?= delta,iceberg,parquet
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
@@ -57,7 +60,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -132,8 +135,11 @@ chaos: $(VENV)/.test
 exactly-once: $(VENV)/.test
 	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)
 
-exactly-once-stream: $(VENV)/.test
-	OTTLA_SINK_KILLS=$(KILLS) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
+exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
+	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
+
+exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
+	OTTLA_LOAD_KILLS=$(KILLS) OTTLA_LOAD_MINUTES=$(MINUTES) OTTLA_LOAD_FORMAT=$(FORMAT) OTTLA_LOAD_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_load_kills.py $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)

@@ -1,37 +1,41 @@
 """A streaming query into a topic, exactly once, in a process of its own that is killed: `sink_driver.py SETTINGS`.
 
-SETTINGS is JSON: servers, source (a directory of text files, three a trigger, one a task), target, checkpoint, steps (a
-file that gets a line for each step of each task), deaths (a list of epoch, step and victim: who is killed when a task
-first comes there), graves (a directory with a file for each of them that happened). It ends when all files are written.
+SETTINGS is JSON: servers, files (a directory of text files, three a trigger, one a task) or topic (read by the source
+`ottla`, committed records only), target, checkpoint, folder and deaths as `deaths.Deaths` takes them. The steps are
+those of each task, "EPOCH sent", "EPOCH offsets" and "EPOCH committed". It ends when all that was there is written.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.pipeline import deaths
+from tests.pipeline.deaths import Deaths
+
+import ottla.spark
 from ottla.client.transactional_producer import TransactionalProducer
 from ottla.pipeline.datasource.sink import TopicStreamWriter, stream_writer
 from ottla.pipeline.session import open_session
+
+TRIGGER_OFFSETS = 300
 
 
 class Deadly:
     """Wraps the steps of a task's producer: tells each, and kills where it is to."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
-        self._driver = os.getpid()
+    def __init__(self, deaths: Deaths) -> None:
+        self._deaths = deaths
 
     def take_effect(self) -> None:
         """In this process, a worker; it may be one that had tasks before."""
@@ -40,31 +44,20 @@ class Deadly:
         send_offsets, commit = TransactionalProducer.send_offsets, TransactionalProducer.commit
 
         def deadly_send_offsets(producer: TransactionalProducer, *arguments: Any) -> None:
-            self.reach("sent")
+            self._reach("sent")
             send_offsets(producer, *arguments)
-            self.reach("offsets")
+            self._reach("offsets")
 
         def deadly_commit(producer: TransactionalProducer) -> None:
             commit(producer)
-            self.reach("committed")
+            self._reach("committed")
 
         TransactionalProducer.send_offsets = deadly_send_offsets  # type: ignore[assignment,method-assign]
         TransactionalProducer.commit = deadly_commit  # type: ignore[assignment,method-assign]
 
-    def reach(self, step: str) -> None:
-        epoch = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
-        with Path(self._settings["steps"]).open("a") as steps:
-            steps.write(f"{os.getpid()} {epoch} {step}\n")
-        for each in self._settings["deaths"]:
-            if each["epoch"] == epoch and each["step"] == step:
-                self._kill(each["victim"], Path(self._settings["graves"], f"{epoch} {step}"))
-
-    def _kill(self, victim: str, grave: Path) -> None:
-        with suppress(FileExistsError):
-            grave.touch(exist_ok=False)
-            os.kill(self._driver if victim == "driver" else os.getpid(), signal.SIGKILL)
-            if victim == "driver":
-                signal.pause()  # the worker of a dead driver goes no further than it was
+    def _reach(self, step: str) -> None:
+        epoch = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+        self._deaths.reach(f"{epoch} {step}")
 
 
 class DeadlyWriter(TopicStreamWriter):
@@ -77,8 +70,26 @@ class DeadlyWriter(TopicStreamWriter):
         return super().write(iterator)
 
 
+def read(spark: Any, settings: dict[str, Any]) -> Any:
+    """The stream that is written: text of files, or keys and values of a topic."""
+    if "files" in settings:
+        return spark.readStream.format("text").option("maxFilesPerTrigger", 3).load(settings["files"])
+    ottla.spark.register(spark)
+    return (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", settings["servers"])
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", settings["topic"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", TRIGGER_OFFSETS)
+        .load()
+        .select("key", "value")
+    )
+
+
 def main(settings: dict[str, Any]) -> None:
-    deadly = Deadly(settings)
+    deadly = Deadly(Deaths(Path(settings["folder"]), settings["deaths"]))
+    cloudpickle.register_pickle_by_value(deaths)
 
     class Sink(DataSource):
         @classmethod
@@ -94,9 +105,7 @@ def main(settings: dict[str, Any]) -> None:
     with open_session("local[2]", "sink driver", {"spark.sql.files.openCostInBytes": str(128 << 20)}) as spark:
         spark.dataSource.register(Sink)
         query = (
-            spark.readStream.format("text")
-            .option("maxFilesPerTrigger", 3)
-            .load(settings["source"])
+            read(spark, settings)
             .writeStream.format("deadly")
             .option("kafka.bootstrap.servers", settings["servers"])
             .option("kafka.linger.ms", 1)

@@ -33,6 +33,7 @@ from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
 
+from .deaths import make_folder  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -179,20 +180,23 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
     assert loaded(table) == values(0, 1_000)
 
 
-@pytest.mark.parametrize("step", ["while landing", "before commit", "after commit"])
+@pytest.mark.parametrize("step", ["written", "landed", "committed"])
 def test_a_killed_driver_loses_and_doubles_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
 ) -> None:
     produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
     produce(bootstrap, topic, keyed(1_000, 3_000))
-    command = [sys.executable, str(DRIVER), step, bootstrap, topic, str(table)]
-    scratch = table.with_name("scratch")  # what Spark leaves behind when it is killed
+    told, scratch = table.with_name("told"), table.with_name("scratch")  # what Spark leaves behind when it is killed
     scratch.mkdir()
+    make_folder(told)
+    settings = json.dumps({"folder": str(told), "deaths": [{"step": step, "victim": "driver"}]})
+    arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
+    command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    committed = step == "after commit"
+    committed = step == "committed"
     assert loaded(table) == values(0, 3_000 if committed else 1_000)
     files = {str(path) for path in table.glob("*.parquet")}
     orphans = files - set(deltalake.DeltaTable(str(table)).file_uris())

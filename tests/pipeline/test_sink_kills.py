@@ -1,7 +1,8 @@
-"""A stream into a topic under exactly-once, while driver, workers and broker are killed: readers of what is committed
-get each row of the input once.
+"""A stream into a topic under exactly-once, from files and from another topic, while driver, workers and broker are
+killed: readers of what is committed get each row of the input once, those of a key in their order.
 
-OTTLA_SINK_KILLS=50 makes it so many kills at random points, as `make exactly-once-stream` does.
+OTTLA_SINK_KILLS=50 makes it so many kills at random points, and OTTLA_SINK_SEED their order, as
+`make exactly-once-stream` does.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import random
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -27,54 +29,132 @@ from ottla.testing import Broker
 
 from ..cluster.nodes import eventually
 from .committed import read_committed
+from .deaths import graves, make_folder, steps
+from .feeder import Feeder
 
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("sink_driver.py")
 KILLS = int(os.environ.get("OTTLA_SINK_KILLS", "1"))
+SEED = int(os.environ.get("OTTLA_SINK_SEED", "1"))
 ROWS = 100
 """Of a file; three files are an epoch, each a task."""
 WAIT_S = 600.0
 """Of a machine that has much else to do."""
 STEPS_APART = 25
 """The most steps of tasks from one kill to the next: an epoch has nine."""
+PAUSE_S = 0.05
+"""Between two transactions of who writes the source."""
+
+
+Read = Callable[[int], Sequence[Any]]
+"""Messages of the target, read until there are so many."""
+
+
+class Input(Protocol):
+    """What the query reads."""
+
+    settings: dict[str, str]
+    goes_on: bool
+    """More comes while the query runs."""
+
+    def finish(self) -> None:
+        """From now on nothing more comes."""
+
+    def check(self, read: Read) -> None:
+        """The committed messages of the target are the input."""
+
+
+class Files:
+    """Numbers, one file after another."""
+
+    goes_on = False
+
+    def __init__(self, folder: Path, epochs: int) -> None:
+        source = folder / "source"
+        source.mkdir()
+        self.settings = {"files": str(source)}
+        self._rows = epochs * 3 * ROWS
+        for number in range(epochs * 3):
+            rows = range(number * ROWS, (number + 1) * ROWS)
+            path = source / f"{number:05d}.txt"
+            path.write_text("".join(f"{row}\n" for row in rows))
+            os.utime(path, (number + 1, number + 1))  # the order in which the stream takes them
+
+    def finish(self) -> None:
+        """All were there before."""
+
+    def check(self, read: Read) -> None:
+        """Each row once."""
+        found = Counter(int(message.value()) for message in read(self._rows))
+        assert {row: times for row, times in found.items() if times > 1} == {}
+        assert sorted(found) == list(range(self._rows))
+
+
+class Topic:
+    """Transactions, some of them aborted, that go on while the query runs."""
+
+    def __init__(self, servers: str) -> None:
+        self.settings = {"topic": "source"}
+        self._servers = servers
+        with Cluster(servers) as cluster:
+            cluster.create_topic("source", 3)
+        self._feeder = Feeder(servers, "source", SEED, PAUSE_S)
+        self._feeder.start()
+        self.goes_on = True
+
+    def finish(self) -> None:
+        """Stop writing."""
+        self._feeder.finish()
+        self.goes_on = False
+
+    def check(self, read: Read) -> None:
+        """Each committed record once, those of a key in their order, and nothing that was aborted."""
+        source = read_committed(self._servers, "source")
+        values = {message.value() for message in source}
+        assert self._feeder.committed <= values
+        assert self._feeder.aborted.isdisjoint(values)
+        assert _by_key(read(len(source))) == _by_key(source)
+
+
+def _by_key(messages: Sequence[Any]) -> dict[bytes, list[bytes]]:
+    found = defaultdict(list)
+    for message in messages:
+        found[message.key()].append(message.value())
+    return dict(found)
 
 
 class Course:
-    """A query over some files that is started again whenever it was killed, and its broker likewise."""
+    """A query that is started again whenever it was killed, and its broker likewise."""
 
-    def __init__(self, broker: Broker, folder: Path, epochs: int, deaths: list[dict[str, Any]]) -> None:
+    def __init__(self, broker: Broker, folder: Path, source: Input, deaths: list[dict[str, str]]) -> None:
         self.broker = broker
-        self._files = epochs * 3
         self._folder = folder
+        self._source = source
+        self._random = random.Random(SEED)
         self._scratch = folder / "scratch"
-        for name in ("source", "graves", "scratch"):
-            (folder / name).mkdir()
+        self._scratch.mkdir()
+        self._told = folder / "told"
+        make_folder(self._told)
         self._settings = {
+            **source.settings,
             "servers": broker.bootstrap_servers,
-            "source": str(folder / "source"),
             "target": "target",
             "checkpoint": str(folder / "checkpoint"),
-            "steps": str(folder / "steps"),
-            "graves": str(folder / "graves"),
+            "folder": str(self._told),
             "deaths": deaths,
         }
-        (folder / "steps").touch()
-        for number in range(self._files):
-            rows = range(number * ROWS, (number + 1) * ROWS)
-            path = folder / "source" / f"{number:05d}.txt"
-            path.write_text("".join(f"{row}\n" for row in rows))
-            os.utime(path, (number + 1, number + 1))  # the order in which the stream takes them
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic("target", 3)
         self.starts = 0
-        self.killed = 0
+        self._failures = 0
+        self.kills: Counter[str] = Counter()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def deaths(self) -> int:
         """Planned ones that happened."""
-        return len(list((self._folder / "graves").iterdir()))
+        return len(graves(self._told))
 
     def start(self) -> None:
         with (self._folder / "errors").open("ab") as errors:
@@ -88,19 +168,24 @@ class Course:
         self.starts += 1
 
     def run(self, kills: int) -> None:
-        """Until all files are written, with so many kills at random points on the way."""
+        """Until all of the input is written, with so many kills at random points on the way."""
         self.start()
         for _ in range(kills):
-            self.progress(random.randrange(STEPS_APART))
+            self.progress(self._random.randrange(STEPS_APART))
             self._kill_somebody()
         self.finish()
 
     def finish(self) -> None:
-        """Wait until all files are written."""
+        """Wait until all of the input is written."""
+        came = self._source.goes_on
+        self._source.finish()
         self._until(lambda: self._ended() == 0, "the query ended")
+        if came:  # since the query looked how much there is
+            self.start()
+            self._until(lambda: self._ended() == 0, "the query ended")
 
     def _kill_somebody(self) -> None:
-        victim = random.choice(["driver", "worker", "broker"])
+        victim = self._random.choice(["driver", "worker", "broker"])
         if victim == "broker":
             self.broker.kill()
             self.broker.start()
@@ -109,18 +194,15 @@ class Course:
             self._process.wait()
             self.start()
         else:
-            steps = self._steps()
+            told = steps(self._told)
             with suppress(ProcessLookupError, IndexError):  # it may have gone with its driver
-                os.kill(int(steps[-1].split()[0]), signal.SIGKILL)
-        self.killed += 1
+                os.kill(int(told[-1].split()[0]), signal.SIGKILL)
+        self.kills[victim] += 1
 
-    def _steps(self) -> list[str]:
-        return (self._folder / "steps").read_text().splitlines()
-
-    def progress(self, steps: int) -> None:
+    def progress(self, count: int) -> None:
         """Wait until the tasks told so many steps more, or there are no more."""
-        goal = len(self._steps()) + steps
-        self._until(lambda: len(self._steps()) >= goal or self._ended() == 0, f"{steps} steps of tasks")
+        goal = len(steps(self._told)) + count
+        self._until(lambda: len(steps(self._told)) >= goal or self._ended() == 0, f"{count} steps of tasks")
 
     def _ended(self) -> int | None:
         return None if self._process is None else self._process.poll()
@@ -128,19 +210,18 @@ class Course:
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         def looked_after() -> bool:
             if self._ended() not in (None, 0):
-                assert self.starts < 20 + 3 * KILLS, (self._folder / "errors").read_text()[-4000:]
+                self._failures += 1
+                assert self._failures < 20 + 3 * KILLS, (self._folder / "errors").read_text()[-4000:]
+                self.start()
+            elif self._ended() == 0 and self._source.goes_on:
                 self.start()
             return condition()
 
         eventually(looked_after, what, WAIT_S)
 
     def check(self) -> None:
-        """Each row once."""
-        count = self._files * ROWS
-        messages = read_committed(self.broker.bootstrap_servers, "target", count)
-        found = Counter(int(message.value()) for message in messages)
-        assert {row: times for row, times in found.items() if times > 1} == {}
-        assert sorted(found) == list(range(count))
+        """The target is the input."""
+        self._source.check(partial(read_committed, self.broker.bootstrap_servers, "target"))
 
     def close(self) -> None:
         if self._process is not None:
@@ -152,8 +233,10 @@ class Course:
 def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterator[Callable[..., Course]]:
     with ExitStack() as stack:
 
-        def begin(epochs: int, deaths: list[dict[str, Any]]) -> Course:
-            course = Course(ottla_broker_factory(), tmp_path, epochs, deaths)
+        def begin(epochs: int, deaths: list[dict[str, str]], *, topic: bool = False) -> Course:
+            broker = ottla_broker_factory()
+            source: Input = Topic(broker.bootstrap_servers) if topic else Files(tmp_path, epochs)
+            course = Course(broker, tmp_path, source, deaths)
             stack.callback(course.close)
             return course
 
@@ -163,15 +246,15 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
 @pytest.mark.timeout(700)
 def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> None:
     """Of driver and worker; where a task was committed and its epoch was not, the next attempt passes over it."""
-    steps = ("sent", "offsets", "committed")
+    lasts = ("sent", "offsets", "committed")
     deaths = [
-        {"epoch": number, "step": step, "victim": victim}
-        for number, (victim, step) in enumerate((victim, step) for victim in ("driver", "worker") for step in steps)
+        {"step": f"{epoch} {step}", "victim": victim}
+        for epoch, (victim, step) in enumerate((victim, step) for victim in ("driver", "worker") for step in lasts)
     ]
     course = begin(len(deaths), deaths)
     course.run(0)
     assert course.deaths == len(deaths)
-    assert course.starts == 1 + len(steps)
+    assert course.starts == 1 + len(lasts)
     course.check()
 
 
@@ -188,8 +271,10 @@ def test_the_broker_may_go_at_any_step(begin: Callable[..., Course]) -> None:
 
 
 @pytest.mark.timeout(700 + 120 * KILLS)
-def test_through_kills(begin: Callable[..., Course]) -> None:
-    course = begin(KILLS * STEPS_APART // 9, [])
+@pytest.mark.parametrize("topic", [False, True], ids=["files", "topic"])
+def test_through_kills(begin: Callable[..., Course], *, topic: bool) -> None:
+    course = begin(KILLS * STEPS_APART // 9, [], topic=topic)
     course.run(KILLS)
     course.check()
-    print(f"{course.killed} kills, {course.starts} starts")
+    killed = ", ".join(f"{count} of {victim}" for victim, count in sorted(course.kills.items()))
+    print(f"{'topic' if topic else 'files'}, seed {SEED}: kills {killed}; {course.starts} starts")

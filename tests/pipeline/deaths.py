@@ -1,0 +1,104 @@
+"""Deaths at chosen steps of a process under test: it tells its steps, and who is to die at one dies there by SIGKILL.
+
+A death is an object with `step` and `victim` ("driver" for the process that made the `Deaths`, "worker" for the one
+that comes to the step, which may be a Python worker of Spark). It happens once, whoever comes there again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+COMMIT_STEPS = {"open", "os.link", "os.rename", "os.remove", "sqlite3.connect"}
+"""Audit events that a commit of a table is made of, those of a file that is opened to be written among them."""
+LOGS = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_ottla_log"}
+"""The directory that a commit of each format changes."""
+
+_WATCHER = """
+import os, sys, signal
+pid, log = int(sys.argv[1]), sys.argv[2]
+def found():
+    return set(os.listdir(log)) if os.path.isdir(log) else set()
+before = found()
+print("ready", flush=True)
+while found() == before:
+    os.kill(pid, 0)
+os.kill(pid, signal.SIGKILL)
+"""
+
+
+class Deaths:
+    """Travels to workers. `folder`, as `make_folder` leaves it, gets a line "PID STEP" of each step in the file `steps`
+    and a file of each death in `graves`."""
+
+    def __init__(self, folder: Path, planned: Sequence[Mapping[str, str]]) -> None:
+        self._folder = folder
+        self._planned = [(death["step"], death["victim"]) for death in planned]
+        self._driver = os.getpid()
+
+    def reach(self, step: str) -> None:
+        """Tell of a step of this process, and let die who is to."""
+        with (self._folder / "steps").open("a") as steps:
+            steps.write(f"{os.getpid()} {step}\n")
+        for planned, victim in self._planned:
+            if planned == step:
+                self._kill(victim, step)
+
+    def is_driver(self) -> bool:
+        return os.getpid() == self._driver
+
+    def _kill(self, victim: str, step: str) -> None:
+        with suppress(FileExistsError):
+            (self._folder / "graves" / step).touch(exist_ok=False)
+            os.kill(self._driver if victim == "driver" else os.getpid(), signal.SIGKILL)
+            if victim == "driver":
+                signal.pause()  # the worker of a dead driver goes no further than it was
+
+
+def make_folder(folder: Path) -> None:
+    """Before the first process, whose killer looks there at once."""
+    (folder / "graves").mkdir(parents=True)
+    (folder / "steps").touch()
+
+
+def graves(folder: Path) -> list[str]:
+    """The steps at which somebody died."""
+    return sorted(path.name for path in (folder / "graves").iterdir())
+
+
+def steps(folder: Path) -> list[str]:
+    """What was told so far, over all lives: "PID STEP" each."""
+    return (folder / "steps").read_text().splitlines()
+
+
+def die_before(step: int) -> None:
+    """Kill this process before the step of a commit of that number, counted from now on."""
+    left = step
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event not in COMMIT_STEPS or (event == "open" and not _writes(arguments)):
+            return
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    sys.addaudithook(hook)
+
+
+def die_when_changed(directory: Path) -> None:
+    """Have another process kill this one in the moment in which it sees the directory change."""
+    watcher = [sys.executable, "-c", _WATCHER, str(os.getpid()), str(directory)]
+    process = subprocess.Popen(watcher, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+
+def _writes(arguments: tuple[object, ...]) -> bool:
+    _, mode, flags = arguments
+    return "w" in mode if isinstance(mode, str) else bool(int(str(flags)) & (os.O_WRONLY | os.O_RDWR))

@@ -1,0 +1,102 @@
+"""A transactional producer that goes on and on, whatever becomes of its broker, by a client that is not ours."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException, Producer
+
+ABORTED = 0.2
+"""How many of the transactions are."""
+MAX_RECORDS = 40
+"""Of a transaction."""
+KEYS = 17
+PAUSE_S = 0.15
+ANSWER_S = 5.0
+WAIT_S = 120.0
+
+
+class Feeder(threading.Thread):
+    """Writes transactions of records with keys and ever higher numbers; some are aborted."""
+
+    def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
+        super().__init__(daemon=True)
+        self._servers = servers
+        self._topic = topic
+        self._random = random.Random(seed)
+        self._pause_s = pause_s
+        self._ended = threading.Event()
+        self._number = 0
+        self.committed: set[bytes] = set()
+        """Values of transactions of which the broker said so; there may be more of those that nobody could tell of."""
+        self.aborted: set[bytes] = set()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._live()
+        except BaseException as error:
+            self.error = error
+
+    def _live(self) -> None:
+        """One producer after another: what the one before left open is aborted by the next."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": f"feeder-{self._topic}",
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "linger.ms": 1,
+                "log_level": 0,
+            }
+        )
+        try:
+            _persist(producer.init_transactions)
+            while not self._ended.wait(self._pause_s):
+                self._transact(producer)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+
+    def _transact(self, producer: Producer) -> None:
+        values = []
+        producer.begin_transaction()
+        try:
+            for _ in range(self._random.randint(1, MAX_RECORDS)):
+                self._number += 1
+                values.append(b"%08d" % self._number)
+                producer.produce(self._topic, values[-1], key=b"k%d" % self._random.randrange(KEYS))
+            if self._random.random() < ABORTED:
+                producer.flush(ANSWER_S)
+                _persist(producer.abort_transaction)
+                self.aborted.update(values)
+            else:
+                _persist(producer.commit_transaction)
+                self.committed.update(values)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            _persist(producer.abort_transaction)
+
+    def finish(self) -> None:
+        """Let the last transaction end. Raises what ended the feeder before."""
+        self._ended.set()
+        self.join(WAIT_S)
+        assert not self.is_alive(), "the feeder hangs"
+        if self.error is not None:
+            raise self.error
+
+
+def _persist(call: Callable[[float], None]) -> None:
+    """Ask again as long as that may help. Raises KafkaException."""
+    while True:
+        try:
+            call(ANSWER_S)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return

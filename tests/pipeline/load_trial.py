@@ -1,0 +1,349 @@
+"""A trial of loads: a topic that somebody writes to, a table, and who of all that has part in it is killed when."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.testing import Broker
+
+from ..cluster.nodes import eventually
+from .committed import read_committed
+from .deaths import graves, make_folder, steps
+from .feeder import Feeder
+from .sinks.test_formats import content
+
+DRIVER = Path(__file__).with_name("driver.py")
+TOPIC = "source"
+WAIT_S = 600.0
+"""Of a machine that has much else to do."""
+TASK_BYTES = "32KiB"
+"""Makes some tasks of each partition."""
+COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
+"""Of a commit, in Python."""
+UPKEEP = ("compact", "vacuum")
+UPKEEP_STEPS = 6
+RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
+"""How often a second loader runs, a compaction or vacuum does, either is left in peace, the workers of a dead driver
+are ended with it and not left to end by themselves, and the leases of the dead are taken to be old."""
+
+
+class Kill(NamedTuple):
+    """Whom to kill and when; `step` is one of `driver.py`, or "" for any moment."""
+
+    victim: str
+    step: str = ""
+
+
+LOAD_STEPS = ("planned", "landing", "reading", "written", "landed", "committed")
+
+
+def planned_kills(kind: str) -> list[Kill]:
+    """At each step of a load."""
+    return [
+        *(Kill("driver", step) for step in LOAD_STEPS),
+        *(Kill("driver", f"{number} committing") for number in range(COMMIT_STEPS[kind])),
+        Kill("driver", "log committing"),
+        Kill("worker", "reading"),
+        Kill("worker", "written"),
+    ]
+
+
+RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "broker") for _ in range(3)]
+
+
+class Run:
+    """One command of `ottla pipeline` in a session of its own, whose processes can be told."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str], death: Kill | None, scratch: Path) -> None:
+        make_folder(folder)
+        self.folder = folder
+        self.command = arguments[0]
+        self.harmed = death is not None
+        """Whether somebody of it was killed, or was to be."""
+        self.planned = death
+        deaths = [] if death is None else [{"step": death.step, "victim": death.victim}]
+        settings = json.dumps({"folder": str(folder), "deaths": deaths})
+        command = [sys.executable, str(DRIVER), settings, *arguments]
+        (folder / "command").write_text("\n".join(command))
+        with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=os.environ | {"TMPDIR": str(scratch)},
+                start_new_session=True,
+            )
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def fell(self) -> bool:
+        """A planned death happened."""
+        return self.process.poll() == -signal.SIGKILL or bool(graves(self.folder))
+
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text(errors="replace")
+
+    def reached(self, step: str) -> bool:
+        return any(line.partition(" ")[2] == step for line in steps(self.folder))
+
+    def members(self, kind: str = "") -> list[int]:
+        """Living processes of the session: all, those of `java`, or the Python workers that run tasks."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            with suppress(OSError):
+                state, parent, _, session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+                if int(session) != self.process.pid or state == "Z":
+                    continue
+                if kind == "java" and not os.readlink(entry / "exe").endswith("java"):
+                    continue
+                if kind == "worker" and not (_is_daemon(entry) and _is_daemon(Path("/proc", parent))):
+                    continue
+                found.append(int(entry.name))
+        return found
+
+    def kill(self, pids: Sequence[int]) -> bool:
+        """True when there was one."""
+        self.harmed |= bool(pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(pids)
+
+
+def living(runs: Sequence[Run]) -> bool:
+    """Whether any process of their sessions is left."""
+    sessions = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                state, _, _, session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+                sessions |= {int(session)} if state != "Z" else set()
+    return not sessions.isdisjoint(run.process.pid for run in runs)
+
+
+def _is_daemon(entry: Path) -> bool:
+    return b"pyspark.daemon" in (entry / "cmdline").read_bytes()
+
+
+class Trial:
+    """One topic, one table, and kills without end; `folder` keeps what everybody said."""
+
+    def __init__(self, broker: Broker, folder: Path, kind: str, seed: int) -> None:
+        self._broker = broker
+        self._folder = folder
+        self._kind = kind
+        self._random = random.Random(seed)
+        self._scratch = folder / "scratch"
+        self._scratch.mkdir()
+        self._table = folder / "table"
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, 3)
+        self._feeder = Feeder(broker.bootstrap_servers, TOPIC, seed)
+        self._seen = 0
+        self._runs: list[Run] = []
+        self.kills: Counter[Kill] = Counter()
+        self.ends: Counter[str] = Counter()
+
+    def run(self, kills: int, minutes: float) -> None:
+        """So many kills, or as many as there is time for, then compare."""
+        self._feeder.start()
+        deck: list[Kill] = []
+        until = time.monotonic() + minutes * 60
+        while self.kills.total() < kills and time.monotonic() < until:
+            if not deck:
+                deck = [*planned_kills(self._kind), *RANDOM_KILLS]
+                self._random.shuffle(deck)
+            self._round(deck.pop())
+            self._look()
+        self._settle()
+        self._check()
+
+    def report(self) -> str:
+        """A table of who was killed when, and how the commands ended."""
+        killed = [
+            (str(count), kill.victim, kill.step or "any moment") for kill, count in sorted(self.kills.items()) if count
+        ]
+        ended = [(str(count), *name.split(" ", 1)) for name, count in sorted(self.ends.items())]
+        rows = [("kills", "of", "at"), *killed, ("runs", "of", "ended"), *ended]
+        return "\n".join(f"{count:>6}  {what:8}  {how}" for count, what, how in rows)
+
+    # A round
+
+    def _round(self, kill: Kill) -> None:
+        """One load, one kill, and who is beside."""
+        self._wait_for_news()
+        chance = self._random.random
+        runs = [first := self._start("load", kill if kill.step else None)]
+        if chance() < BESIDE:
+            steps = [*(f"{number} committing" for number in range(UPKEEP_STEPS)), "log committing"]
+            death = None if chance() < UNHARMED else Kill("driver", self._random.choice(steps))
+            self._until(lambda: first.reached("reading") or first.ended(), "a load that reads")
+            runs.append(self._start(self._random.choice(UPKEEP), death))
+        if chance() < RACE:
+            death = None if chance() < UNHARMED else self._random.choice(planned_kills(self._kind))
+            runs.append(self._start("load", death))
+        if not kill.step:
+            self.kills[kill] += self._strike(kill.victim, first)
+        self._until(lambda: all(run.ended() for run in runs), "all commands of a round end")
+        for run in runs:
+            if run.planned is not None and run.fell():
+                victim = run.command if run.command in UPKEEP else run.planned.victim
+                self.kills[Kill(victim, run.planned.step)] += 1
+            self._judge(run, broker_killed=kill.victim == "broker")
+        self._bury(runs)
+
+    def _strike(self, victim: str, run: Run) -> bool:
+        """Kill somebody somewhere on the way of a load; False when nobody was left."""
+        step = self._random.choice(LOAD_STEPS)
+        self._until(lambda: run.reached(step) or run.ended(), f"a load that has {step}")
+        time.sleep(self._random.expovariate(20))  # a kill comes at any moment
+        if victim == "broker":
+            self._broker.kill()
+            self._broker.start()
+            return True
+        if run.ended():
+            return False
+        if victim == "driver":
+            return run.kill([run.process.pid])
+        if victim == "all":
+            return run.kill(run.members())
+        found = run.members(victim)
+        return run.kill([self._random.choice(found)] if found else [])
+
+    def _start(self, command: str, death: Kill | None = None, retention_hours: str = "") -> Run:
+        arguments = [command, "--table", str(self._table), "--json"]
+        if command == "load":
+            arguments += ["--topics", TOPIC, "--format", self._kind, "-b", self._broker.bootstrap_servers]
+            arguments += ["--master", "local[2]", "--max-bytes-per-task", TASK_BYTES]
+            arguments += ["--source", self._random.choice(["auto", "fetch"])]
+        elif command == "vacuum":
+            arguments += ["--retention-hours", retention_hours or self._random.choice(["0", "168"])]
+        run = Run(self._folder / f"run-{len(self._runs):04d}", arguments, death, self._scratch)
+        self._runs.append(run)
+        return run
+
+    def _judge(self, run: Run, *, broker_killed: bool) -> None:
+        """Who was not harmed ends well, or says in a sentence why it did not."""
+        words = run.errors()
+        last = words.strip().splitlines()[-1] if words.strip() else ""
+        outcome = {0: "well", -signal.SIGKILL: "killed"}.get(run.process.returncode, f"with: {_shortened(last)}")
+        self.ends[f"{run.command} {outcome}"] += 1
+        if not run.harmed:
+            assert "Traceback" not in words, f"{run.folder}: {words[-3000:]}"
+            if not (broker_killed or "in the meantime" in words or "there is no" in words):
+                assert run.process.returncode == 0, f"{run.folder}: {words[-3000:]}"
+
+    def _bury(self, runs: Sequence[Run]) -> None:
+        """What is left of the dead: end it now, or let it go on beside the next round and end by itself."""
+        if self._random.random() < BURIED:
+            for run in runs:
+                run.kill(run.members())
+        if self._random.random() < AGED and not living(self._runs):
+            self._age_leases()
+
+    def _age_leases(self) -> None:
+        """Those of the dead, as if their time had passed."""
+        _age(self._table.glob(f"{LEASE_DIRECTORY}/[0-9a-f]*"))
+
+    def _wait_for_news(self) -> None:
+        def more() -> bool:
+            if self._feeder.error is not None:
+                raise self._feeder.error
+            return len(self._feeder.committed) > self._seen
+
+        self._until(more, "records for a load")
+        self._seen = len(self._feeder.committed)
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        eventually(condition, what, WAIT_S)
+
+    # The end
+
+    def _look(self) -> None:
+        """No row twice, so that a violation is seen in the round that made it."""
+        rows = self._rows()
+        doubled = [place for place, count in Counter(row[:2] for row in rows).items() if count > 1]
+        assert not doubled, f"doubled after {self._runs[-1].folder}: {doubled[:10]}"
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        """Of the table: partition, offset, key, value."""
+        table = open_table(self._table, format=self._kind)
+        if not table.exists() or not table.files():
+            return []
+        found = content(table)
+        columns = (found.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
+        return sorted(zip(*columns, strict=True))
+
+    def _settle(self) -> None:
+        """All is written and loaded, nobody is left, and vacuums took what nobody names."""
+        self._feeder.finish()
+        self._until(lambda: not living(self._runs), "the processes of killed drivers end")
+        while self._finished("load")["version"] is not None:
+            pass
+        self._age_leases()
+        self._finished("vacuum", "168")
+        table = open_table(self._table)
+        orphans = self._files() - table.named_files()
+        assert not orphans, f"left behind by killed loads: {sorted(orphans)[:5]}"
+        kept = {Path(path) for path in table.files()}
+        _age(self._files() - kept)  # those of Delta's own compaction tell no load
+        self._finished("vacuum", "0")
+        assert self._files() == kept
+        assert not list(self._table.glob(f"{LEASE_DIRECTORY}/*"))
+
+    def _finished(self, command: str, retention_hours: str = "") -> dict[str, Any]:
+        """What a command says that nobody disturbs."""
+        run = self._start(command, retention_hours=retention_hours)
+        assert run.process.wait(WAIT_S) == 0, f"{run.folder}: {run.errors()[-3000:]}"
+        return dict(json.loads((run.folder / "output").read_text()))
+
+    def _files(self) -> set[Path]:
+        return {path for path in self._table.rglob("*.parquet") if "_delta_log" not in path.parts}
+
+    def _check(self) -> None:
+        messages = read_committed(self._broker.bootstrap_servers, TOPIC)
+        topic = [(one.partition(), one.offset(), one.key(), one.value()) for one in messages]
+        rows = self._rows()
+        values = {row[3] for row in topic}
+        assert rows == topic, _difference(rows, topic)
+        assert self._feeder.committed <= values
+        assert self._feeder.aborted.isdisjoint(values)
+
+    def close(self) -> None:
+        for run in self._runs:
+            run.kill(run.members())
+            run.process.wait()
+
+
+def _age(paths: Iterable[Path]) -> None:
+    """As if they had been written before any lease that still holds."""
+    for path in paths:
+        long_ago = path.stat().st_mtime - EXPIRY_S - 1
+        os.utime(path, (long_ago, long_ago))
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) < 100 else f"{line[:97]}..."
+
+
+def _difference(rows: Sequence[tuple[Any, ...]], topic: Sequence[tuple[Any, ...]]) -> str:
+    missing, odd = sorted(set(topic) - set(rows))[:5], sorted(set(rows) - set(topic))[:5]
+    return f"{len(rows)} rows of {len(topic)} records; missing: {missing}, not in the topic: {odd}"
