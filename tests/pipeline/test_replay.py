@@ -1,4 +1,4 @@
-"""`ottla pipeline replay`: ranges of topics and tables into topics of their own."""
+"""`ottla pipeline replay`: ranges of topics and tables into topics and tables of their own."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from ottla.common.errors import ErrorCode, OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
 from ottla.pipeline.sinks.partitioning import with_date, with_date_column
 from ottla.pipeline.sinks.table import FileLayout, files_to_json
@@ -58,6 +59,8 @@ class LandSettings:
     """What decodes values; None lands them as they are."""
     read_range: ReadRange = fetch.read_range
     """The source."""
+    bounds: RowBounds | None = None
+    """Which records of a range are landed; None: all."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -190,8 +193,8 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
         for part in settings.read_range(
             cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss
         ):
-            dead_letters = list(part.decoded.dead_letters)
-            for batch in part.decoded.batches:
+            dead_letters = _chosen(part.decoded.dead_letters, settings.bounds, task)
+            for batch in _chosen(part.decoded.batches, settings.bounds, task):
                 if settings.record_decoder is not None:
                     batch, bad = settings.record_decoder.decode(batch)
                     dead_letters += [bad] if bad is not None else []
@@ -219,3 +222,7 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Lande
         letter_file.rows if letter_file else 0,
         files_to_json([letter_file] if letter_file else []),
     )
+
+
+def _chosen(batches: Sequence[pa.RecordBatch], bounds: RowBounds | None, task: OffsetRange) -> list[pa.RecordBatch]:
+    return [bounds.within(batch, task.topic) for batch in batches] if bounds else list(batches)

@@ -45,6 +45,8 @@ from ottla.pipeline.transform.value_format import ValueFormat
 CLIENT_ID = "ottla-pipeline"
 
 OpenSession = Callable[[], AbstractContextManager[Any]]
+Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPlan]
+"""Plans what a load brings into a table, and into that of its dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,13 @@ def load(
     value_format: ValueFormat | None = None,
     *,
     group: str = "",
+    planner: Planner = make_plan,
 ) -> LoadSummary:
     """Load what is new in `topics` into `target`; the session is opened only when there is something.
 
     `value_format`: how values become columns beside those of Kafka; None leaves them as they are. `group`: the consumer
-    group whose offsets show lag tools how far the table is, none when it is empty. Raises OperatorError, DataLossError,
-    StaleCommitError, KafkaError, or OttlaError with the reason.
+    group whose offsets show lag tools how far the table is, none when it is empty. `planner` tells what is new. Raises
+    OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
@@ -117,7 +120,7 @@ def load(
     open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
     started = time.monotonic()
     with open_cluster() as cluster:
-        plan = make_plan(cluster, target, topics, settings, target.dead_letters())
+        plan = planner(cluster, target, topics, settings, target.dead_letters())
         read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
         decoder = None
         if value_format is not None and plan.tasks:
@@ -172,6 +175,7 @@ def _run(
         letters_held=plan.letters.held,
         record_decoder=decoder,
         read_range=read_range,
+        bounds=plan.bounds,
     )
     try:
         with held_lease(land_settings.layout.directory, land_settings.load_id) as lease:

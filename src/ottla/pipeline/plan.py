@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ottla.client.model import (
     EARLIEST_TIMESTAMP,
@@ -35,6 +35,9 @@ from ottla.client.model import (
 from ottla.common.errors import KafkaError, OperatorError, OttlaError
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.record.batch import iter_batches
+
+if TYPE_CHECKING:
+    from ottla.pipeline.row_bounds import RowBounds
 
 DEFAULT_MAX_BYTES_PER_TASK = 256 << 20
 MIN_BYTES_PER_TASK = 8 << 20
@@ -179,6 +182,8 @@ class LoadPlan:
     notes: list[str] = field(default_factory=list)
     """What an operator should know: recreated topics, skipped offsets."""
     skipped_offsets: int = 0
+    bounds: RowBounds | None = None
+    """Which records of the ranges are meant; None: all."""
 
     @property
     def is_empty(self) -> bool:
@@ -255,13 +260,18 @@ def make_plan(
             )
         ends = _plan_topic(cluster, table, topic, topic_id, settings, plan)
         if dead_letters is not None:
-            _plan_letters(cluster, dead_letters, name, topic_id, ends, plan)
+            plan_letters(cluster, dead_letters, name, topic_id, ends, plan)
+    cut_into_tasks(cluster, plan, settings)
+    return plan
+
+
+def cut_into_tasks(cluster: ClusterView, plan: LoadPlan, settings: PlanSettings) -> None:
+    """Give the plan's ranges their sizes, and make tasks of them."""
     profiles = _measure_all(cluster, plan)
     per_task = min(settings.max_bytes_per_task, max(MIN_BYTES_PER_TASK, plan.size_bytes // settings.parallelism + 1))
     for whole, profile in zip(plan.ranges, profiles, strict=True):
         plan.tasks += split(whole, profile, per_task)
     plan.tasks.sort(key=lambda task: task.size_bytes, reverse=True)  # the longest first: no straggler at the end
-    return plan
 
 
 def _plan_topic(
@@ -274,7 +284,7 @@ def _plan_topic(
     names = {key: app_id(settings.pipeline_id, topic_id, key[1]) for key in keys}
     committed = table.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: before for key, name in names.items() if (before := committed[name]) is not None}
-    cuts = _find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    cuts = find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
     first = _first_offsets(cluster, held, starts, ends, settings)
     stops = settings.end.resolve(cluster, ends, settings.isolation) if settings.end else {}
     for key, name in names.items():
@@ -327,7 +337,7 @@ def _first_offsets(
     return found
 
 
-def _plan_letters(
+def plan_letters(
     cluster: ClusterView,
     letters: TableState,
     topic: str,
@@ -335,12 +345,12 @@ def _plan_letters(
     ends: Mapping[Position, OffsetInfo],
     plan: LoadPlan,
 ) -> None:
-    """Where the letters of a topic's ranges go on. A log that was cut below them holds others from there on."""
+    """Plan where the letters of a topic's ranges go on. A log that was cut below them holds others from there on."""
     names = {key: app_id(plan.pipeline_id, topic_id, key[1]) for key in ends}
     names = {key: name for key, name in names.items() if name in plan.following}
     committed = letters.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
-    cuts = _find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    cuts = find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
     plan.letters.held |= held | cuts
     for key, name in names.items():
         plan.letters.expected |= {one: committed[one] for one in (name, epoch_app_id(name)) if one in plan.following}
@@ -349,7 +359,7 @@ def _plan_letters(
             plan.letters.following[epoch_app_id(name)] = plan.following[epoch_app_id(name)]
 
 
-def _find_cuts(
+def find_cuts(
     cluster: ClusterView,
     held: Mapping[Position, int],
     epochs: Mapping[Position, int | None],

@@ -1,11 +1,13 @@
-"""`ottla pipeline replay`: a range of a topic or a table once more, into a new topic."""
+"""`ottla pipeline replay`: a range of a topic or a table once more, into a new topic or a new table."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,21 +15,49 @@ from ottla.cli.command import (
     Command,
     bootstrap_option,
     complete_topic,
+    counted,
     json_option,
     open_cluster,
+    print_json,
     settings_option,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
-from ottla.pipeline.cli.options import GivenPath
+from ottla.pipeline.cli.options import TABLE_FORMATS, GivenPath, conf_option, master_option, with_decode_options
 from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.session import DEFAULT_MASTER, open_session, parallelism, require_extra, require_spark
+from ottla.pipeline.transform.decode_options import DecodeOptions
 
 if TYPE_CHECKING:
-    from ottla.pipeline.replay import Bound
+    from ottla.pipeline.load import LoadSummary, OpenSession
+    from ottla.pipeline.push import PushSummary
+    from ottla.pipeline.replay.into_table import CopySummary
+    from ottla.pipeline.replay.ranges import Bound
+    from ottla.pipeline.sinks.table import Table
+    from ottla.pipeline.sinks.topic import TopicTarget
     from ottla.pipeline.sources.rows import RowSource
 
 BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is replayed, as it was asked for; one of `selection` and `table` is given."""
+
+    selection: Selection
+    table: Path | None
+    start: str
+    end: str
+    replay_id: str
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound]:
+        """Raises click.BadParameter, and OperatorError for a range that is empty."""
+        from ottla.pipeline.replay.ranges import require_order
+
+        bounds = parse_bound(self.start, "--from"), parse_bound(self.end, "--to")
+        require_order(*bounds)
+        return bounds
 
 
 @click.command(
@@ -36,6 +66,8 @@ BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
         "ottla pipeline replay --topic clicks --from 2026-11-22 --to 2026-11-23 --to-topic clicks-of-sunday",
         "ottla pipeline replay --topic clicks:0 --from 1000 --to 2000 --to-topic thousand --keep-timestamps",
         "ottla pipeline replay --table lake/clicks --from 2026-11-22 --to-topic clicks-restored",
+        "ottla pipeline replay --topic clicks --from 2026-11-22 --to-table lake/sunday --decode json",
+        "ottla pipeline replay --table lake/clicks --from 2026-11-22 --to-table lake/sunday --format iceberg",
     ),
 )
 @click.option(
@@ -50,16 +82,32 @@ BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
 @click.option(
     "--table",
     type=GivenPath(exists=True, file_okay=False),
-    help="What is replayed: a table that `load` made, to a topic.",
+    help="What is replayed: a table that `load` made.",
 )
 @click.option("--from", "start", default="earliest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}.")
 @click.option(
     "--to", "end", default="latest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}; left out itself."
 )
-@click.option("--to-topic", required=True, metavar="NAME", help="A new topic; it gets as many partitions as the topic.")
+@click.option("--to-topic", metavar="NAME", help="A new topic; it gets as many partitions as the topic.")
+@click.option("--to-table", type=GivenPath(file_okay=False), help="Directory of a new table.")
 @click.option("--replay-id", help="Whose progress counts.  [default: one made of what, where from and where to]")
 @click.option("--keep-timestamps", is_flag=True, help="Records in a topic get the times that they had, not of now.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(TABLE_FORMATS),
+    help="Format of the new table.  [default: that of --table, else delta]",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Partition column of the new table; may be repeated.  [default: those of --table]",
+)
+@with_decode_options
+@master_option
+@conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @json_option
 @bootstrap_option
@@ -68,55 +116,171 @@ def replay(
     table: Path | None,
     start: str,
     end: str,
-    to_topic: str,
+    to_topic: str | None,
+    to_table: Path | None,
     replay_id: str | None,
     keep_timestamps: bool,
     properties: Mapping[str, str],
+    format_name: str | None,
+    partition_by: tuple[str, ...],
+    decode_options: DecodeOptions,
+    master: str,
+    conf: Mapping[str, str],
     quiet: bool,
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Replay a range of offsets or of time, each record exactly once, into a topic that is new.
+    """Replay a range of offsets or of time, each record exactly once, into a topic or a table that is new.
 
     A replay that was killed is gone on with by the same command. Nothing is rewound in place: a target with records of
     others is refused. Records and rows are chosen by their own times. Those of a topic keep their partition, and only
     committed ones go.
 
+    A table gets the records of a topic as a load would bring them, --decode included, or the rows of a table with all
+    their columns, both by Spark and in one commit.
+
     Old times in a new topic meet its retention: see retention.ms before --keep-timestamps.
     """
-    require_extra()
-    from ottla.pipeline.push import group_name, push
-    from ottla.pipeline.replay import require_order, require_own_topic, row_bounds, topic_ranges
-    from ottla.pipeline.sinks.topic import TopicTarget
-    from ottla.pipeline.sources.rows import FileRows, Shape, TopicRows
-
     if bool(selection) == (table is not None) or len(selection) > 1:
         raise click.UsageError("name one --topic or a --table to replay")
-    bounds = parse_bound(start, "--from"), parse_bound(end, "--to")
-    require_order(*bounds)
-    name = replay_id or default_replay_id(selection, table and table.absolute(), start, end, to_topic, keep_timestamps)
-    group_name(name)
-    with open_cluster(bootstrap_server) as cluster:
+    if (to_topic is None) == (to_table is None):
+        raise click.UsageError("name what it goes to: --to-topic or --to-table")
+    _require_fitting(
+        "--to-topic", is_given=to_topic is not None, options={"--keep-timestamps": keep_timestamps, "-X": properties}
+    )
+    decodes = decode_options != DecodeOptions("raw")
+    table_options: dict[str, object] = {"--format": format_name, "--partition-by": partition_by, "--decode": decodes}
+    table_options |= {"--master": master != DEFAULT_MASTER, "--conf": conf}
+    _require_fitting("--to-table", is_given=to_table is not None, options=table_options)
+    _require_fitting("--topic", is_given=bool(selection), options={"--decode": decodes})
+    require_extra()
+    from ottla.pipeline.push import group_name
+    from ottla.pipeline.sinks.topic import TopicTarget
+
+    what = (selection, table and table.absolute(), start, end, to_topic or (to_table and to_table.absolute()))
+    asked = Replay(selection, table, start, end, replay_id or default_replay_id(*what, keep_timestamps))
+    group_name(asked.replay_id)
+    if to_table is None:
+        target = TopicTarget(bootstrap_server, to_topic, properties)
+        pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
+        print_summary(pushed, as_json=as_json, quiet=quiet)
+        return
+    require_spark(master)  # before brokers are asked and a table is made
+    session = partial(open_session, master, "ottla pipeline replay", conf)
+    new = _new_table(to_table, format_name, partition_by, table)
+    if table is not None:
+        copied = _table_into_table(asked, table, new, session)
+        _tell(copied.to_json(), copy_text(copied), as_json=as_json, quiet=quiet)
+    else:
+        loaded = _topic_into_table(asked, new, bootstrap_server, decode_options, session, parallelism(master))
+        _tell(loaded.to_json(), load_text(loaded), as_json=as_json, quiet=quiet)
+
+
+def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, object]) -> None:
+    """Raise click.UsageError for options that say nothing without another."""
+    useless = [name for name, value in options.items() if value]
+    if useless and not is_given:
+        raise click.UsageError(f"{useless[0]} says nothing without {option}")
+
+
+def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, silent: bool) -> PushSummary:
+    from ottla.pipeline.push import push
+    from ottla.pipeline.replay.into_topic import require_own_topic
+    from ottla.pipeline.replay.ranges import row_bounds, topic_ranges
+    from ottla.pipeline.sources.rows import FileRows, Shape, TopicRows
+
+    bounds, name = asked.bounds, target.topic or ""
+    with open_cluster(target.bootstrap_servers) as cluster:
         partitions = -1
         rows: RowSource
-        if table is not None:
-            files, kind = files_of((table,))
+        if asked.table is not None:
+            files, kind = files_of((asked.table,))
             shape = Shape(keep_timestamps=keep_timestamps, bounds=row_bounds(*bounds, offsets=True))
-            rows = FileRows(files, kind, shape, (to_topic, 0))
+            rows = FileRows(files, kind, shape, (name, 0))
         else:
-            ranges = topic_ranges(cluster, find_positions(cluster, selection), *bounds)
+            ranges = topic_ranges(cluster, find_positions(cluster, asked.selection), *bounds)
             chosen = row_bounds(*bounds, offsets=False)
-            rows = TopicRows(cluster, ranges, (start, end), chosen, keep_timestamps=keep_timestamps)
-            partitions = max(len(cluster.topic(each).partitions) for each in selection)
-        require_own_topic(cluster, to_topic, name, partitions)
-        with progress_bar(rows, silent=quiet or as_json) as observe:
-            summary = push(TopicTarget(bootstrap_server, to_topic, properties), rows, name, observe)
-    print_summary(summary, as_json=as_json, quiet=quiet)
+            rows = TopicRows(cluster, ranges, (asked.start, asked.end), chosen, keep_timestamps=keep_timestamps)
+            partitions = max(len(cluster.topic(each).partitions) for each in asked.selection)
+        require_own_topic(cluster, name, asked.replay_id, partitions)
+        with progress_bar(rows, silent=silent) as observe:
+            return push(target, rows, asked.replay_id, observe)
+
+
+def _new_table(path: Path, format_name: str | None, partition_by: tuple[str, ...], source: Path | None) -> Table:
+    """What is not said is as in the table that is replayed."""
+    from ottla.pipeline.sinks.open_table import found_format, open_table
+
+    if source is not None and found_format(path) is None:
+        format_name = format_name or found_format(source)
+        partition_by = partition_by or open_table(source).layout().partition_columns
+    return open_table(path, format=format_name, partition_by=partition_by)
+
+
+def _topic_into_table(
+    asked: Replay,
+    target: Table,
+    bootstrap_server: str,
+    decode_options: DecodeOptions,
+    session: OpenSession,
+    tasks_at_once: int,
+) -> LoadSummary:
+    from ottla.pipeline.load import load
+    from ottla.pipeline.plan import PlanSettings
+    from ottla.pipeline.replay.into_table import TopicReplay
+    from ottla.pipeline.transform.open_format import open_format
+
+    settings = PlanSettings(asked.replay_id, parallelism=tasks_at_once, source="auto")
+    value_format = open_format(decode_options)
+    bounds = asked.bounds
+    with open_cluster(bootstrap_server) as cluster:
+        planner = TopicReplay(find_positions(cluster, asked.selection), *bounds)
+    topics = list(asked.selection)
+    return load(topics, target, bootstrap_server, session, settings, value_format=value_format, planner=planner)
+
+
+def _table_into_table(asked: Replay, table: Path, target: Table, session: OpenSession) -> CopySummary:
+    from ottla.pipeline.replay.into_table import copy_rows
+    from ottla.pipeline.replay.ranges import row_bounds
+    from ottla.pipeline.sinks.open_table import open_table
+
+    bounds = row_bounds(*asked.bounds, offsets=True)
+    return copy_rows(open_table(table), target, asked.replay_id, bounds, session)
+
+
+def _tell(summary: Mapping[str, Any], text: str, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(summary)
+        return
+    for note in summary.get("notes", ()):
+        click.echo(f"Note: {note}.", err=True)
+    if not quiet:
+        click.echo(text)
+
+
+def load_text(summary: LoadSummary) -> str:
+    """For a person, of a topic's records."""
+    if summary.version is None:
+        return f"Nothing to add to {summary.table}."
+    return (
+        f"Replayed {counted(summary.rows, 'row')} of {', '.join(summary.topics)} into {summary.table} as version "
+        f"{summary.version}: {summary.land_s:.1f} s, {summary.rows_per_s:,.0f} rows/s."
+    )
+
+
+def copy_text(summary: CopySummary) -> str:
+    """For a person, of a table's rows."""
+    if summary.version is None:
+        return f"Nothing to add to {summary.table}: it has the rows of version {summary.source_version}."
+    return (
+        f"Replayed {counted(summary.rows, 'row')} of version {summary.source_version} of {summary.source} into "
+        f"{summary.table} as version {summary.version}: {summary.seconds:.1f} s."
+    )
 
 
 def parse_bound(text: str, option: str) -> Bound:
     """Digits are an offset. Raises click.BadParameter."""
-    from ottla.pipeline.replay import Bound
+    from ottla.pipeline.replay.ranges import Bound
 
     if text in ("earliest", "latest"):
         return Bound("earliest" if text == "earliest" else "latest")

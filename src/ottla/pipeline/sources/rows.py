@@ -26,6 +26,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import HEADERS_TYPE
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.results import printable
+from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sources.fetch import read_range
 
 BATCH_ROWS = 10_000
@@ -61,15 +62,6 @@ class RowSource(Protocol):
 
         Raises OperatorError for what can't be read.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class RowBounds:
-    """Rows from `low` up to `high` in a column `offset`, or `timestamp` in milliseconds; None: no bound."""
-
-    column: str
-    low: int | None
-    high: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,7 @@ class FileRows:
             if name is not None and name not in names:
                 raise OperatorError(f"{path} has no column `{name}`, only: {', '.join(names)}")
         if shape.bounds is not None:
-            batch = _within(batch, shape.bounds, str(path))
+            batch = shape.bounds.within(batch, str(path))
         columns: dict[str, Any] = {}
         if shape.value_column is not None or "value" in names:
             columns["value"] = _bytes(path, batch, shape.value_column or "value")
@@ -181,7 +173,7 @@ class TopicRows:
                     if part.decoded.dead_letters:
                         batch = batch.take(pc.sort_indices(batch.column("offset")))
                     if self._bounds is not None:
-                        batch = _within(batch, self._bounds, whole.topic)
+                        batch = self._bounds.within(batch, whole.topic)
                     yield batch.select(self._columns), {key: part.decoded.next_offset}
 
 
@@ -193,20 +185,6 @@ def _timed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _letters(batch: pa.RecordBatch) -> pa.RecordBatch:
     times = batch.column("timestamp_ms").cast(pa.timestamp("ms", tz="UTC"))
     return batch.select(RECORD_COLUMNS).append_column("timestamp", times)
-
-
-def _within(batch: pa.RecordBatch, bounds: RowBounds, subject: str) -> pa.RecordBatch:
-    if bounds.column not in batch.schema.names:
-        raise OperatorError(f"{subject} has no column `{bounds.column}` by which rows could be chosen")
-    column = batch.column(bounds.column)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
-    numbers = column.cast(pa.int64())
-    for compare, bound in ((pc.greater_equal, bounds.low), (pc.less, bounds.high)):
-        if bound is not None:
-            chosen = compare(numbers, bound)
-            batch, numbers = batch.filter(chosen), numbers.filter(chosen)
-    return batch
 
 
 def format_of(path: Path) -> str | None:

@@ -1,11 +1,7 @@
-"""A range of a topic or of a table once more, into a topic of its own: nothing is ever rewound in place.
+"""Which part of a topic or of a table is replayed.
 
-Whoever consumes a topic again from an older offset mixes what was with what will be; a replay has a target that is new,
-and an id. Run again under that id it goes on where it was (`ottla.pipeline.push`).
-
-**Invariants:** a target holds the rows of one replay only: it is refused when it has records and the replay's progress
-does not say that they are its own. A range of time has the records whose own times lie in it, wherever they stand: a
-lookup by time alone would take the marker of a transaction, which has the time of its writing, for one of them.
+**Invariant:** a range of time has the records whose own times lie in it, wherever they stand: a lookup by time alone
+would take the marker of a transaction, which has the time of its writing, for one of them.
 """
 
 from __future__ import annotations
@@ -15,13 +11,11 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position, TopicInfo
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.plan import OffsetRange
-from ottla.pipeline.push import group_name
-from ottla.pipeline.sources.rows import RowBounds, TopicRows
+from ottla.pipeline.row_bounds import RowBounds
 
 ISOLATION = "read_committed"
 
@@ -80,29 +74,3 @@ def row_bounds(start: Bound, end: Bound, *, offsets: bool) -> RowBounds | None:
         return None
     low, high = (each.value if each.kind in kinds else None for each in (start, end))
     return RowBounds("offset" if "offset" in kinds else "timestamp", low, high)
-
-
-def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> TopicInfo:
-    """The target, made with so many partitions unless it is there.
-
-    Raises OperatorError when it has records that are not of this replay.
-    """
-    try:
-        topic = cluster.topic(name)
-    except TopicNotFound:
-        cluster.create_topic(name, partitions)
-        return cluster.topic(name)
-    if not cluster.group_offsets(group_name(replay_id)) and _has_records(cluster, topic):
-        raise OperatorError(
-            f"topic {name!r} has records that are not of the replay {replay_id!r}: "
-            "nothing is replayed in between; name a new topic, or the --replay-id that wrote them"
-        )
-    return topic
-
-
-def _has_records(cluster: Cluster, topic: TopicInfo) -> bool:
-    """Committed ones: a replay that was killed in its first transaction leaves others."""
-    positions = [(topic.name, info.index) for info in topic.partitions]
-    ranges = topic_ranges(cluster, positions, Bound("earliest"), Bound("latest"))
-    rows = TopicRows(cluster, ranges, "", None, keep_timestamps=False)
-    return any(batch.num_rows for batch, _ in rows.batches({}))

@@ -1,0 +1,244 @@
+"""The table that a replay goes into: records of a topic by a load of their own, rows of a table by copying them.
+
+Either is one commit under the replay's id as pipeline id, with the offsets or the version of the table that it covers.
+
+**Invariants:** exactly once, as a load: rows and progress are there together, or neither is. Of two replays into the
+same new table one is refused, whoever looked first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import LATEST_TIMESTAMP, Position
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.leases import held_lease
+from ottla.pipeline.load import OpenSession
+from ottla.pipeline.plan import (
+    DataLossError,
+    LoadPlan,
+    OffsetRange,
+    PlanSettings,
+    app_id,
+    cut_into_tasks,
+    epoch_app_id,
+    find_cuts,
+    plan_letters,
+)
+from ottla.pipeline.query import read_table
+from ottla.pipeline.replay.ranges import Bound, row_bounds, topic_ranges
+from ottla.pipeline.row_bounds import RowBounds
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
+from ottla.pipeline.sinks.partitioning import DATE_COLUMN, require_partition_columns, with_date, with_date_column
+from ottla.pipeline.sinks.table import (
+    DataFile,
+    FileLayout,
+    Table,
+    TableCommit,
+    UnknownCommitError,
+    files_from_json,
+    files_to_json,
+)
+from ottla.pipeline.sinks.writer import discard_load, new_load_id
+
+OWNER = "ottla-replays"
+"""The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
+SOURCE_TABLE = "table"
+"""In an application id in the place of a topic's: its version is that of the table whose rows were copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplay:
+    """Plans what a table lacks of a range of some partitions; a `Planner` for `ottla.pipeline.load`."""
+
+    positions: Sequence[Position]
+    start: Bound
+    end: Bound
+
+    def __call__(
+        self, cluster: Cluster, table: Table, topics: Sequence[str], settings: PlanSettings, letters: Table
+    ) -> LoadPlan:
+        """Raises OperatorError for a table of others, DataLossError when the log was cut below what the table holds,
+        TopicNotFound, KafkaError."""
+        bounds = row_bounds(self.start, self.end, offsets=False)
+        plan = LoadPlan(settings.pipeline_id, settings.isolation, bounds=bounds)
+        plan.topic_ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in topics}
+        names = {key: app_id(settings.pipeline_id, plan.topic_ids[key[0]], key[1]) for key in self.positions}
+        committed = _require_own(table, settings.pipeline_id, [*names.values(), *map(epoch_app_id, names.values())])
+        held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
+        ends = cluster.list_offsets(dict.fromkeys(names, LATEST_TIMESTAMP), isolation=settings.isolation)
+        for key in find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends):
+            raise DataLossError(
+                f"topic {key[0]!r} partition {key[1]}: the log was cut back below offset {held[key]}, up to which it "
+                f"was replayed into {table.location}; replay it into a new table"
+            )
+        for whole in topic_ranges(cluster, self.positions, self.start, self.end):
+            key = (whole.topic, whole.partition)
+            rest = replace(whole, start_offset=max(whole.start_offset, held.get(key, 0)))
+            if rest.offsets > 0:
+                plan.ranges.append(rest)
+                _move(plan, names[key], rest, committed)
+        if plan.ranges:
+            plan.expected[OWNER] = committed[OWNER]
+            plan.following[OWNER] = (committed[OWNER] or 0) + 1
+        for name, topic_id in plan.topic_ids.items():
+            of_topic = {key: info for key, info in ends.items() if key[0] == name}
+            plan_letters(cluster, letters, name, topic_id, of_topic, plan)
+        cut_into_tasks(cluster, plan, settings)
+        return plan
+
+
+def _move(plan: LoadPlan, name: str, part: OffsetRange, committed: Mapping[str, int | None]) -> None:
+    """From where the table stands to the end of a range, and to the epoch of that."""
+    plan.expected[name] = committed[name]
+    plan.following[name] = part.end_offset
+    if part.leader_epoch >= 0:
+        plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
+        plan.following[epoch_app_id(name)] = part.leader_epoch
+
+
+def _require_own(table: Table, replay_id: str, app_ids: Sequence[str]) -> dict[str, int | None]:
+    """The table's offsets of these application ids and of OWNER.
+
+    Raises OperatorError when the table has rows that are not of this replay.
+    """
+    committed = table.committed_offsets([*app_ids, OWNER])
+    if table.exists():
+        is_ours = any(committed[name] is not None for name in app_ids)
+        others = [load.pipeline_id for load in table.loads() if load.pipeline_id != replay_id]
+        if others or not (is_ours or not (table.loads() or table.files())):
+            raise OperatorError(
+                f"the table {table.location} has rows that are not of the replay {replay_id!r}: nothing is replayed in "
+                "between; name a new table, or the --replay-id that wrote them"
+            )
+    return committed
+
+
+@dataclass(frozen=True, slots=True)
+class CopySummary:
+    """What one run did. `version` is None when nothing was committed: the rows of `source_version` are there."""
+
+    table: str
+    source: str
+    pipeline_id: str
+    source_version: int
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def copy_rows(
+    source: Table, target: Table, replay_id: str, bounds: RowBounds | None, open_session: OpenSession
+) -> CopySummary:
+    """Copy the rows of the newest version within `bounds`, all columns of them, unless that was done before.
+
+    Raises OperatorError for a target with rows of others and for a source without the column of the bounds,
+    StaleCommitError, or OttlaError with the reason.
+    """
+    started = time.monotonic()
+    name = app_id(replay_id, SOURCE_TABLE, 0)
+    schema = source.schema()
+    column = bounds.column_in(schema, f"the table {source.location}") if bounds else None
+    committed = _require_own(target, replay_id, [name])
+    done = committed[name]
+    if done is not None:
+        return CopySummary(target.location, source.location, replay_id, done)
+    version = source.version()
+    columns = target.layout().partition_columns
+    schema = schema if DATE_COLUMN in schema.names else with_date_column(schema, columns)
+    require_partition_columns(schema, columns)
+    layout, load_id = target.ensure(schema), new_load_id()
+    with held_lease(layout.directory, load_id) as lease:
+        try:
+            with open_session() as spark:
+                frame = _within(read_table(spark, source), column, bounds)
+                files = _write_files(frame, partial(_copy_task, layout=layout, schema=schema, load_id=load_id))
+            lease.require()
+            made = target.commit(
+                TableCommit(
+                    load_id=load_id,
+                    files=files,
+                    expected={name: None, OWNER: committed[OWNER]},
+                    following={name: version, OWNER: (committed[OWNER] or 0) + 1},
+                    pipeline_id=replay_id,
+                )
+            )
+        except UnknownCommitError:
+            raise  # its files may be in the table
+        except OttlaError:
+            discard_load(layout.directory, load_id, target.named_files())
+            raise
+    return CopySummary(
+        target.location,
+        source.location,
+        replay_id,
+        version,
+        made.version,
+        sum(file.rows for file in files),
+        len(files),
+        time.monotonic() - started,
+    )
+
+
+def _within(frame: Any, column: str | None, bounds: RowBounds | None) -> Any:
+    """Filtered by Spark, which passes over row groups by their statistics."""
+    from pyspark.sql import functions as F
+
+    if column is None or bounds is None:
+        return frame
+    is_time = column == "timestamp"
+    for bound, is_low in ((bounds.low, True), (bounds.high, False)):
+        if bound is not None:
+            limit = F.timestamp_millis(F.lit(bound)) if is_time else F.lit(bound)
+            frame = frame.where(frame[column] >= limit if is_low else frame[column] < limit)
+    return frame
+
+
+def _write_files(frame: Any, task: Any) -> list[DataFile]:
+    """What the tasks wrote. Raises OttlaError when one failed."""
+    try:
+        rows = frame.mapInArrow(task, "files string").collect()
+    except Exception as error:  # Spark wraps whatever a worker raised
+        raise OttlaError(f"the replay failed in a Spark task: {spark_reason(error)}") from error
+    return [file for row in rows for file in files_from_json(row.files)]
+
+
+def _copy_task(
+    batches: Iterator[pa.RecordBatch], *, layout: FileLayout, schema: pa.Schema, load_id: str
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of one task; runs in a worker."""
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    position = f"replay-{context.partitionId()}-{context.stageId()}"
+    with PartitionedWriter(layout, schema, position, load_id) as writer:
+        for batch in batches:
+            batch = _typed(batch, schema)
+            if unplaceable(batch, layout.partition_columns).true_count:
+                raise OperatorError(
+                    f"the columns {', '.join(layout.partition_columns)} have a text that no directory can be named by; "
+                    "partition the table by others"
+                )
+            writer.add(batch)
+        yield pa.record_batch({"files": [files_to_json(writer.finish())]})
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of Spark's types as rows of the table, with the day of their timestamps where it is partitioned by that."""
+    held = pa.schema([column for column in schema if column.name in batch.schema.names])
+    columns = [batch.column(column.name).cast(column.type) for column in held]
+    rows = pa.RecordBatch.from_arrays(columns, schema=held)
+    return rows if held.names == schema.names else with_date(rows, schema)

@@ -1,0 +1,37 @@
+"""The topic that a replay goes into."""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import TopicInfo
+from ottla.common.errors import OperatorError
+from ottla.pipeline.push import group_name
+from ottla.pipeline.replay.ranges import Bound, topic_ranges
+from ottla.pipeline.sources.rows import TopicRows
+
+
+def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> TopicInfo:
+    """The target, made with so many partitions unless it is there.
+
+    Raises OperatorError when it has records that are not of this replay.
+    """
+    try:
+        topic = cluster.topic(name)
+    except TopicNotFound:
+        cluster.create_topic(name, partitions)
+        return cluster.topic(name)
+    if not cluster.group_offsets(group_name(replay_id)) and _has_records(cluster, topic):
+        raise OperatorError(
+            f"topic {name!r} has records that are not of the replay {replay_id!r}: "
+            "nothing is replayed in between; name a new topic, or the --replay-id that wrote them"
+        )
+    return topic
+
+
+def _has_records(cluster: Cluster, topic: TopicInfo) -> bool:
+    """Committed ones: a replay that was killed in its first transaction leaves others."""
+    positions = [(topic.name, info.index) for info in topic.partitions]
+    ranges = topic_ranges(cluster, positions, Bound("earliest"), Bound("latest"))
+    rows = TopicRows(cluster, ranges, "", None, keep_timestamps=False)
+    return any(batch.num_rows for batch, _ in rows.batches({}))
