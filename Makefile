@@ -15,6 +15,7 @@
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
 #                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most
+#   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
@@ -42,6 +43,7 @@ JOBS   ?= 2
 BROKERS ?= 3
 KILLS  ?= 50
 FORMAT ?= delta,iceberg,parquet
+VIEWS  ?= 5000000
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
@@ -60,7 +62,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -140,6 +142,9 @@ exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 
 exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_LOAD_KILLS=$(KILLS) OTTLA_LOAD_MINUTES=$(MINUTES) OTTLA_LOAD_FORMAT=$(FORMAT) OTTLA_LOAD_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_load_kills.py $(ARGS)
+
+page-views: $(VENV)/.test $(VENV)/.pipeline
+	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
 compat: $(VENV)/.test
 	$(BIN)/pytest compat -rs $(ARGS)

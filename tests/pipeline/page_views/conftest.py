@@ -1,0 +1,8 @@
+"""Finds examples/streams/page_views.py, which makes the records of these tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))

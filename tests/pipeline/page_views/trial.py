@@ -1,0 +1,162 @@
+"""The streams of examples/streams over a day of page views, held against the oracle row by row.
+
+The day comes in several runs of all streams, each of which goes on from the checkpoints of the one before; the last run
+brings what came when the day was over. Besides, the views are loaded and decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from examples.streams.page_views import Day, create_topics, produce
+from tests.pipeline.committed import read_committed
+from tests.pipeline.page_views.oracle import VIEW_COLUMNS, Oracle, Row, seconds
+
+from ottla.pipeline.load import load
+from ottla.pipeline.plan import PlanSettings
+from ottla.pipeline.query import read_table
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.stream.definition import StreamDefinition, read_definition
+from ottla.pipeline.stream.run import StreamJob, run_stream
+from ottla.pipeline.transform.decode_options import DecodeOptions
+from ottla.pipeline.transform.open_format import open_format
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "streams"
+USES = ("news-feed", "relevance", "top-pages", "security", "monitoring", "reporting")
+EXPECTED: dict[str, Callable[[Oracle], set[Row]]] = {
+    "news-feed": Oracle.activity,
+    "relevance": Oracle.relevance,
+    "top-pages": Oracle.top_pages,
+    "security": Oracle.alerts,
+    "monitoring": Oracle.monitoring,
+    "reporting": Oracle.reporting,
+}
+Say = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """Of one use. `doubled`, `missing` and `wrong` are rows: there twice, not there, and there against expectation."""
+
+    name: str
+    records: int = 0
+    seconds: float = 0.0
+    late: int = 0
+    rows: int = 0
+    doubled: int = 0
+    missing: list[Any] = field(default_factory=list)
+    wrong: list[Any] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        return self.rows > 0 and not (self.doubled or self.missing or self.wrong)
+
+    def compare(self, found: Iterable[Row], expected: set[Row]) -> None:
+        counts = Counter(found)
+        self.rows = counts.total()
+        self.doubled = self.rows - len(counts)
+        self.missing = sorted(expected - counts.keys())
+        self.wrong = sorted(counts.keys() - expected)
+
+
+@dataclass
+class Trial:
+    """Runs on a broker and in a session that are given; tables and checkpoints go into `lake`."""
+
+    spark: Any
+    bootstrap_servers: str
+    lake: Path
+    say: Say = print
+
+    def run(self, day: Day, runs: int) -> list[Outcome]:
+        """Produce the day in so many parts, and what came after it, and run all streams after each."""
+        oracle = Oracle()
+        outcomes = {name: Outcome(name) for name in (*USES, "load")}
+        definitions = {name: read_definition(EXAMPLES / f"{name}.toml") for name in USES}
+        create_topics(self.bootstrap_servers, "views", "impressions", "access", "activity", "alerts")
+        for number, (part, same) in enumerate(zip(day.parts(runs), day.parts(runs), strict=True), start=1):
+            counts = produce(self.bootstrap_servers, part)
+            self.say(f"run {number}: produced " + ", ".join(f"{count:,} {topic}" for topic, count in counts.items()))
+            for name, definition in definitions.items():
+                self._stream(definition, outcomes[name])
+                self.say(f"run {number}: {name}, {outcomes[name].seconds:.0f} s so far")
+            oracle.run(same)
+        for name, definition in definitions.items():
+            outcomes[name].compare(self._results(definition), EXPECTED[name](oracle))
+        self._load(outcomes["load"], oracle)
+        return list(outcomes.values())
+
+    def _stream(self, definition: StreamDefinition, outcome: Outcome) -> None:
+        table = definition.result.table
+        job = StreamJob(
+            definition,
+            self.bootstrap_servers,
+            self.lake / ".streams" / definition.name,
+            once=True,
+            open_table=(lambda: open_table(self.lake / table)) if table else None,
+        )
+        summary = run_stream(job, self._session)
+        assert not summary.dead_letters
+        outcome.records += summary.rows_in
+        outcome.seconds += summary.seconds
+        outcome.late += summary.late_rows
+
+    def _session(self) -> Any:
+        return nullcontext(self.spark)
+
+    def _results(self, definition: StreamDefinition) -> Iterator[Row]:
+        """The rows of a stream in the words of the oracle."""
+        if definition.result.topic:
+            for message in read_committed(self.bootstrap_servers, definition.result.topic):
+                row = json.loads(message.value())
+                assert row[definition.result.key].encode() == message.key()
+                times = {name: seconds(row[name]) for name in ("since", "until")}
+                yield tuple((row | times).values())
+        else:
+            for batch in self._rows(definition.result.table):
+                yield from map(plain, batch)
+
+    def _rows(self, table: str, *columns: str) -> Iterator[Iterator[Row]]:
+        """Batches of the rows of a table, of these columns or all."""
+        frame = read_table(self.spark, open_table(self.lake / table)).select(*columns or "*")
+        for batch in frame.toArrow().to_batches(max_chunksize=100_000):
+            yield zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+    def _load(self, outcome: Outcome, oracle: Oracle) -> None:
+        """All that was decoded, as the sum of the hashes of its rows."""
+        started = time.monotonic()
+        target = open_table(self.lake / "views")
+        summary = load(
+            ["views"],
+            target,
+            self.bootstrap_servers,
+            self._session,
+            PlanSettings(),
+            value_format=open_format(DecodeOptions("json", schema=EXAMPLES / "views.json")),
+        )
+        outcome.records, outcome.seconds = summary.rows, time.monotonic() - started
+        rows = total = 0
+        for batch in self._rows("views", *VIEW_COLUMNS):
+            for row in map(plain, batch):
+                rows, total = rows + 1, total + hash(row)
+        outcome.compare([(rows, total)], {(oracle.counts["views"], oracle.decoded)})
+
+
+def plain(row: Row) -> Row:
+    """Times as seconds, fractions of seconds as whole microseconds."""
+    return tuple(
+        int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
+        if isinstance(value, datetime)
+        else round(value * 1e6)
+        if isinstance(value, float)
+        else value
+        for value in row
+    )
