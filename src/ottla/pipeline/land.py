@@ -1,41 +1,36 @@
 """Move planned ranges into data files inside Spark's Python workers: read from a source, write Parquet.
 
-Payload never enters the JVM: a worker gets the number of its task, and what comes back is one manifest row a task.
-Nothing is visible to readers of the table until the driver commits the manifest.
+Nothing is visible to readers of the table until the driver commits the manifest (`ottla.pipeline.tasks` says how its
+rows and errors travel).
 
 **Invariants:** a task lands its range to the planned end and not beyond (`sources/source.py` says the rest); a file in
 the manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
 second attempt writes under another name, so a manifest names the files of exactly one attempt a task.
 
-Errors that trying again can't mend come back as manifest rows and are raised on the driver in their own words; all
-others are raised in the worker, so that Spark's retries apply. Left out: what became of workers that were killed (their
-files stay, unreferenced).
+Left out: what became of workers that were killed (their files stay, unreferenced).
 """
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.client.model import Position
-from ottla.common.errors import ErrorCode, OperatorError, OttlaError
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA, DecodeError
-from ottla.pipeline.failure import spark_reason
-from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss
 from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
 from ottla.pipeline.sinks.partitioning import with_date, with_date_column
 from ottla.pipeline.sinks.table import FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources import fetch
-from ottla.pipeline.sources.source import ReadRange, RecordsDeletedError
+from ottla.pipeline.sources.source import ReadRange
+from ottla.pipeline.tasks import attempt, run_tasks
 from ottla.pipeline.transform.record_decoder import RecordDecoder, dead_letters_of
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
@@ -89,20 +84,10 @@ class Landed:
 
 TOPIC_CHARS = 100
 """Of a topic's name in those of files, which have room for 255 bytes."""
-LASTING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
-)
-"""Refusals of the operating system that trying again at once does not mend."""
 UNPLACEABLE = "a partition column has a text that no directory can be named by"
-MANIFEST_DDL = ", ".join(f"{f.name} {'string' if f.type == 'str' else 'bigint'}" for f in fields(Landed))
-_MANIFEST_SCHEMA = pa.schema([(f.name, pa.string() if f.type == "str" else pa.int64()) for f in fields(Landed)])
 
-_ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
-    "corrupt": lambda message: DecodeError(ErrorCode.CORRUPT_MESSAGE, message),
-    "data loss": DataLossError,
-    "operator": OperatorError,
-    "failed": OttlaError,
-}
+Screen = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch | None]]
+"""Parts rows into those that the table takes and, by DEAD_LETTER_SCHEMA, those that it does not; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,96 +116,103 @@ def land(
 
     Raises the first error of a task; what the other tasks wrote is then for `sinks.writer.discard_load`.
     """
+    return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load")
+
+
+def read_tasks(
+    spark: Any,
+    tasks: Sequence[OffsetRange],
+    work: Callable[[int, OffsetRange], Landed],
+    counters: Counters | None,
+    what: str,
+) -> list[Landed]:
+    """As `run_tasks`, with the range of each task; `counters` move with them."""
     frozen = list(tasks)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                row = land_task(number, frozen[number], settings)
-                if counters is not None:
-                    counters.tasks.add(1)
-                    counters.rows.add(row.rows)
-                    counters.offsets.add(frozen[number].offsets)
-                    counters.fetched_bytes.add(row.fetched_bytes)
-                yield pa.RecordBatch.from_pylist([asdict(row)], schema=_MANIFEST_SCHEMA)
+    def counted(number: int) -> Landed:
+        row = work(number, frozen[number])
+        if counters is not None:
+            counters.tasks.add(1)
+            counters.rows.add(row.rows)
+            counters.offsets.add(frozen[number].offsets)
+            counters.fetched_bytes.add(row.fetched_bytes)
+        return row
 
-    try:
-        rows = spark.range(0, len(frozen), 1, len(frozen)).mapInArrow(run, MANIFEST_DDL).collect()
-    except Exception as error:  # Spark wraps whatever a worker raised
-        raise OttlaError(f"the load failed in a Spark task: {spark_reason(error)}") from error
-    landed = sorted((Landed(**row.asDict()) for row in rows), key=lambda row: row.task)
-    failed = next((row for row in landed if row.error_kind), None)
-    if failed is not None:
-        raise _ERROR_KINDS[failed.error_kind](failed.error)
-    if [row.task for row in landed] != list(range(len(frozen))):
-        raise OttlaError("Spark returned another set of tasks than it was given; nothing was committed")
-    return landed
+    return run_tasks(spark, len(frozen), counted, Landed, what)
 
 
 def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
     """Land one range; runs in a worker. Errors that trying again can't mend come back inside the row."""
-    try:
-        return _land_range(number, task, settings)
-    except DecodeError as error:
-        return Landed(number, error_kind="corrupt", error=str(error))
-    except RecordsDeletedError as error:
-        way_on = "load what is there with --on-data-loss skip"
-        return Landed(number, error_kind="data loss", error=f"{error}; {way_on}")
-    except DataLossError as error:
-        return Landed(number, error_kind="data loss", error=str(error))
-    except OperatorError as error:
-        return Landed(number, error_kind="operator", error=str(error))
-    except OttlaError as error:
-        return Landed(number, error_kind="failed", error=str(error))
-    except OSError as error:
-        if error.errno not in LASTING:
-            raise
-        reason = f"can't be written: {os.strerror(error.errno).lower()}; mend that and run the load again"
-        return Landed(
-            number, error_kind="operator", error=f"the table's directory {settings.layout.directory} {reason}"
-        )
+    return attempt(number, lambda: _land_range(number, task, settings), Landed, settings.layout.directory)
 
 
 def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Landed:
+    def placeable(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        batch = with_date(batch, settings.schema)
+        odd = unplaceable(batch, settings.layout.partition_columns)
+        return parted(batch, odd, UNPLACEABLE)
+
+    with PartitionedWriter(settings.layout, settings.schema, position_of(task), settings.load_id) as writer:
+        landed = read_rows(number, task, settings, placeable, writer.add)
+        written = writer.finish()
+    return replace(
+        landed,
+        files=files_to_json(written),
+        size_bytes=sum(file.size_bytes for file in written),
+        rows=sum(file.rows for file in written),
+    )
+
+
+def position_of(task: OffsetRange) -> str:
+    """What the files of a task are named by."""
+    return f"{task.topic[:TOPIC_CHARS]}-{task.partition}-{task.start_offset:020d}"
+
+
+def parted(batch: pa.RecordBatch, odd: pa.Array, reason: str) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """What a `Screen` gives, when it refuses the rows where `odd` is true."""
+    if not odd.true_count:
+        return batch, None
+    return batch.filter(pc.invert(odd)), dead_letters_of(batch.filter(odd), [reason] * odd.true_count)
+
+
+def read_rows(
+    number: int, task: OffsetRange, settings: LandSettings, screen: Screen, add: Callable[[pa.RecordBatch], None]
+) -> Landed:
+    """Read and decode one range, in offset order: what `screen` lets through goes to `add`, all else to dead letters.
+
+    Returns the manifest row of the task, without the files that `add` writes.
+    """
     fetched_bytes = body_bytes = skipped = 0
     letters_from = settings.letters_held.get((task.topic, task.partition), 0)
-    position = f"{task.topic[:TOPIC_CHARS]}-{task.partition}-{task.start_offset:020d}"
     with (
-        PartitionedWriter(settings.layout, settings.schema, position, settings.load_id) as writer,
-        DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position, settings.load_id) as letter_writer,
+        DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position_of(task), settings.load_id) as writer,
         settings.open_cluster() as cluster,
     ):
         for part in settings.read_range(
             cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss
         ):
-            dead_letters = _chosen(part.decoded.dead_letters, settings.bounds, task)
+            dead_letters: list[pa.RecordBatch | None] = [*_chosen(part.decoded.dead_letters, settings.bounds, task)]
             for batch in _chosen(part.decoded.batches, settings.bounds, task):
                 if settings.record_decoder is not None:
                     batch, bad = settings.record_decoder.decode(batch)
-                    dead_letters += [bad] if bad is not None else []
-                batch = with_date(batch, settings.schema)
-                odd = unplaceable(batch, settings.layout.partition_columns)
-                if odd.true_count:
-                    dead_letters.append(dead_letters_of(batch.filter(odd), [UNPLACEABLE] * odd.true_count))
-                    batch = batch.filter(pc.invert(odd))
-                writer.add(batch)
+                    dead_letters.append(bad)
+                batch, bad = screen(batch)
+                dead_letters.append(bad)
+                add(batch)
             for letters in dead_letters:
-                letter_writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
+                if letters is not None:
+                    writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
             fetched_bytes += part.read_bytes
             body_bytes += part.decoded.body_bytes
             skipped += part.skipped_offsets
-        letter_file = letter_writer.finish()
-        written = writer.finish()
+        letter_file = writer.finish()
     return Landed(
         number,
-        files_to_json(written),
-        sum(file.size_bytes for file in written),
-        sum(file.rows for file in written),
-        fetched_bytes,
-        body_bytes,
-        skipped,
-        letter_file.rows if letter_file else 0,
-        files_to_json([letter_file] if letter_file else []),
+        fetched_bytes=fetched_bytes,
+        body_bytes=body_bytes,
+        skipped_offsets=skipped,
+        dead_rows=letter_file.rows if letter_file else 0,
+        dead_files=files_to_json([letter_file] if letter_file else []),
     )
 
 

@@ -1,0 +1,101 @@
+"""Work on Spark's Python workers: one Spark task a number, and one manifest row back from each.
+
+Payload never enters the JVM: a worker gets the number of its task, and what comes back is a dataclass of texts and
+whole numbers. Errors that trying again can't mend come back as rows and are raised on the driver in their own words;
+all others are raised in the worker, so that Spark's retries apply.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ottla.common.errors import ErrorCode, OperatorError, OttlaError
+from ottla.pipeline.decode import DecodeError
+from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.plan import DataLossError
+from ottla.pipeline.sources.source import RecordsDeletedError
+
+
+class ManifestRow(Protocol):
+    """What a task hands back: a dataclass with fields `str` and `int` only; `error` is empty unless it failed."""
+
+    @property
+    def task(self) -> int: ...
+    @property
+    def error_kind(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=ManifestRow)
+
+LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
+)
+"""Refusals of the operating system that trying again at once does not mend."""
+
+_ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
+    "corrupt": lambda message: DecodeError(ErrorCode.CORRUPT_MESSAGE, message),
+    "data loss": DataLossError,
+    "operator": OperatorError,
+    "failed": OttlaError,
+}
+
+
+def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], directory: str) -> Row:
+    """The row of one task that writes below `directory`; runs in a worker.
+
+    `failed` makes one of the task's number, `error_kind` and `error`.
+    """
+    try:
+        return work()
+    except DecodeError as error:
+        return failed(number, error_kind="corrupt", error=str(error))
+    except RecordsDeletedError as error:
+        way_on = "load what is there with --on-data-loss skip"
+        return failed(number, error_kind="data loss", error=f"{error}; {way_on}")
+    except DataLossError as error:
+        return failed(number, error_kind="data loss", error=str(error))
+    except OperatorError as error:
+        return failed(number, error_kind="operator", error=str(error))
+    except OttlaError as error:
+        return failed(number, error_kind="failed", error=str(error))
+    except OSError as error:
+        if error.errno not in LASTING:
+            raise
+        reason = f"can't be written: {os.strerror(error.errno).lower()}; mend that and run the load again"
+        return failed(number, error_kind="operator", error=f"the table's directory {directory} {reason}")
+
+
+def run_tasks(spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str) -> list[Row]:
+    """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
+
+    `work` is pickled; `what` they are of is told when they fail: "load". Raises the first error of a task.
+    """
+    columns = fields(kind)  # type: ignore[arg-type]
+    schema = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in columns])
+    ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in columns)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                row: Any = work(number)
+                yield pa.RecordBatch.from_pylist([asdict(row)], schema=schema)
+
+    try:
+        found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []
+    except Exception as error:  # Spark wraps whatever a worker raised
+        raise OttlaError(f"the {what} failed in a Spark task: {spark_reason(error)}") from error
+    rows = sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)
+    failed = next((row for row in rows if row.error_kind), None)
+    if failed is not None:
+        raise _ERROR_KINDS[failed.error_kind](failed.error)
+    if [row.task for row in rows] != list(range(count)):
+        raise OttlaError("Spark returned another set of tasks than it was given; nothing was committed")
+    return rows
