@@ -27,7 +27,7 @@ from ottla.pipeline.results import ResultFile, as_records, printable
 from ottla.pipeline.sinks.delta import DeltaTarget
 
 
-@pytest.mark.parametrize("command", ["load", "sql", "demo", "doctor", "compact", "vacuum", "package"])
+@pytest.mark.parametrize("command", ["load", "snapshot", "sql", "demo", "doctor", "compact", "vacuum", "package"])
 def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(cli.pipeline, [command, "--help"])
     assert result.exit_code == 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, UnknownCommitError, files_from_json
 from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.snapshot.shape import require_no_snapshot
 from ottla.pipeline.sources.segments import open_source
 from ottla.pipeline.sources.source import ReadRange
 from ottla.pipeline.transform.record_decoder import RecordDecoder
@@ -47,6 +48,8 @@ CLIENT_ID = "ottla-pipeline"
 OpenSession = Callable[[], AbstractContextManager[Any]]
 Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPlan]
 """Plans what a load brings into a table, and into that of its dead letters."""
+Summary = TypeVar("Summary", bound=Any)
+"""A dataclass with `group` and `notes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ def load(
     if not topics:
         raise OperatorError("name at least one topic with --topics")
     observer = observer or Observer()
+    require_no_snapshot(target)
     open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
     started = time.monotonic()
     with open_cluster() as cluster:
@@ -136,10 +140,10 @@ def load(
     observer.planned(plan)
     if not plan.is_empty:
         summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder, read_range)
-    return _show_offsets(summary, plan, open_cluster, group) if group else summary
+    return show_offsets(summary, plan, open_cluster, group) if group else summary
 
 
-def _show_offsets(summary: LoadSummary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> LoadSummary:
+def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:
     """Commit what the table holds to the group. Also where nothing was new: the load before may have died just here.
 
     An end lies behind the markers of transactions, so a table that has everything shows no lag.
@@ -198,10 +202,7 @@ def _run(
     except UnknownCommitError:
         raise  # its files may be in the table
     except OttlaError:
-        with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
-            named = target.named_files() | (letters.named_files() if letters.exists() else set())
-            for directory in {land_settings.layout.directory, land_settings.letters_layout.directory}:
-                discard_load(directory, land_settings.load_id, named)
+        discard_files(target, land_settings)
         raise
     observer.committed(committed.version)
     return replace(
@@ -221,7 +222,7 @@ def _run(
         commit_s=time.monotonic() - committing,
         ranges=readable_ranges(plan),
         dead_letters=sum(row.dead_rows for row in rows),
-        notes=[*plan.notes, *_letter_notes(rows, target), *([committed.note] if committed.note else [])],
+        notes=[*plan.notes, *letter_notes(rows, target), *([committed.note] if committed.note else [])],
     )
 
 
@@ -233,7 +234,17 @@ def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
     return schema
 
 
-def _letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:
+def discard_files(target: Table, settings: LandSettings) -> None:
+    """Remove what the tasks of a load wrote, but for what target and dead letters name."""
+    letters = target.dead_letters()
+    with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
+        named = target.named_files() | (letters.named_files() if letters.exists() else set())
+        for directory in {settings.layout.directory, settings.letters_layout.directory}:
+            discard_load(directory, settings.load_id, named)
+
+
+def letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:
+    """What an operator should know of dead letters; nothing without one."""
     count = sum(row.dead_rows for row in rows)
     path = target.dead_letters().location
     records = "record" if count == 1 else "records"
@@ -258,13 +269,18 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
     )
 
 
-def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
-    """Dead letters first: they may be there before the load is, and then they are not written again; never too late."""
+def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[Landed], load_id: str) -> None:
+    """To be called before the table is committed: letters may be there before their load is, and then they are not
+    written again, but never too late."""
     letters = [file for row in rows for file in files_from_json(row.dead_files)]
-    files = [file for row in rows for file in files_from_json(row.files)]
-    commit = commit_of(plan, settings.load_id, files)
     if letters:
         table = target.dead_letters()
         table.ensure(DEAD_LETTER_SCHEMA)
-        table.commit(replace(commit, files=letters, expected=plan.letters.expected, following=plan.letters.following))
-    return target.commit(commit)
+        commit = commit_of(plan, load_id, letters)
+        table.commit(replace(commit, expected=plan.letters.expected, following=plan.letters.following))
+
+
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
+    commit_letters(plan, target, rows, settings.load_id)
+    files = [file for row in rows for file in files_from_json(row.files)]
+    return target.commit(commit_of(plan, settings.load_id, files))

@@ -213,6 +213,8 @@ class PlanSettings:
     """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""
     end: Boundary | None = None
     """Where this load ends, if that is before the end of the log."""
+    follows_log: bool = False
+    """The table holds what the log says and nothing else: a log that was cut back is read from its start."""
 
     def __post_init__(self) -> None:
         if not PIPELINE_ID.fullmatch(self.pipeline_id) or not self.pipeline_id.isprintable():
@@ -256,7 +258,8 @@ def make_plan(
         if known_ids.get(name, topic_id) != topic_id:
             plan.notes.append(
                 f"topic {name!r} was deleted and created again since the last load (id {known_ids[name]}, now "
-                f"{topic_id}): its records load from the first one, the rows of the old topic stay"
+                f"{topic_id}): its records load from the first one, the rows of the old topic "
+                + ("are void" if settings.follows_log else "stay")
             )
         ends = _plan_topic(cluster, table, topic, topic_id, settings, plan)
         if dead_letters is not None:
@@ -293,8 +296,8 @@ def _plan_topic(
         before = held.get(key)
         start = first[key] if before is None else before
         if key in cuts:
-            start = cuts[key]
-            _note(_cut_text(key, start, held[key]), f"load from offset {start} on", settings, plan)
+            start = log_start if settings.follows_log else cuts[key]
+            _note(_cut_text(key, cuts[key], held[key]), f"load from offset {start} on", settings, plan)
         if start < log_start:
             plan.skipped_offsets += log_start - start
             what = f"{_where(key)}: offsets {start} to {log_start - 1} were deleted before they were loaded"

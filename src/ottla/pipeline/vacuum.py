@@ -20,6 +20,7 @@ from ottla.pipeline.leases import EXPIRY_S, forget, read_leases, revoke
 from ottla.pipeline.sinks.rewrite import is_before
 from ottla.pipeline.sinks.table import DEAD_LETTER_DIRECTORY, Table
 from ottla.pipeline.sinks.writer import load_of
+from ottla.pipeline.snapshot.staging import staged_files
 
 DEFAULT_RETENTION = timedelta(days=7)
 
@@ -62,12 +63,15 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
     letters = table.dead_letters()
     try:
         now_s = time.time()
+        staged = staged_files(directory)
         leases = read_leases(directory)
         spared_s = DEFAULT_RETENTION.total_seconds() if leases.running else EXPIRY_S
         before = _Before(_ms(now_s - retention.total_seconds()), _ms(now_s - max(retention.total_seconds(), spared_s)))
         summary.running_loads = sorted(leases.running)
         gone = leases.revoked | frozenset(one for one in leases.expired if dry_run or revoke(directory, one))
         running = leases.running | (leases.expired - gone)
+        for load_id in staged.keys() - running:
+            _remove(staged[load_id], summary, abandoned=True)
         for part in [table, letters] if letters.exists() else [table]:
             _vacuum_one(part, gone, running, before, summary)
         if not letters.exists():  # files of a load that was killed before it made the table

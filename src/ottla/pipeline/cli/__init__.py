@@ -17,6 +17,7 @@ from ottla.pipeline.cli.maintain import vacuum as vacuum_command
 from ottla.pipeline.cli.package import package as package_command
 from ottla.pipeline.cli.push import push as push_command
 from ottla.pipeline.cli.replay import replay as replay_command
+from ottla.pipeline.cli.snapshot import snapshot as snapshot_command
 from ottla.pipeline.cli.sql import sql as sql_command
 from ottla.pipeline.cli.status import status as status_command
 from ottla.pipeline.cli.stream import stream as stream_command
@@ -29,6 +30,7 @@ def pipeline() -> None:
 
 for command in (
     load_command,
+    snapshot_command,
     sql_command,
     status_command,
     stream_command,

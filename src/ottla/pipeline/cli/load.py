@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     metavar="hourly|daily|CRON",
     help="Load now and then at these times, in UTC, until interrupted.",
 )
-@with_plan_options
+@with_plan_options()
 @with_decode_options
 @master_option
 @conf_option
@@ -150,7 +150,7 @@ def load(
 
     def run() -> None:
         nonlocal settings
-        with _progress(quiet or as_json) as progress:
+        with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = loading.load(
                 names, target, bootstrap_server, session, settings, observer, value_format, group=shown_group
@@ -159,7 +159,7 @@ def load(
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:
-            _tell(summary, quiet=quiet)
+            tell(summary.notes, "" if quiet else summary_text(summary))
 
     if schedule is None:
         run()
@@ -167,14 +167,16 @@ def load(
         repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
 
-def _tell(summary: LoadSummary, *, quiet: bool) -> None:
-    for note in summary.notes:
+def tell(notes: Sequence[str], summary: str) -> None:
+    """Print what a run did; an empty summary is none."""
+    for note in notes:
         click.echo(f"Note: {note}.", err=True)
-    if not quiet:
-        click.echo(summary_text(summary))
+    if summary:
+        click.echo(summary)
 
 
-def _progress(silent: bool) -> AbstractContextManager[ProgressLine | None]:
+def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
+    """What draws while a run goes on, where somebody sees it."""
     from ottla.pipeline.progress import ProgressLine
 
     if silent or not sys.stderr.isatty():

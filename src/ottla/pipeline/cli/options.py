@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ottla.cli.command import settings_option
 from ottla.cli.times import parse_timestamp
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.environment import environment_settings
-from ottla.pipeline.plan import Boundary, PlanSettings
+from ottla.pipeline.plan import Boundary
 from ottla.pipeline.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
@@ -104,59 +104,70 @@ def catalog_option(function: Any) -> Any:
     )(function)
 
 
-def with_plan_options(function: Any) -> Any:
-    """Options that say what a load reads; the command gets them as one argument, `plan_options`, by their names in
-    `PlanSettings`."""
-
-    @click.option("--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table.")
-    @click.option(
+PLAN_OPTIONS = {
+    "pipeline_id": click.option(
+        "--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table."
+    ),
+    "isolation": click.option(
         "--isolation",
         type=click.Choice(["read_committed", "read_uncommitted"]),
         default="read_committed",
         show_default=True,
-    )
-    @click.option(
+    ),
+    "max_bytes_per_task": click.option(
         "--max-bytes-per-task",
         callback=parse_size,
         default="256MiB",
         show_default=True,
         metavar="SIZE",
         help="Stored bytes that a task reads.",
-    )
-    @click.option(
+    ),
+    "on_data_loss": click.option(
         "--on-data-loss",
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
         help="What to do when records were deleted before they were loaded, or a log was cut back below what was.",
-    )
-    @click.option(
+    ),
+    "source": click.option(
         "--source",
         type=click.Choice(["auto", "fetch", "segments"]),
         default="auto",
         show_default=True,
         help="Where a task reads: the files of a broker on its machine, else from the brokers (auto), or one of both.",
-    )
-    @click.option(
+    ),
+    "start": click.option(
         "--from",
         "start",
         callback=parse_boundary,
         metavar=BOUNDARY,
         help="Where the first load of a pipeline id starts.  [default: earliest]",
-    )
-    @click.option(
+    ),
+    "end": click.option(
         "--to",
         "end",
         callback=parse_boundary,
         metavar=BOUNDARY,
         help="Where this load ends, if not at the end of the log.",
-    )
-    @functools.wraps(function)
-    def collected(*arguments: Any, **named: Any) -> Any:
-        names = {one.name for one in fields(PlanSettings)} & named.keys()
-        return function(*arguments, plan_options={name: named.pop(name) for name in names}, **named)
+    ),
+}
+"""Options that say what a load reads, by their names in `PlanSettings`."""
 
-    return collected
+
+def with_plan_options(*names: str) -> Callable[[Any], Any]:
+    """These of PLAN_OPTIONS, or all; the command gets them as one argument, `plan_options`."""
+    chosen = names or tuple(PLAN_OPTIONS)
+
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def collected(*arguments: Any, **named: Any) -> Any:
+            return function(*arguments, plan_options={name: named.pop(name) for name in chosen}, **named)
+
+        for name in reversed(chosen):
+            collected = PLAN_OPTIONS[name](collected)
+        return collected
+
+    return decorated
 
 
 def with_decode_options(function: Any) -> Any:

@@ -79,11 +79,15 @@ def _rows(directory: Path, files: Sequence[DataFile], schema: pa.Schema) -> Iter
     for file in files:
         with pq.ParquetFile(directory / file.path) as parquet:
             for batch in parquet.iter_batches():
-                yield pa.RecordBatch.from_arrays([_column(batch, one) for one in schema], schema=schema)
+                yield conformed(batch, schema)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the columns of `schema`; null for those that a file does not have, being older than they are."""
+    return pa.RecordBatch.from_arrays([_column(batch, one) for one in schema], schema=schema)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> Any:
-    """Null in files of before the column was there."""
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     return batch.column(field.name).cast(field.type)

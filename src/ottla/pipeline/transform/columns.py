@@ -32,15 +32,15 @@ class FieldCount:
             raise ValueError(f"it has more than {MAX_FIELDS:,} fields of all levels")
 
 
-def column_name(field: str) -> str:
+def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
     """The column of a top-level field."""
-    return PREFIX + field if field.lower() in RESERVED_COLUMNS else field
+    return PREFIX + field if field.lower() in reserved else field
 
 
-def field_name(column: str) -> str:
+def field_name(column: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
     """The top-level field of a column."""
     field = column.removeprefix(PREFIX)
-    return field if field.lower() in RESERVED_COLUMNS else column
+    return field if field.lower() in reserved else column
 
 
 def usable_names(fields: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
-from ottla.pipeline.transform.columns import column_name
+from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
 from ottla.record.batch import NO_TIMESTAMP
@@ -19,19 +19,20 @@ from ottla.record.batch import NO_TIMESTAMP
 class RecordDecoder:
     """`schema`: that of the rows, Kafka's columns first; those that the decoder does not give are null.
 
-    `id_length`: that of the values' format.
+    `id_length`: that of the values' format. `reserved`: names of columns that no field has as they are.
     """
 
     decoder: Decoder
     schema: pa.Schema
     id_length: IdLength | None = None
+    reserved: frozenset[str] = RESERVED_COLUMNS
 
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters."""
         decoded = self.decoder.decode(encoded_values(batch, self.id_length))
         found = {name: batch.column(name) for name in SCHEMA.names}
         for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
-            found[column_name(name)] = column
+            found[column_name(name, self.reserved)] = column
         columns = [
             found[column.name].cast(column.type) if column.name in found else pa.nulls(batch.num_rows, column.type)
             for column in self.schema

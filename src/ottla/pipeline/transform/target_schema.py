@@ -31,21 +31,29 @@ SAMPLE_WAIT_MS = 500
 
 
 def settle(
-    value_format: ValueFormat, table: Table, cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str
+    value_format: ValueFormat,
+    table: Table,
+    cluster: ClusterView,
+    ranges: Iterable[OffsetRange],
+    isolation: str,
+    reserved: frozenset[str] = RESERVED_COLUMNS,
 ) -> RecordDecoder:
-    """Make or widen the table for what is to be loaded; returns what decodes it. Raises OperatorError."""
+    """Make or widen the table for what is to be loaded; returns what decodes it. Raises OperatorError.
+
+    `reserved`: names of columns that no field has as they are.
+    """
     held = table.schema() if table.exists() else SCHEMA
-    fields = value_format.fields(_fields_of(held), sample_values(cluster, ranges, isolation, value_format.id_length))
-    fields = _with_usable_columns(fields, held)
-    wanted = {column_name(field.name): field.type for field in fields}
+    samples = sample_values(cluster, ranges, isolation, value_format.id_length)
+    fields = value_format.fields(_fields_of(held, reserved), samples)
+    fields = _with_usable_columns(fields, held, reserved)
+    wanted = {column_name(field.name, reserved): field.type for field in fields}
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
     schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
-    types = {field_name(column.name): column.type for column in schema}
+    types = {field_name(column.name, reserved): column.type for column in schema}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
-    return RecordDecoder(
-        value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields])), rows, value_format.id_length
-    )
+    decoder = value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields]))
+    return RecordDecoder(decoder, rows, value_format.id_length, reserved)
 
 
 def settle_fields(
@@ -53,7 +61,7 @@ def settle_fields(
 ) -> pa.Schema:
     """The fields of values that no table holds yet, those that a column can be named by. Raises OperatorError."""
     fields = value_format.fields(pa.schema([]), sample_values(cluster, ranges, isolation, value_format.id_length))
-    return _with_usable_columns(fields, SCHEMA)
+    return _with_usable_columns(fields, SCHEMA, RESERVED_COLUMNS)
 
 
 def sample_values(
@@ -84,14 +92,14 @@ def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: st
     return part.decoded.batches
 
 
-def _fields_of(held: pa.Schema) -> pa.Schema:
+def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
     """The fields that a table has columns for."""
-    return pa.schema([(field_name(c.name), c.type) for c in held if c.name not in RESERVED_COLUMNS])
+    return pa.schema([(field_name(c.name, reserved), c.type) for c in held if c.name not in reserved])
 
 
-def _with_usable_columns(fields: pa.Schema, held: pa.Schema) -> pa.Schema:
+def _with_usable_columns(fields: pa.Schema, held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
     """Those whose column's name the table has, or can take beside what it has."""
-    columns = [column_name(field.name) for field in fields]
+    columns = [column_name(field.name, reserved) for field in fields]
     added = [name for name in columns if name not in held.names]
     kept = set(usable_names([*held.names, *added])) & set(columns)
     return pa.schema([field for field, name in zip(fields, columns, strict=True) if name in kept])

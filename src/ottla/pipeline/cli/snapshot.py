@@ -1,0 +1,167 @@
+"""`ottla pipeline snapshot`: the latest value of each key of some topics as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla.cli.command import Command, bootstrap_option, complete_topic, counted, json_option, print_json, size_text
+from ottla.pipeline.cli.load import progress_line, tell
+from ottla.pipeline.cli.options import (
+    TABLE_FORMATS,
+    GivenPath,
+    catalog_option,
+    conf_option,
+    master_option,
+    with_decode_options,
+    with_plan_options,
+)
+from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark
+
+if TYPE_CHECKING:
+    from ottla.pipeline.snapshot.run import SnapshotSummary
+    from ottla.pipeline.transform.decode_options import DecodeOptions
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla pipeline snapshot --topics users --table lake/users",
+        "ottla pipeline snapshot -t users --table lake/users --decode json --schedule '*/15 * * * *'",
+        "ottla pipeline snapshot -t prices --table lake/prices --history --format iceberg",
+        "ottla pipeline snapshot -t users --table lake/users-on-monday --to 2026-03-02 --json",
+        "ottla pipeline snapshot -t devices --table /lake/devices --buckets 256 --master spark://host:7077",
+    ),
+)
+@click.option(
+    "--topics",
+    "-t",
+    multiple=True,
+    required=True,
+    metavar="NAME,...",
+    shell_complete=complete_topic,
+    help="Topics whose keys the table has; may be repeated.",
+)
+@click.option(
+    "--table",
+    required=True,
+    type=GivenPath(file_okay=False),
+    help="Directory of the table; it is made by the first run.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(TABLE_FORMATS),
+    help="Format of a table that this run makes.  [default: delta]",
+)
+@catalog_option
+@click.option(
+    "--buckets",
+    type=click.IntRange(1, 1024),
+    help="Parts of a table that this run makes: a run writes anew those that hold a changed key.  [default: 16]",
+)
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Of a table that this run makes: keep earlier values as well, with valid_from, valid_to and current.",
+)
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
+    "[default: ottla-snapshot.TABLE]",
+)
+@click.option(
+    "--schedule", metavar="hourly|daily|CRON", help="Run now and then at these times, in UTC, until interrupted."
+)
+@with_plan_options("isolation", "max_bytes_per_task", "on_data_loss", "source", "end")
+@with_decode_options
+@master_option
+@conf_option
+@click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
+@json_option
+@bootstrap_option
+def snapshot(
+    topics: tuple[str, ...],
+    table: Path,
+    format_name: str | None,
+    catalog_url: str | None,
+    buckets: int | None,
+    history: bool,
+    group: str | None,
+    schedule: str | None,
+    plan_options: Mapping[str, Any],
+    decode_options: DecodeOptions,
+    master: str,
+    conf: Mapping[str, str],
+    quiet: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Keep the latest value of each key of some topics in a table of Delta, Iceberg or Parquet files.
+
+    One row for each topic, partition and key, as Kafka's log compaction keeps it: the record with the highest offset
+    counts, and one without a value deletes its key. A run reads only what is new since the last one. Rows and offsets
+    are committed together: a run that is killed at any point and repeated gives the same table.
+
+    With --history each value is a row, valid from its record's time until that of the next one: current rows have
+    current = true and no valid_to, and a deletion ends the row before it.
+
+    A record without a key, or one that can't be decoded, changes nothing: it goes to TABLE/_dead_letters with the
+    reason, and the value before it stays.
+
+    A table has the buckets and the history that it was made with; the more buckets, the less is written anew for a few
+    changed keys, and the less memory a task needs. All else is as in 'ottla pipeline load'.
+    """
+    require_extra()
+    from ottla.pipeline.schedule import parse_schedule, repeat
+    from ottla.pipeline.sinks.open_table import open_table
+    from ottla.pipeline.snapshot import run as running
+    from ottla.pipeline.snapshot.shape import settled_shape
+    from ottla.pipeline.transform.open_format import open_format
+
+    settings = running.snapshot_plan_settings(parallelism=parallelism(master), **plan_options)
+    value_format = open_format(decode_options)
+    names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
+    found = open_table(table, format=format_name, catalog_url=catalog_url)
+    shape = settled_shape(found, buckets, history=history)
+    target = open_table(table, format=format_name, partition_by=shape.partition_columns, catalog_url=catalog_url)
+    require_spark(master)  # before brokers are asked and a table is made
+    shown_group = f"ottla-snapshot.{target.name}" if group is None else group
+    session = partial(open_session, master, "ottla pipeline snapshot", conf)
+
+    def run() -> None:
+        with progress_line(quiet or as_json) as progress:
+            summary = running.snapshot(
+                names, target, bootstrap_server, session, settings, shape, progress, value_format, group=shown_group
+            )
+        if as_json:
+            print_json(summary.to_json(), indent=None if schedule else 2)
+        else:
+            tell(summary.notes, "" if quiet else summary_text(summary))
+
+    if schedule is None:
+        run()
+    else:
+        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
+
+
+def summary_text(summary: SnapshotSummary) -> str:
+    """One or two sentences for a person."""
+    topics = ", ".join(summary.topics)
+    if summary.version is None:
+        return f"Nothing new in {topics}; {summary.table} is unchanged."
+    text = (
+        f"{counted(summary.records, 'new record')} of {topics} brought {summary.table} to version {summary.version}: "
+        f"{counted(summary.inserted, 'key')} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted. "
+        f"{counted(summary.buckets, 'bucket')} written anew: {counted(summary.rows, 'row')}, "
+        f"{size_text(summary.written_bytes)} (Spark start {summary.start_s:.1f} s, read {summary.stage_s:.1f} s, "
+        f"merge and commit {summary.merge_s:.1f} s)."
+    )
+    if summary.skipped_offsets:
+        text += f" Skipped: {counted(summary.skipped_offsets, 'offset')}."
+    return text

@@ -1,0 +1,307 @@
+"""One bucket brought up to date: its files of the table and what was staged for it become new files.
+
+Which record counts is told by keys and offsets alone, as Kafka's compaction tells it: of a topic, a partition and a key
+the highest offset wins, and a record without a value deletes. In a history each record is valid from its time until
+that of the next one of its key. Times that went back in between are taken as the time before them, so of one key no
+two values are valid at once; what follows a deletion begins a life of its own.
+
+**Invariants:** the payload is never held: a first pass reads topics, partitions, keys, offsets and times, which tell
+what becomes of each row, a second one copies rows, a batch at a time. So a task needs memory for the keys of one bucket
+(each about 60 bytes and its own length) and a row group. A bucket in which nothing changes is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ottla.client.model import Position
+from ottla.pipeline.sinks.rewrite import conformed
+from ottla.pipeline.sinks.table import DataFile, FileLayout, files_to_json
+from ottla.pipeline.sinks.writer import DataFileWriter
+from ottla.pipeline.snapshot.shape import CURRENT, TIME_TYPE, VALID_FROM, VALID_TO, Shape
+from ottla.pipeline.snapshot.staging import StagedBatch
+from ottla.pipeline.tasks import attempt
+
+BATCH_ROWS = 64 << 10
+NO_TIME = np.iinfo(np.int64).min
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTask:
+    """`held`: absolute paths of the bucket's files in the table, in a history of its open rows alone."""
+
+    bucket: int
+    held: tuple[str, ...] = ()
+    staged: tuple[StagedBatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """What every task needs to know; travels to the workers."""
+
+    shape: Shape
+    layout: FileLayout
+    schema: pa.Schema
+    """Of the table."""
+    load_id: str
+    void_topics: frozenset[str] = frozenset()
+    """What the table holds of these is void, whatever its offsets say."""
+    void_partitions: frozenset[Position] = frozenset()
+    now_us: int = 0
+    """Until when what is void was valid, in a history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The manifest row of one task. `changed` is 0 when the bucket's files stay, else 1 and they are replaced.
+
+    `inserted`, `updated`, `deleted`: keys that came, changed or went. `files`: as `files_to_json` writes them.
+    """
+
+    task: int
+    changed: int = 0
+    files: str = ""
+    rows: int = 0
+    size_bytes: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    error_kind: str = ""
+    error: str = ""
+
+
+def merge_task(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
+    """Bring one bucket up to date; runs in a worker. Errors that trying again can't mend come back inside the row."""
+    return attempt(number, lambda: _merge(number, task, settings), Merged, settings.layout.directory)
+
+
+def _merge(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
+    verdict = judge(_read_index(task, settings), settings)
+    if not verdict.changed:
+        return Merged(number)
+    files = _write(task, verdict, settings)
+    return Merged(
+        number,
+        changed=1,
+        files=files_to_json(files),
+        rows=sum(file.rows for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        inserted=verdict.inserted,
+        updated=verdict.updated,
+        deleted=verdict.deleted,
+    )
+
+
+# What becomes of each row
+
+
+@dataclass(slots=True)
+class RowIndex:
+    """All rows of a bucket, those of the table first: what tells what becomes of them, one entry a row."""
+
+    identities: list[pa.Array] = field(default_factory=list)
+    """Topic, partition and key as one text."""
+    offsets: list[Int64s] = field(default_factory=list)
+    times: list[Int64s] = field(default_factory=list)
+    """From when they are valid, in microseconds; NO_TIME where none is known."""
+    alive: list[Flags] = field(default_factory=list)
+    """False for a record without a value."""
+    void: list[Flags] = field(default_factory=list)
+    """Rows of the table that are void."""
+    held: int = 0
+    """How many are of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One entry a row, in the order of the index; times in microseconds, NO_TIME for none."""
+
+    kept: Flags
+    """False for those that no file gets."""
+    open: Flags
+    """Those that are valid now."""
+    valid_from: Int64s
+    valid_to: Int64s
+    changed: bool
+    inserted: int
+    updated: int
+    deleted: int
+
+
+def judge(index: RowIndex, settings: MergeSettings) -> Verdict:
+    """Pure: of the index alone."""
+    offsets, times = _joined(index.offsets, np.int64), _joined(index.times, np.int64)
+    alive, void = _joined(index.alive, np.bool_), _joined(index.void, np.bool_)
+    codes = _codes(index.identities)
+    known = codes.copy()  # a topic that was made again goes on with the keys of the old one, as readers see it
+    codes[void] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(void))
+    order = np.lexsort((offsets, codes))
+    ordered = codes[order]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = ordered[1:] != ordered[:-1]
+    newest = np.zeros(len(order), np.bool_)
+    newest[order[last]] = True
+    opened = newest & alive & ~void
+    held = np.arange(len(order)) < index.held
+    valid_from, valid_to = times, np.full(len(order), NO_TIME)
+    kept = opened
+    if settings.shape.history:
+        kept = alive
+        valid_from = _valid_from(times, order, ordered, alive)
+        valid_to[order[:-1][~last[:-1]]] = valid_from[order[1:][~last[:-1]]]
+        valid_to[void] = np.maximum(valid_from[void], settings.now_us)
+    had, has = np.unique(known[held]), np.unique(known[opened])
+    return Verdict(
+        kept,
+        opened,
+        valid_from,
+        valid_to,
+        changed=bool((held & ~opened).any() or (~held & kept).any()),
+        inserted=len(np.setdiff1d(has, had)),
+        updated=len(np.intersect1d(np.unique(known[opened & ~held]), had)),
+        deleted=len(np.setdiff1d(had, has)),
+    )
+
+
+def _valid_from(times: Int64s, order: Int64s, ordered: Int64s, alive: Flags) -> Int64s:
+    """The greatest time so far within the life of a key, which a record without a value ends."""
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (ordered[1:] != ordered[:-1]) | ~alive[order[:-1]]
+    distinct, ranks = np.unique(times[order], return_inverse=True)
+    lives = np.cumsum(begins) * len(distinct)  # a life is above all ranks of the one before
+    found = np.empty(len(order), np.int64)
+    found[order] = distinct[np.maximum.accumulate(lives + ranks) - lives] if len(order) else times
+    return found
+
+
+def _codes(identities: Sequence[pa.Array]) -> Int64s:
+    """Equal numbers for equal identities."""
+    encoded = pa.chunked_array(identities, pa.large_binary()).dictionary_encode()
+    return _joined([chunk.indices.to_numpy() for chunk in encoded.chunks], np.int64)
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, kind), *parts]).astype(kind)
+
+
+# Reading
+
+
+def _read_index(task: BucketTask, settings: MergeSettings) -> RowIndex:
+    index = RowIndex()
+    names = ["topic", "partition", "key", "offset", *([VALID_FROM] if settings.shape.history else [])]
+    for batch in _held_rows(task.held, pa.schema([settings.schema.field(name) for name in names])):
+        times = batch.column(VALID_FROM) if settings.shape.history else None
+        _add(index, batch, times, alive=np.ones(batch.num_rows, np.bool_), void=_void(batch, settings))
+        index.held += batch.num_rows
+    for staged in task.staged:
+        batch = staged.read()
+        alive = _flags(batch.column("value").is_valid())
+        _add(index, batch, batch.column("timestamp"), alive=alive, void=np.zeros(batch.num_rows, np.bool_))
+    return index
+
+
+def _void(batch: pa.RecordBatch, settings: MergeSettings) -> Flags:
+    topics, partitions = batch.column("topic"), batch.column("partition")
+    found = _flags(pc.is_in(topics, pa.array(sorted(settings.void_topics), pa.string())))
+    for topic, partition in settings.void_partitions:
+        found = found | _flags(pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition)))
+    return found
+
+
+def _add(index: RowIndex, batch: pa.RecordBatch, times: pa.Array | None, *, alive: Flags, void: Flags) -> None:
+    parts = [
+        batch.column("topic").cast(pa.large_binary()),
+        batch.column("partition").cast(pa.string()).cast(pa.large_binary()),
+        batch.column("key").cast(pa.large_binary()),
+    ]
+    index.identities.append(pc.binary_join_element_wise(*parts, pa.scalar(b"/", pa.large_binary())))
+    index.offsets.append(batch.column("offset").to_numpy())
+    if times is None:
+        index.times.append(np.zeros(batch.num_rows, np.int64))
+    else:
+        index.times.append(pc.fill_null(times.cast(TIME_TYPE).cast(pa.int64()), NO_TIME).to_numpy())
+    index.alive.append(alive)
+    index.void.append(void)
+
+
+def _held_rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files of the table, by these columns."""
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            names = [name for name in schema.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                yield conformed(batch, schema)
+
+
+def _flags(array: pa.Array) -> Flags:
+    flags: Flags = array.to_numpy(zero_copy_only=False)
+    return flags
+
+
+# Writing
+
+
+def _write(task: BucketTask, verdict: Verdict, settings: MergeSettings) -> list[DataFile]:
+    """Copy the rows that are kept: in a history the open ones to one file, the others to one beside it."""
+    own = settings.shape.own_columns
+    records = pa.schema([one for one in settings.schema if one.name not in own.names])
+    with ExitStack() as stack:
+        writers = {
+            current: stack.enter_context(_writer(task.bucket, settings, current=current))
+            for current in ((True, False) if settings.shape.history else (True,))
+        }
+        place = 0
+        for batch in _all_rows(task, records):
+            here = slice(place, place + batch.num_rows)
+            place += batch.num_rows
+            for current, writer in writers.items():
+                chosen = verdict.kept[here] & (verdict.open[here] == current)
+                if chosen.any():
+                    rows = _with_own_columns(batch, task.bucket, verdict, here, settings)
+                    writer.add(rows.filter(pa.array(chosen)))
+        return [file for writer in writers.values() if (file := writer.finish()) is not None]
+
+
+def _all_rows(task: BucketTask, records: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """In the order of the index."""
+    yield from _held_rows(task.held, records)
+    for staged in task.staged:
+        yield conformed(staged.read(), records)
+
+
+def _with_own_columns(
+    batch: pa.RecordBatch, bucket: int, verdict: Verdict, here: slice, settings: MergeSettings
+) -> pa.RecordBatch:
+    """Rows by the schema of the table."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns[settings.shape.bucket_column] = pa.array(np.full(batch.num_rows, bucket, np.int32))
+    if settings.shape.history:
+        columns[VALID_FROM] = _times(verdict.valid_from[here])
+        columns[VALID_TO] = _times(verdict.valid_to[here])
+        columns[CURRENT] = pa.array(verdict.open[here])
+    return pa.RecordBatch.from_arrays([columns[one.name] for one in settings.schema], schema=settings.schema)
+
+
+def _times(microseconds: Int64s) -> pa.Array:
+    return pa.array(microseconds, mask=microseconds == NO_TIME).view(TIME_TYPE)
+
+
+def _writer(bucket: int, settings: MergeSettings, *, current: bool) -> DataFileWriter:
+    values: dict[str, str | None] = {settings.shape.bucket_column: str(bucket)}
+    if settings.shape.history:
+        values[CURRENT] = "true" if current else "false"
+    position = f"bucket-{bucket}" + ("" if current else "-past")
+    return DataFileWriter(settings.layout, settings.schema, values, position, settings.load_id)

@@ -1,0 +1,403 @@
+"""One run of a snapshot: plan, stage by bucket, merge each bucket that has something new, commit.
+
+**Invariant:** exactly once. Added and removed files and the offsets behind them are one commit of the table, which is
+refused if another run committed since this one began: each moves RUNS_ID by one, so two that race are told apart
+whatever partitions and buckets they touch. A compaction in between takes files away that were to be replaced; then the
+buckets are merged anew from what is staged. Dead letters come first, as in a load, and are never written twice.
+
+What the table holds of a topic that was made again, or of a partition whose log was cut back, is void: those rows go,
+and the records are read from the start. Nothing starts Spark when there is nothing new. Left out: a history over a log
+that was cut back, whose past would be read twice (refused).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import Position
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.land import (
+    Counters,
+    Landed,
+    LandSettings,
+    make_counters,
+    parted,
+    position_of,
+    read_rows,
+    read_tasks,
+)
+from ottla.pipeline.leases import Lease, held_lease
+from ottla.pipeline.load import (
+    CLIENT_ID,
+    Observer,
+    OpenSession,
+    commit_letters,
+    commit_of,
+    discard_files,
+    letter_notes,
+    readable_ranges,
+    show_offsets,
+)
+from ottla.pipeline.plan import LoadPlan, OffsetRange, PlanSettings, app_id, make_plan
+from ottla.pipeline.sinks.table import (
+    Committed,
+    StaleCommitError,
+    Table,
+    UnknownCommitError,
+    files_from_json,
+)
+from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.snapshot.merge import BucketTask, Merged, MergeSettings, merge_task
+from ottla.pipeline.snapshot.shape import Shape
+from ottla.pipeline.snapshot.staging import (
+    StagedBatch,
+    StagedWriter,
+    discard_staged,
+    staged_by_bucket,
+    staged_to_json,
+    staging_directory,
+)
+from ottla.pipeline.sources.segments import open_source
+from ottla.pipeline.tasks import attempt, run_tasks
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.target_schema import settle
+from ottla.pipeline.transform.value_format import ValueFormat
+
+PIPELINE_ID = "snapshot"
+"""A table has one snapshot, so nobody else's offsets count in it."""
+RUNS_ID = "snapshot/runs"
+"""The application id whose version is the number of runs that committed."""
+MERGE_ATTEMPTS = 3
+"""How often compactions may come in between before a run gives up."""
+NO_KEY = "the record has no key, and a snapshot holds one row a key"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """What a run did; sizes in bytes, durations in seconds. `version` is None when nothing was committed."""
+
+    table: str
+    topics: list[str]
+    history: bool = False
+    version: int | None = None
+    records: int = 0
+    """Records that were read, deletions among them."""
+    inserted: int = 0
+    """Keys that the table did not have."""
+    updated: int = 0
+    deleted: int = 0
+    buckets: int = 0
+    """Buckets that were written anew."""
+    rows: int = 0
+    """Rows in them."""
+    offsets: int = 0
+    partitions: int = 0
+    files: int = 0
+    fetched_bytes: int = 0
+    written_bytes: int = 0
+    skipped_offsets: int = 0
+    dead_letters: int = 0
+    """Records without a key, or that the table can't hold: they change nothing; the reason is with each."""
+    plan_s: float = 0.0
+    start_s: float = 0.0
+    stage_s: float = 0.0
+    merge_s: float = 0.0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
+    group: str = ""
+    """The consumer group that tells the offsets of the table to lag tools."""
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class SnapshotObserver(Observer):
+    """Hears of each step; the base class ignores all."""
+
+    def merging(self, buckets: int, counters: Counters | None) -> None: ...
+    def merged(self) -> None: ...
+
+
+def snapshot(
+    topics: Sequence[str],
+    target: Table,
+    bootstrap_servers: str,
+    open_session: OpenSession,
+    settings: PlanSettings,
+    shape: Shape,
+    observer: SnapshotObserver | None = None,
+    value_format: ValueFormat | None = None,
+    *,
+    group: str = "",
+) -> SnapshotSummary:
+    """Bring the latest values of the keys of `topics` up to date; the session is opened only when there is something.
+
+    `target` is a table of `shape`, or will be. `settings` are those of `snapshot_plan_settings`. All else is as in
+    `ottla.pipeline.load.load`, and so are the errors.
+    """
+    if not topics:
+        raise OperatorError("name at least one topic with --topics")
+    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
+    run = Run(target, open_cluster, settings, shape, observer or SnapshotObserver())
+    summary, plan = run.run(topics, open_session, value_format)
+    return show_offsets(summary, plan, open_cluster, group) if group else summary
+
+
+def snapshot_plan_settings(**settings: Any) -> PlanSettings:
+    """Those of `PlanSettings` that a snapshot leaves open: all but the id, the start and what a cut log means."""
+    return PlanSettings(pipeline_id=PIPELINE_ID, follows_log=True, **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """What the table holds of these is void."""
+
+    topics: frozenset[str]
+    """Those of which no record was read yet under their present ids."""
+    partitions: frozenset[Position]
+    """Those whose logs were cut back below what the table holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run on one table."""
+
+    target: Table
+    open_cluster: Callable[[], AbstractContextManager[Any]]
+    settings: PlanSettings
+    shape: Shape
+    observer: SnapshotObserver
+
+    def run(
+        self, topics: Sequence[str], open_session: OpenSession, value_format: ValueFormat | None
+    ) -> tuple[SnapshotSummary, LoadPlan]:
+        """Plan, and do what was planned."""
+        started = time.monotonic()
+        runs = self._runs()  # before all else that is read of the table
+        known_ids = self.target.known_topic_ids()
+        with self.open_cluster() as cluster:
+            plan = make_plan(cluster, self.target, topics, self.settings, self.target.dead_letters())
+            void = self._find_void(plan)
+            read_range = open_source(self.settings.source if plan.tasks else "fetch", cluster)
+            decoder = None
+            if value_format is not None and plan.tasks:
+                reserved = self.shape.reserved_columns
+                decoder = settle(value_format, self.target, cluster, plan.ranges, plan.isolation, reserved)
+        summary = SnapshotSummary(
+            table=self.target.location,
+            topics=list(dict.fromkeys(topics)),
+            history=self.shape.history,
+            plan_s=time.monotonic() - started,
+            skipped_offsets=plan.skipped_offsets,
+            notes=plan.notes,
+        )
+        self.observer.planned(plan)
+        replaced = any(known_ids.get(name, topic_id) != topic_id for name, topic_id in plan.topic_ids.items())
+        if plan.is_empty and not replaced:
+            return summary, plan
+        letters_layout = self.target.dead_letters().layout()
+        settings = LandSettings(
+            open_cluster=self.open_cluster,
+            layout=self.target.ensure(self._rows_schema(decoder)),
+            letters_layout=letters_layout,
+            load_id=new_load_id(),
+            isolation=self.settings.isolation,
+            on_data_loss=self.settings.on_data_loss,
+            letters_held=plan.letters.held,
+            record_decoder=decoder,
+            read_range=read_range,
+        )
+        return self._run_planned(plan, void, runs, settings, open_session, summary), plan
+
+    def _run_planned(
+        self,
+        plan: LoadPlan,
+        void: Void,
+        runs: int | None,
+        settings: LandSettings,
+        open_session: OpenSession,
+        summary: SnapshotSummary,
+    ) -> SnapshotSummary:
+        directory = settings.layout.directory
+        try:
+            with held_lease(directory, settings.load_id) as lease:
+                started = time.monotonic()
+                with open_session() as spark:
+                    staging = time.monotonic()
+                    counters = make_counters(spark)
+                    self.observer.landing(plan, counters)
+                    landed = stage(spark, plan.tasks, settings, self.shape, counters)
+                    self.observer.landed(landed)
+                    staged_at = time.monotonic()
+                    lease.require()
+                    commit_letters(plan, self.target, landed, settings.load_id)
+                    committed, merged = self._merge(spark, plan, void, runs, settings, landed, lease)
+        except UnknownCommitError:
+            raise  # its files may be in the table
+        except OttlaError:
+            discard_files(self.target, settings)
+            raise
+        finally:
+            discard_staged(directory, settings.load_id)
+        self.observer.committed(committed.version)
+        return replace(
+            summary,
+            version=committed.version,
+            records=sum(row.rows for row in landed),
+            inserted=sum(row.inserted for row in merged),
+            updated=sum(row.updated for row in merged),
+            deleted=sum(row.deleted for row in merged),
+            buckets=sum(row.changed for row in merged),
+            rows=sum(row.rows for row in merged),
+            offsets=plan.offsets,
+            partitions=len(plan.ranges),
+            files=sum(len(files_from_json(row.files)) for row in merged),
+            fetched_bytes=sum(row.fetched_bytes for row in landed),
+            written_bytes=sum(row.size_bytes for row in merged),
+            skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in landed),
+            dead_letters=sum(row.dead_rows for row in landed),
+            start_s=staging - started,
+            stage_s=staged_at - staging,
+            merge_s=time.monotonic() - staged_at,
+            ranges=readable_ranges(plan),
+            notes=[*plan.notes, *letter_notes(landed, self.target), *([committed.note] if committed.note else [])],
+        )
+
+    def _merge(
+        self,
+        spark: Any,
+        plan: LoadPlan,
+        void: Void,
+        runs: int | None,
+        settings: LandSettings,
+        landed: Sequence[Landed],
+        lease: Lease,
+    ) -> tuple[Committed, list[Merged]]:
+        """Merge and commit, anew where a compaction took a file away."""
+        staged = staged_by_bucket(row.files for row in landed)
+        for left in reversed(range(MERGE_ATTEMPTS)):
+            tasks = bucket_tasks(self.target, self.shape, staged, every=bool(void.topics or void.partitions))
+            merge_settings = MergeSettings(
+                self.shape,
+                settings.layout,
+                self.target.schema(),
+                settings.load_id,
+                void.topics,
+                void.partitions,
+                time.time_ns() // 1000,
+            )
+            counters = make_counters(spark)
+            self.observer.merging(len(tasks), counters)
+            merged = merge(spark, tasks, merge_settings, counters)
+            self.observer.merged()
+            lease.require()
+            try:
+                return self._commit(plan, runs, settings.load_id, tasks, merged), merged
+            except StaleCommitError:
+                if not left or self._runs() != runs:
+                    raise
+                discard_files(self.target, settings)
+        raise AssertionError
+
+    def _commit(
+        self, plan: LoadPlan, runs: int | None, load_id: str, tasks: Sequence[BucketTask], merged: Sequence[Merged]
+    ) -> Committed:
+        changed = [(task, row) for task, row in zip(tasks, merged, strict=True) if row.changed]
+        commit = commit_of(plan, load_id, [file for _, row in changed for file in files_from_json(row.files)])
+        return self.target.commit(
+            replace(
+                commit,
+                removed=[path for task, _ in changed for path in task.held],
+                expected={**plan.expected, RUNS_ID: runs},
+                following={**plan.following, RUNS_ID: (runs or 0) + 1},
+            )
+        )
+
+    def _runs(self) -> int | None:
+        return self.target.committed_offsets([RUNS_ID])[RUNS_ID]
+
+    def _rows_schema(self, decoder: RecordDecoder | None) -> pa.Schema:
+        return pa.schema([*(decoder.schema if decoder else SCHEMA), *self.shape.own_columns])
+
+    def _find_void(self, plan: LoadPlan) -> Void:
+        """Raises OperatorError where a history can't go on."""
+        names = {app_id(plan.pipeline_id, plan.topic_ids[key[0]], key[1]): key for key in plan.reached}
+        held = {names[name]: offset for name, offset in self.target.committed_offsets(names).items()}
+        read = {key[0] for key, offset in held.items() if offset is not None}
+        starts = plan.reached | {(part.topic, part.partition): part.start_offset for part in plan.ranges}
+        cut = frozenset(key for key, offset in held.items() if offset is not None and starts[key] < offset)
+        if cut and self.shape.history:
+            topic, partition = min(cut)
+            raise OperatorError(
+                f"topic {topic!r} partition {partition}: the log was cut back, and the history {self.target.location} "
+                "holds what was cut away as well; make the history anew in another directory"
+            )
+        return Void(frozenset(plan.topic_ids) - read, cut)
+
+
+# Tasks
+
+
+def stage(
+    spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, shape: Shape, counters: Counters | None
+) -> list[Landed]:
+    """Read all ranges and stage their rows by bucket; `files` of the rows that come back: as `staged_to_json`."""
+    return read_tasks(
+        spark, tasks, lambda number, task: stage_task(number, task, settings, shape), counters, "snapshot"
+    )
+
+
+def stage_task(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> Landed:
+    """Stage one range; runs in a worker."""
+    return attempt(number, lambda: _stage_range(number, task, settings, shape), Landed, settings.layout.directory)
+
+
+def _stage_range(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> Landed:
+    schema = settings.record_decoder.schema if settings.record_decoder else SCHEMA
+    directory = staging_directory(settings.layout.directory, settings.load_id)
+    with StagedWriter(directory, position_of(task), shape, schema) as writer:
+        landed = read_rows(number, task, settings, _keyed, writer.add)
+        files = writer.finish()
+    return replace(
+        landed, files=staged_to_json(files), size_bytes=sum(file.size_bytes for file in files), rows=writer.rows
+    )
+
+
+def _keyed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    return parted(batch, batch.column("key").is_null(), NO_KEY)
+
+
+def bucket_tasks(
+    target: Table, shape: Shape, staged: Mapping[int, Sequence[StagedBatch]], *, every: bool
+) -> list[BucketTask]:
+    """What is to be merged: the buckets that got something, or every one. Raises OperatorError."""
+    held: dict[int, list[str]] = {}
+    for path in target.files():
+        bucket, current = shape.place_of(path)
+        if current:
+            held.setdefault(bucket, []).append(path)
+    buckets = sorted({*staged, *(held if every else ())})
+    return [BucketTask(bucket, tuple(held.get(bucket, ())), tuple(staged.get(bucket, ()))) for bucket in buckets]
+
+
+def merge(spark: Any, tasks: Sequence[BucketTask], settings: MergeSettings, counters: Counters | None) -> list[Merged]:
+    """Merge all buckets, one Spark task each; returns their rows in the order of `tasks`."""
+
+    def counted(number: int) -> Merged:
+        row = merge_task(number, tasks[number], settings)
+        if counters is not None:
+            counters.tasks.add(1)
+            counters.rows.add(row.rows)
+        return row
+
+    return run_tasks(spark, len(tasks), counted, Merged, "snapshot")

@@ -1,0 +1,157 @@
+"""What tasks read, put down for the tasks that merge: Arrow files in `_staged/LOAD` beside the table's files.
+
+Each file has one record batch a bucket, so whoever merges a bucket reads that alone. The files are nothing but a
+passage between two steps of one run: not synced, and removed at its end whatever that is. Those of a run that was
+killed go with the next vacuum.
+
+**Invariants:** rows of a partition stay in offset order within a bucket of a file; a task holds SPILL_BYTES and one
+decoded batch in memory, whatever its range has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.pipeline.snapshot.shape import Shape
+
+STAGED_DIRECTORY = "_staged"
+SPILL_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """`path` is absolute; `buckets`: that of each of its record batches, rising."""
+
+    path: str
+    buckets: list[int]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """Rows of one bucket in a staged file."""
+
+    path: str
+    number: int
+
+    def read(self) -> pa.RecordBatch:
+        with pa.OSFile(self.path) as source, pa.ipc.open_file(source) as file:
+            return file.get_batch(self.number)
+
+
+def staged_to_json(files: Iterable[StagedFile]) -> str:
+    """As a manifest row carries them from a worker to the driver."""
+    return json.dumps([asdict(file) for file in files])
+
+
+def staged_by_bucket(texts: Iterable[str]) -> dict[int, list[StagedBatch]]:
+    """What there is for each bucket, from the texts of `staged_to_json`."""
+    found: dict[int, list[StagedBatch]] = {}
+    for text in texts:
+        for file in json.loads(text or "[]"):
+            for number, bucket in enumerate(file["buckets"]):
+                found.setdefault(bucket, []).append(StagedBatch(file["path"], number))
+    return found
+
+
+class StagedWriter:
+    """Takes the rows of one partition in offset order; what it wrote is removed unless `finish` was reached."""
+
+    def __init__(self, directory: Path, position: str, shape: Shape, schema: pa.Schema) -> None:
+        """`schema`: of the rows; `position`: what the files are named by."""
+        self._directory = directory
+        self._position = position
+        self._shape = shape
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._done: list[StagedFile] = []
+        self._finished = False
+        self.rows = 0
+        """Rows that were taken in."""
+
+    def __enter__(self) -> StagedWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._finished:
+            for file in self._done:
+                with suppress(OSError):
+                    Path(file.path).unlink(missing_ok=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in, none of which has a null key."""
+        if not batch.num_rows:
+            return
+        self.rows += batch.num_rows
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= SPILL_BYTES:
+            self._spill()
+
+    def finish(self) -> list[StagedFile]:
+        """Close the last file; returns all."""
+        if self._pending:
+            self._spill()
+        self._finished = True
+        return self._done
+
+    def _spill(self) -> None:
+        """Write what is pending; of a key the last record is enough, unless all of them are history."""
+        rows = pa.Table.from_batches(self._pending, schema=self._schema)
+        self._pending, self._pending_bytes = [], 0
+        keys = rows.column("key").combine_chunks().dictionary_encode()
+        codes = keys.indices.to_numpy()
+        kept = np.arange(len(codes))
+        if not self._shape.history:
+            last = np.zeros(len(keys.dictionary), np.int64)
+            last[codes] = kept  # of places that are named twice, the last counts
+            kept = np.sort(last)
+        buckets = self._shape.buckets_of(keys.dictionary)[codes[kept]]
+        order = np.argsort(buckets, kind="stable")
+        rows, buckets = rows.take(pa.array(kept[order])), buckets[order]
+        borders = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        self._done.append(self._write(rows.combine_chunks(), borders, [int(buckets[start]) for start in borders[:-1]]))
+
+    def _write(self, rows: pa.Table, borders: list[int], buckets: list[int]) -> StagedFile:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{self._position}-{len(self._done)}-{uuid.uuid4().hex[:8]}.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        try:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, self._schema, options=options) as file:
+                for start, end in itertools.pairwise(borders):
+                    for batch in rows.slice(start, end - start).to_batches():
+                        file.write_batch(batch)
+        except BaseException:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise
+        return StagedFile(str(path), buckets, path.stat().st_size)
+
+
+def staging_directory(directory: str, load_id: str) -> Path:
+    """Where a run stages; `directory` is that of the table's layout."""
+    return Path(directory) / STAGED_DIRECTORY / load_id
+
+
+def discard_staged(directory: str, load_id: str) -> None:
+    """Remove what a run staged; what can't go stays for a vacuum."""
+    shutil.rmtree(staging_directory(directory, load_id), ignore_errors=True)
+    with suppress(OSError):
+        (Path(directory) / STAGED_DIRECTORY).rmdir()
+
+
+def staged_files(directory: Path) -> dict[str, set[Path]]:
+    """The staged files of each run. To be asked before the leases: a run holds its own before it stages anything."""
+    staged = directory / STAGED_DIRECTORY
+    return {one.name: set(one.glob("*.arrow")) for one in staged.iterdir()} if staged.is_dir() else {}

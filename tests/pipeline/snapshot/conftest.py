@@ -1,0 +1,43 @@
+"""A topic of two partitions and a snapshot of it, in each format and with and without a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+        pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
+    return str(request.param)
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Callable[..., World]:
+    from .world import TOPIC, World
+
+    def make(kind: str = "delta", *, history: bool = False, buckets: int = 4) -> World:
+        world = World(tmp_path / f"table {kind} {history}", kind, history, buckets)
+        world.cluster.create(TOPIC, 2)
+        return world
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()
+
+
+@pytest.fixture
+def past(make_world: Callable[..., World]) -> World:
+    """One with a history."""
+    return make_world(history=True)

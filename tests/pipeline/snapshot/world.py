@@ -1,0 +1,179 @@
+"""Topics in memory and a snapshot of them, run in this process, beside what plain Python makes of the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.pipeline.compact import compact
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.snapshot.run import Run, SnapshotObserver, SnapshotSummary, snapshot_plan_settings
+from ottla.pipeline.snapshot.shape import settled_shape
+from ottla.pipeline.transform.value_format import ValueFormat
+from ottla.record.builder import RecordData, build_batch
+
+from ..memory_cluster import MemoryCluster
+
+TOPIC = "users"
+
+Key = tuple[str, int, bytes]
+"""Topic, partition and key."""
+Record = tuple[int, int | None, bytes | None]
+"""Offset, timestamp in milliseconds or none, value."""
+Version = tuple[bool, int, int | None, int | None, bytes]
+"""Current, offset, valid from and to in milliseconds, value."""
+
+
+class InProcess:
+    """As much of a Spark session as tasks need, in this process."""
+
+    @contextmanager
+    def open(self) -> Iterator[InProcess]:
+        yield self
+
+    def range(self, start: int, end: int, step: int, parts: int) -> InProcess:
+        self._numbers = range(start, end, step)
+        return self
+
+    def mapInArrow(self, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> InProcess:
+        self._run = run
+        return self
+
+    def collect(self) -> list[Any]:
+        given = [pa.record_batch({"id": [number]}) for number in self._numbers]
+        return [_Row(row) for batch in self._run(iter(given)) for row in batch.to_pylist()]
+
+
+class _Row(dict[str, Any]):
+    def asDict(self) -> dict[str, Any]:
+        return self
+
+
+@dataclass
+class World:
+    """A cluster, a table, and all records that were produced by key, in their order."""
+
+    path: Path
+    kind: str = "delta"
+    history: bool = False
+    buckets: int = 4
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    records: dict[Key, list[Record]] = field(default_factory=dict)
+
+    def produce(
+        self, *records: tuple[bytes | None, bytes | None], partition: int = 0, topic: str = TOPIC, time: int = 0
+    ) -> None:
+        """One batch; `time`: of all, 0 for one that rises with offsets, -1 for none."""
+        log = self.cluster.partitions[topic, partition]
+        times = [time or 1_000 + log.end + number for number in range(len(records))]
+        made = [RecordData(at, key, value) for at, (key, value) in zip(times, records, strict=True)]
+        for number, (at, (key, value)) in enumerate(zip(times, records, strict=True)):
+            if key is not None:
+                known = self.records.setdefault((topic, partition, key), [])
+                known.append((log.end + number, None if at < 0 else at, value))
+        log.append(build_batch(made, base_offset=log.end))
+
+    def open(self) -> Table:
+        return open_table(self.path)
+
+    def begin(self, observer: SnapshotObserver | None = None, **settings: Any) -> Run:
+        found = open_table(self.path, format=self.kind)
+        shape = settled_shape(found, self.buckets, history=self.history)
+        table = open_table(self.path, format=self.kind, partition_by=shape.partition_columns)
+        plan_settings = snapshot_plan_settings(**settings)
+        return Run(table, self.cluster.open, plan_settings, shape, observer or SnapshotObserver())
+
+    def snapshot(
+        self,
+        *topics: str,
+        observer: SnapshotObserver | None = None,
+        value_format: ValueFormat | None = None,
+        **settings: Any,
+    ) -> SnapshotSummary:
+        run = self.begin(observer, **settings)
+        return run.run(topics or (TOPIC,), InProcess().open, value_format)[0]
+
+    def compact(self) -> None:
+        compact(self.open())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Of the newest version, by its files alone."""
+        return read_rows(self.open())
+
+    def latest(self) -> dict[Key, tuple[int, bytes]]:
+        """Offset and value of each key in the table, none of which is there twice."""
+        return unique((key_of(row), (row["offset"], row["value"])) for row in self.rows() if row.get("current", True))
+
+    def expected_latest(self) -> dict[Key, tuple[int, bytes]]:
+        """The same of what was produced."""
+        last = {key: records[-1] for key, records in self.records.items()}
+        return {key: (offset, value) for key, (offset, _, value) in last.items() if value is not None}
+
+    def versions(self) -> dict[Key, list[Version]]:
+        """All values that the table has of each key, in their order."""
+        found: dict[Key, list[Version]] = {}
+        for row in sorted(self.rows(), key=lambda row: row["offset"]):
+            times = (milliseconds(row["valid_from"]), milliseconds(row["valid_to"]))
+            found.setdefault(key_of(row), []).append((row["current"], row["offset"], *times, row["value"]))
+        return found
+
+    def expected_versions(self) -> dict[Key, list[Version]]:
+        found = {key: list(_versions(records)) for key, records in self.records.items()}
+        return {key: versions for key, versions in found.items() if versions}
+
+    def check(self) -> None:
+        assert self.latest() == self.expected_latest()
+        if self.history:
+            assert self.versions() == self.expected_versions()
+
+
+def _versions(records: list[Record]) -> Iterator[Version]:
+    """One key's, each valid until the next one; times that go back are taken as the time before, and those of records
+    without one too."""
+    life: int | None = None
+    made: Version | None = None
+    for offset, time, value in records:
+        if made is None:
+            life = None
+        life = time if life is None else max(life, life if time is None else time)
+        if made is not None:
+            yield False, *made[1:3], life, made[4]
+        made = None if value is None else (True, offset, life, None, value)
+    if made is not None:
+        yield made
+
+
+def read_rows(table: Table) -> list[dict[str, Any]]:
+    import pyarrow.dataset as ds
+
+    if not table.exists():
+        return []
+    schema, layout = table.schema(), table.layout()
+    names = () if layout.partitions_in_files else layout.partition_columns
+    partitioning = ds.partitioning(pa.schema([schema.field(name) for name in names]), flavor="hive")
+    files = table.files()
+    if not files:
+        return []
+    found = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
+    return list(found.to_table().to_pylist())
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    return row["topic"], row["partition"], row["key"]
+
+
+def milliseconds(time: Any) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)
+
+
+def unique(pairs: Any) -> dict[Any, Any]:
+    listed = list(pairs)
+    found = dict(listed)
+    assert len(found) == len(listed), "a key is there twice"
+    return found
