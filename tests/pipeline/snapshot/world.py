@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.pipeline.compact import compact
+from ottla.pipeline.land import Counters, Landed
+from ottla.pipeline.plan import LoadPlan
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.rewrite import rewrite_files
+from ottla.pipeline.sinks.table import DataFile, Table, TableCommit
 from ottla.pipeline.snapshot.run import Run, SnapshotObserver, SnapshotSummary, snapshot_plan_settings
 from ottla.pipeline.snapshot.shape import settled_shape
 from ottla.pipeline.transform.value_format import ValueFormat
@@ -53,6 +57,34 @@ class InProcess:
 class _Row(dict[str, Any]):
     def asDict(self) -> dict[str, Any]:
         return self
+
+
+class Steps(SnapshotObserver):
+    """Does something once when a run comes to a step: planned, landing, landed, merging, merged or committed."""
+
+    def __init__(self, **steps: Callable[[], object]) -> None:
+        self._steps = steps
+
+    def _reach(self, name: str) -> None:
+        self._steps.pop(name, lambda: None)()
+
+    def planned(self, plan: LoadPlan) -> None:
+        self._reach("planned")
+
+    def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
+        self._reach("landing")
+
+    def landed(self, rows: Sequence[Landed]) -> None:
+        self._reach("landed")
+
+    def merging(self, buckets: int, counters: Counters | None) -> None:
+        self._reach("merging")
+
+    def merged(self) -> None:
+        self._reach("merged")
+
+    def committed(self, version: int) -> None:
+        self._reach("committed")
 
 
 @dataclass
@@ -102,6 +134,22 @@ class World:
     def compact(self) -> None:
         compact(self.open())
 
+    def rewrite(self) -> None:
+        """What a compaction does, to every file."""
+        table = self.open()
+        layout, schema, removed = table.layout(), table.schema(), table.files()
+        files = []
+        for number, path in enumerate(removed):
+            values = dict(part.split("=", 1) for part in Path(path).parts if "=" in part)
+            old = DataFile(os.path.relpath(path, layout.directory), 0, 0, 0, {}, values)
+            files.append(rewrite_files(layout, schema, [old], number, "compaction"))
+        table.commit(TableCommit("compaction", files, removed))
+
+    def letters(self) -> dict[tuple[str, int, int], str]:
+        """Topic, partition and offset -> reason, none twice."""
+        found = read_rows(self.open().dead_letters())
+        return unique(((row["topic"], row["partition"], row["offset"]), row["reason"]) for row in found)
+
     def rows(self) -> list[dict[str, Any]]:
         """Of the newest version, by its files alone."""
         return read_rows(self.open())
@@ -131,6 +179,20 @@ class World:
         assert self.latest() == self.expected_latest()
         if self.history:
             assert self.versions() == self.expected_versions()
+
+
+def first_records(world: World) -> None:
+    """Some in both partitions."""
+    for partition in range(2):
+        world.produce(*((b"key %d" % number, b"1") for number in range(9)), partition=partition)
+
+
+def second_records(world: World) -> None:
+    """Some of the keys go, change and come; one record has none."""
+    for partition in range(2):
+        world.produce(
+            (b"key 1", None), (b"key 2", b"2"), (b"key 2", b"3"), (None, b"x"), (b"new", b"1"), partition=partition
+        )
 
 
 def _versions(records: list[Record]) -> Iterator[Version]:

@@ -1,0 +1,33 @@
+"""A run with a history in a process of its own that is killed: `killed.py KIND TABLE STEP`.
+
+STEP is a step that the run tells its observer of, or the number of a file operation of Python's before which it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from tests.pipeline.deaths import die_before
+from tests.pipeline.snapshot.world import TOPIC, Steps, World, first_records, second_records
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    kind, path, step = sys.argv[1:]
+    world = World(Path(path), kind, history=True)
+    world.cluster.create(TOPIC, 2)
+    first_records(world)
+    second_records(world)
+    if step.isdecimal():
+        die_before(int(step))
+        world.snapshot()
+    else:
+        world.snapshot(observer=Steps(**{step: die}))

@@ -1,0 +1,168 @@
+"""Runs that are killed, or meet another: the table is that of before or of after, and the next run makes up for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY
+
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+if TYPE_CHECKING:
+    from .world import World
+
+KILLED = Path(__file__).with_name("killed.py")
+STEPS = ("landing", "landed", "merging", "merged", "committed")
+
+
+def kill(world: World, step: str) -> int:
+    """How a second run ended."""
+    command = [sys.executable, str(KILLED), world.kind, str(world.path), step]
+    return subprocess.run(command, check=False, capture_output=True).returncode
+
+
+def files_of(path: Path) -> set[str]:
+    return {str(found) for found in path.rglob("*.parquet") if "_delta_log" not in found.parts}
+
+
+def check_goes_on(world: World) -> None:
+    """What a vacuum and the next run make of what was left behind."""
+    from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
+    from ottla.pipeline.vacuum import vacuum
+
+    from .world import second_records
+
+    second_records(world)
+    for lease in (world.path / LEASE_DIRECTORY).iterdir():
+        os.utime(lease, (lease.stat().st_mtime - EXPIRY_S - 1,) * 2)
+    vacuum(world.open())
+    assert not list((world.path / STAGED_DIRECTORY).rglob("*.arrow"))
+    held = {str(path) for path in world.open().named_files()}
+    letters = {str(path) for path in world.open().dead_letters().named_files()} if world.letters() else set()
+    assert files_of(world.path) == held | letters
+    world.snapshot()
+    world.check()
+    assert len(world.letters()) == 2
+    assert world.snapshot().version is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_each_step(make_world: Callable[..., World], kind: str, step: str) -> None:
+    from .world import first_records
+
+    world = make_world(kind, history=True)
+    first_records(world)
+    world.snapshot()
+    before = world.rows()
+    assert kill(world, step) == -signal.SIGKILL
+    if step != "committed":
+        assert world.rows() == before
+    check_goes_on(world)
+
+
+@pytest.mark.parametrize("operation", range(0, 12, 2))
+def test_killed_before_an_operation_on_files(make_world: Callable[..., World], operation: int) -> None:
+    from .world import first_records
+
+    world = make_world("parquet", history=True)
+    first_records(world)
+    world.snapshot()
+    assert kill(world, str(operation)) == -signal.SIGKILL
+    check_goes_on(world)
+
+
+@pytest.mark.parametrize("step", ["planned", "landing", "landed", "merging", "merged"])
+@pytest.mark.parametrize("history", [False, True])
+def test_of_two_runs_one_is_refused(make_world: Callable[..., World], kind: str, step: str, history: bool) -> None:
+    """The other one comes in between, and has read more."""
+    from ottla.pipeline.sinks.table import StaleCommitError
+
+    from .world import Steps, first_records, second_records
+
+    world = make_world(kind, history=history)
+    first_records(world)
+    world.snapshot()
+    second_records(world)
+
+    def other() -> None:
+        world.produce((b"key 5", b"of the winner"))
+        world.snapshot()
+
+    with pytest.raises(StaleCommitError):
+        world.snapshot(observer=Steps(**{step: other}))
+    world.check()
+    assert len(world.letters()) == 2
+    assert world.snapshot().version is None
+    world.produce((b"key 5", None))
+    world.snapshot()
+    world.check()
+
+
+def test_two_first_runs(make_world: Callable[..., World], kind: str) -> None:
+    from ottla.pipeline.sinks.table import StaleCommitError
+
+    from .world import Steps, first_records
+
+    world = make_world(kind)
+    first_records(world)
+    with pytest.raises(StaleCommitError):
+        world.snapshot(observer=Steps(merged=world.snapshot))
+    world.check()
+
+
+def test_runs_over_different_topics_race_as_well(world: World) -> None:
+    """Their keys may lie in one bucket, which neither has seen the other write."""
+    from ottla.pipeline.sinks.table import StaleCommitError
+
+    from .world import Steps
+
+    world.cluster.create("other", 1)
+    world.produce((b"a", b"1"))
+    world.produce((b"a", b"1"), topic="other")
+    with pytest.raises(StaleCommitError):
+        world.snapshot(observer=Steps(merged=lambda: world.snapshot("other")))
+    world.snapshot()
+    world.check()
+
+
+@pytest.mark.parametrize("step", ["merging", "merged"])
+def test_a_compaction_in_between_is_no_obstacle(make_world: Callable[..., World], kind: str, step: str) -> None:
+    """It takes files away that were to be replaced; the buckets are merged anew."""
+    from .world import Steps, first_records, second_records
+
+    world = make_world(kind, history=True, buckets=1)
+    first_records(world)
+    world.snapshot()
+    world.produce((b"key 1", b"2"))
+    world.snapshot()
+    second_records(world)
+    world.snapshot(observer=Steps(**{step: world.rewrite}))
+    world.check()
+    letters = world.open().dead_letters().named_files()
+    assert files_of(world.path) == {str(path) for path in world.open().named_files() | letters}
+    assert world.snapshot().version is None
+
+
+def test_a_compaction_that_comes_too_late_is_refused(world: World) -> None:
+    """It would bring back what a run has replaced."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
+
+    from .world import first_records, second_records
+
+    first_records(world)
+    world.snapshot()
+    stale = DeltaTable(str(world.path))
+    second_records(world)
+    world.snapshot()
+    with pytest.raises(CommitFailedError):
+        stale.optimize.z_order(["offset"])
+    world.check()
