@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -11,34 +10,23 @@ from typing import Any
 
 import pytest
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.pipeline.query import read_table  # noqa: E402
-from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
-from ottla.pipeline.stream.definition import parse_definition  # noqa: E402
-from ottla.pipeline.stream.progress import BatchProgress, StreamSummary  # noqa: E402
-from ottla.pipeline.stream.run import StreamJob, default_checkpoint, run_stream  # noqa: E402
-from ottla.testing import Broker  # noqa: E402
+from ottla.pipeline.query import read_table
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.stream.definition import parse_definition
+from ottla.pipeline.stream.progress import BatchProgress, StreamSummary
+from ottla.pipeline.stream.run import StreamJob, default_checkpoint, run_stream
 
-numbers = itertools.count()
+from ..topics import new_topic, produce
 
 Send = Callable[..., None]
 
 
 @pytest.fixture
-def bootstrap(ottla_broker: Broker) -> str:
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
 def make_topic(bootstrap: str) -> Callable[[], str]:
     def make(partitions: int = 2) -> str:
-        name = f"stream-{next(numbers)}"
-        with Cluster(bootstrap) as cluster:
-            cluster.create_topic(name, partitions)
-        return name
+        return new_topic(bootstrap, partitions)
 
     return make
 
@@ -53,18 +41,8 @@ def send(bootstrap: str, topic: str) -> Send:
     """Produce values in their order, JSON where they are no bytes, one partition after the other."""
 
     def run(values: Iterable[bytes | Mapping[str, Any]], to: str = topic) -> None:
-        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-        failed: list[object] = []
-
-        def delivered(error: object, _: object) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for number, value in enumerate(values):
-            data = value if isinstance(value, bytes) else json.dumps(value).encode()
-            producer.produce(to, data, partition=number % 2, on_delivery=delivered)
-        assert producer.flush(30) == 0
-        assert not failed
+        stored = (value if isinstance(value, bytes) else json.dumps(value).encode() for value in values)
+        produce(bootstrap, to, ({"value": value, "partition": number % 2} for number, value in enumerate(stored)))
 
     return run
 
