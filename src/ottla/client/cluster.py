@@ -162,20 +162,9 @@ class Cluster:
         KafkaError.
         """
         isolation_level = _isolation_level(isolation)
-        found: dict[tuple[str, int], OffsetInfo] = {}
-
-        def attempt() -> dict[tuple[str, int], OffsetInfo]:
-            missing = [key for key in timestamps if key not in found]
-            for leader, keys in self._by_leader(missing).items():
-                offsets, error = reading.list_offsets(
-                    self._connection(leader), {key: timestamps[key] for key in keys}, isolation_level
-                )
-                found.update(offsets)
-                if error is not None:
-                    raise error
-            return {key: found[key] for key in timestamps}
-
-        return self._retry(attempt)
+        return self._ask_leaders(
+            timestamps, lambda connection, asked: reading.list_offsets(connection, asked, isolation_level)
+        )
 
     def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
         """For each partition the offset where the log of that leader epoch ends; NO_OFFSET where that is not known.
@@ -183,18 +172,7 @@ class Cluster:
         An offset that was read in that epoch or before and lies above was cut off since (KIP-320). Raises
         TopicNotFound, KafkaError.
         """
-        found: dict[Position, int] = {}
-
-        def attempt() -> dict[Position, int]:
-            missing = [key for key in epochs if key not in found]
-            for leader, keys in self._by_leader(missing).items():
-                ends, error = reading.epoch_ends(self._connection(leader), {key: epochs[key] for key in keys})
-                found.update(ends)
-                if error is not None:
-                    raise error
-            return {key: found[key] for key in epochs}
-
-        return self._retry(attempt)
+        return self._ask_leaders(epochs, reading.epoch_ends)
 
     def fetch(
         self,
@@ -666,6 +644,25 @@ class Cluster:
         for topic, partition in keys:
             leaders.setdefault(self._leader(topic, partition), []).append((topic, partition))
         return leaders
+
+    def _ask_leaders(
+        self,
+        questions: Mapping[Position, int],
+        ask: Callable[[Connection, Mapping[Position, int]], tuple[dict[Position, T], KafkaError | None]],
+    ) -> dict[Position, T]:
+        """The answer for each partition, in the order of the questions; those that failed are asked again alone."""
+        found: dict[Position, T] = {}
+
+        def attempt() -> dict[Position, T]:
+            missing = [key for key in questions if key not in found]
+            for leader, keys in self._by_leader(missing).items():
+                answers, error = ask(self._connection(leader), {key: questions[key] for key in keys})
+                found.update(answers)
+                if error is not None:
+                    raise error
+            return {key: found[key] for key in questions}
+
+        return self._retry(attempt)
 
     def _leader(self, topic: str, partition: int) -> int:
         info = self._topics.get(topic)

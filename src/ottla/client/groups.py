@@ -1,8 +1,7 @@
 """The requests about groups: one exchange each, on a connection that is given.
 
-All but `list_groups` belong to the coordinator of the group. They retry nothing and raise
-KafkaError. Offsets travel with topic names: the versions that use topic ids only (OffsetCommit and OffsetFetch from 10
-on) are not needed here.
+All but `list_groups` belong to the coordinator of the group. They retry nothing and raise KafkaError. Offsets travel
+with topic names: the versions that use topic ids only (OffsetCommit and OffsetFetch from 10 on) are not needed here.
 """
 
 from __future__ import annotations

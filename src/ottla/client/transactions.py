@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from ottla.client.connection import Connection
 from ottla.client.failure import TopicNotFound, raise_for, response_error
 from ottla.client.model import (
+    NO_OFFSET,
     Position,
     ProducerState,
     TransactionDescription,
@@ -37,7 +38,6 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.registry import ApiKey
 
 NO_EPOCH = -1
-NO_OFFSET = -1
 NO_TIME = -1
 
 
