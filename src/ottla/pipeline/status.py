@@ -44,7 +44,8 @@ class PartitionStatus:
     """Offsets between the two: markers of transactions count, records that compaction took do too."""
     lag_s: float | None
     """The age of the first record that is not loaded."""
-    rows: int
+    rows: int | None
+    """In the table; None in one of results, whose rows are of no partition."""
     dead_letters: int
     note: str = ""
 
@@ -91,7 +92,7 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
     if not loads:
         return TableStatus(table.location, table.version(), None)
     topics = cluster.topics()
-    rows, letters = row_counts(table), row_counts(table.dead_letters())
+    rows, letters = row_counts(table), row_counts(table.dead_letters()) or {}
     partitions = []
     for pipeline_id in sorted({load.pipeline_id for load in loads}):
         for name, topic_id in sorted(table.known_topic_ids().items()):
@@ -127,7 +128,7 @@ class _Places:
     pipeline_id: str
     topic: str
     held: Mapping[int, int | None]
-    rows: Mapping[Position, int]
+    rows: Mapping[Position, int] | None
     letters: Mapping[Position, int]
 
     def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
@@ -158,7 +159,7 @@ class _Places:
             end,
             lag,
             lag_s,
-            self.rows.get(key, 0),
+            None if self.rows is None else self.rows.get(key, 0),
             self.letters.get(key, 0),
             note,
         )
@@ -173,12 +174,15 @@ def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
     return max(time.time() - batch.base_timestamp / 1000, 0.0)
 
 
-def row_counts(table: Table) -> dict[Position, int]:
-    """Rows of a table by topic and partition; reads these two columns alone."""
+def row_counts(table: Table) -> dict[Position, int] | None:
+    """Rows of a table by topic and partition, None where it has no such columns; reads these two alone."""
     if not table.exists():
         return {}
     columns = ["topic", "partition"]
-    schema = pa.schema([table.schema().field(name) for name in columns])
+    held = table.schema()
+    if not set(columns) <= set(held.names):
+        return None
+    schema = pa.schema([held.field(name) for name in columns])
     layout = table.layout()
     in_paths = [name for name in layout.partition_columns if name in columns and not layout.partitions_in_files]
     partitioning = ds.partitioning(pa.schema([schema.field(name) for name in in_paths]), flavor="hive")

@@ -22,11 +22,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.query import plain_path
-from ottla.pipeline.sinks.table import Table, TableCommit
+from ottla.pipeline.sinks.table import Table, TableCommit, UnknownCommitError
 from ottla.pipeline.sinks.writer import discard_load
 from ottla.pipeline.stream.rows import write_rows
 from ottla.pipeline.transform.record_decoder import RecordDecoder
@@ -98,7 +98,9 @@ class DeadLetters:
                             pipeline_id=self._app_id,
                         )
                     )
-                except OperatorError:
+                except UnknownCommitError:
+                    raise  # its files may be in the table
+                except OttlaError:
                     discard_load(layout.directory, load_id, self._table.named_files())
                     raise
             self.rows += sum(file.rows for file in written)

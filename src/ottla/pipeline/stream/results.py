@@ -17,7 +17,7 @@ class Results(Protocol):
         starts."""
 
     def open(self, frame: Any) -> None:
-        """Make what there has to be for the columns of the query's result. Raises OperatorError."""
+        """Raise OperatorError unless the place can hold the columns of the query's result."""
 
     def holds(self, batch: int) -> bool:
         """Whether the results of a batch are there already, as a whole."""

@@ -66,9 +66,10 @@ class StreamJob:
 
 
 def default_checkpoint(definition: StreamDefinition) -> Path:
-    """Beside the table, else where the command runs."""
+    """Beside a table in a directory, else where the command runs."""
     result = definition.result
-    beside = Path(result.table).parent if result.table and result.catalog is None else Path()
+    is_here = result.table and result.catalog is None and "://" not in result.table
+    beside = Path(result.table).parent if is_here else Path()
     return beside / DEFAULT_DIRECTORY / definition.name
 
 

@@ -122,17 +122,18 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def _settled(path: Path, definition: StreamDefinition) -> dict[str, pa.Schema]:
+    """The fields that the stream settled on; none before its first batch, until which it may be any other."""
+    if _newest(path / "spark" / "offsets") < 0:
+        return {}
     try:
         held = json.loads((path / "stream.json").read_text())
         before = held["definition"]
         fields = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(one))) for name, one in held["fields"].items()}
     except FileNotFoundError:
-        if _newest(path / "spark" / "offsets") >= 0:
-            raise OperatorError(
-                f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
-                "directory with --checkpoint"
-            ) from None
-        return {}
+        raise OperatorError(
+            f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
+            "directory with --checkpoint"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OperatorError(f"{path / 'stream.json'} can't be read: {error}") from error
     changed = _difference(before, _canonical(definition))

@@ -99,13 +99,15 @@ class TableResults:
             raise OperatorError(
                 f"[result] keys: the result has no column {missing!r}; it has {', '.join(self._schema.names)}"
             )
-        self._layout = self._table.ensure(self._schema)
+        if self._table.exists():
+            self._table.ensure(self._schema)
 
     def holds(self, batch: int) -> bool:
         held = self._held()
         return held is not None and held > batch
 
     def prepare(self, frame: Any, batch: int) -> None:
+        self._layout = self._table.ensure(self._schema)
         load_id = uuid.uuid4().hex[:16]
         lease = self._leases.enter_context(held_lease(self._layout.directory, load_id))
         self._prepared = _Prepared(load_id, lease, self._held())

@@ -77,7 +77,7 @@ def register_views(
 
     found = {}
     for view, source in definition.sources.items():
-        frame = _read(spark, definition.name, source, bootstrap_servers)
+        frame = _read(spark, f"{definition.name}.{view}", source, bootstrap_servers)
         try:
             if view in formats:
                 frame = _decoded(frame, formats[view], fields[view], letters, view)
@@ -108,6 +108,7 @@ def _ranges(source: SourceDefinition, cluster: Cluster) -> list[OffsetRange]:
 
 
 def _read(spark: Any, name: str, source: SourceDefinition, bootstrap_servers: str) -> Any:
+    """`name` tells brokers and lag tools who reads."""
     chosen = (
         {"subscribePattern": source.topic_pattern} if source.topic_pattern else {"subscribe": ",".join(source.topics)}
     )
@@ -116,7 +117,8 @@ def _read(spark: Any, name: str, source: SourceDefinition, bootstrap_servers: st
         spark.readStream.format(NAME)
         .options(**chosen, **limit)
         .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.client.id", f"ottla-stream-{name}")
+        .option("kafka.client.id", f"ottla-stream.{name}")
+        .option("kafka.group.id", f"ottla-stream.{name}")
         .option("kafka.isolation.level", source.isolation)
         .option("startingOffsets", source.start)
         .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())

@@ -1,0 +1,80 @@
+"""`ottla pipeline stream` as one types it: lines of batches, and the ends of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.pipeline.cli.stream import batch_text
+from ottla.pipeline.stream.progress import BatchProgress
+
+from ..test_interrupt import jvm_of
+from .conftest import Send, Streams
+
+pytestmark = pytest.mark.pipeline
+
+WAIT_S = 240
+TEXT = """
+name = "words"
+trigger = "1 second"
+[sources.lines]
+topic = "{topic}"
+[query]
+sql = "select cast(value as string) as word from lines"
+[result]
+table = "table"
+"""
+
+
+def begin(directory: Path, bootstrap: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "ottla", "pipeline", "stream", "words.toml", "--master", "local[2]", *options]
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env={**os.environ, "OTTLA_BOOTSTRAP_SERVER": bootstrap},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
+    streams: Streams, send: Send, topic: str, bootstrap: str, tmp_path: Path
+) -> None:
+    """As a terminal sends it: to the command, its JVM and its workers."""
+    (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
+    send([b"one"])
+    running = begin(tmp_path, bootstrap, "--json")
+    line = json.loads(running.stdout.readline())
+    assert (line["batch"], line["rows_in"], line["rows_out"], line["lag"]) == (0, 1, 1, 0)
+    os.killpg(running.pid, signal.SIGINT)
+    assert (*running.communicate(timeout=WAIT_S), running.returncode) == (b"", b"", 130)
+    send([b"two", b"three"])
+    output, errors = (again := begin(tmp_path, bootstrap, "--once", "--json")).communicate(timeout=WAIT_S)
+    assert (again.returncode, errors) == (0, b"")
+    summary: dict[str, Any] = json.loads(output)
+    assert (summary["rows_in"], summary["rows_out"], summary["lag"], summary["name"]) == (2, 2, 0, "words")
+    assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
+
+
+def test_ctrl_c_while_spark_starts(send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
+    running = begin(tmp_path, bootstrap)
+    while jvm_of(running.pid) is None:
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert (*running.communicate(timeout=WAIT_S), running.returncode) == (b"", b"", 130)
+
+
+def test_the_line_of_a_batch() -> None:
+    batch = BatchProgress(12, 5000, 1, 2, 0, 40, "2026-03-02T10:20:00.000Z", 2.0)
+    assert batch_text(batch) == (
+        "batch 12: 5,000 rows in, 1 row out, 2,500 rows/s, lag 40, watermark 2026-03-02T10:20:00.000Z, 2 dead letters"
+    )

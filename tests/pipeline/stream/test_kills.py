@@ -1,0 +1,108 @@
+"""kill -9 of the driver between all steps of a batch, then the same command again: results hold each row once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..committed import read_committed
+from .conftest import Send, Streams
+
+pytestmark = pytest.mark.pipeline
+
+DRIVER = Path(__file__).with_name("stream_driver.py")
+STEPS = ("planned", "files", "letters", "committed")
+"""Before a batch is computed, with its files, with its dead letters committed, with its rows committed."""
+WAIT_S = 240
+
+TEXT = """
+    name = "{name}"
+    [sources.views]
+    topic = "{topic}"
+    decode = "json"
+    max_records = 12
+    [query]
+    sql = "select page, count(*) as views, avg(score) as score from views group by page"
+    output = "update"
+    [result]
+    {result}
+"""
+
+
+class Course:
+    """One definition, run again until it ends, killed once in each run but the last."""
+
+    def __init__(self, bootstrap: str, directory: Path, text: str) -> None:
+        self._settings = {
+            "servers": bootstrap,
+            "definition": str(directory / "stream.toml"),
+            "checkpoint": str(directory / "checkpoint"),
+        }
+        self._directory = directory
+        (directory / "stream.toml").write_text(text)
+
+    def run(self, death: str) -> int:
+        """The exit code, negative where the process was killed."""
+        settings = {**self._settings, "death": death, "grave": str(self._directory / f"{death}.grave")}
+        done = subprocess.run(
+            [sys.executable, str(DRIVER), json.dumps(settings)],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+            start_new_session=True,
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode
+
+    def run_through(self) -> None:
+        assert [self.run(step) for step in STEPS] == [-signal.SIGKILL] * len(STEPS)
+        assert self.run("") == 0
+
+
+def views(count: int) -> list[bytes]:
+    """Good ones with scores whose sum hangs on their order, and every tenth a bad one."""
+    good = [json.dumps({"page": "abc"[number % 3], "score": 0.1 * number}).encode() for number in range(count)]
+    return [b"bad" if number % 10 == 9 else one for number, one in enumerate(good)]
+
+
+def wanted(sent: list[bytes]) -> dict[str, int]:
+    return dict(Counter(json.loads(one)["page"] for one in sent if one != b"bad"))
+
+
+@pytest.mark.timeout(1500)
+def test_a_table_through_kills(streams: Streams, send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    sent = views(60)
+    send(sent)
+    result = f'table = "{tmp_path}/table"\nkeys = ["page"]'
+    Course(bootstrap, tmp_path, TEXT.format(name="through", topic=topic, result=result)).run_through()
+    assert {row["page"]: row["views"] for row in streams.rows()} == wanted(sent)
+    letters = [(row["partition"], row["offset"]) for row in streams.rows("table/_dead_letters")]
+    assert len(letters) == len(set(letters)) == sent.count(b"bad")
+
+
+@pytest.mark.timeout(1500)
+def test_a_topic_through_kills(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
+) -> None:
+    """Of each page each count comes once at most, and they rise."""
+    sent = views(60)
+    send(sent)
+    target = make_topic()
+    result = f'topic = "{target}"\nkey = "page"'
+    Course(bootstrap, tmp_path, TEXT.format(name=f"through-{topic}", topic=topic, result=result)).run_through()
+    counts: dict[str, list[int]] = {}
+    for message in read_committed(bootstrap, target, 1):
+        row = json.loads(message.value())
+        counts.setdefault(row["page"], []).append(row["views"])
+    assert {page: found[-1] for page, found in counts.items()} == wanted(sent)
+    assert all(found == sorted(set(found)) for found in counts.values())
+    letters = [(row["partition"], row["offset"]) for row in streams.rows("checkpoint/dead-letters")]
+    assert len(letters) == len(set(letters)) == sent.count(b"bad")

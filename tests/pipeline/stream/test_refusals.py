@@ -1,0 +1,118 @@
+"""What would double or lack results, or can't be, is refused in one sentence, before anything is written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.compact import compact
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.status import table_status
+from ottla.pipeline.stream.definition import parse_definition
+from ottla.pipeline.stream.state import held_state
+
+from .conftest import Send, Streams
+
+pytestmark = pytest.mark.pipeline
+
+TEXT = """
+    name = "words-{topic}"
+    [sources.lines]
+    topic = "{topic}"
+    [query]
+    sql = "select cast(value as string) as word from lines"
+    [result]
+    {result}
+"""
+
+
+def test_a_state_that_does_not_fit_its_results(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
+) -> None:
+    send([b"one", b"two"])
+    text = TEXT.format(topic=topic, result='table = "DIR/table"')
+    streams.run(text)
+    assert sorted(row["word"] for row in streams.rows()) == ["one", "two"]
+
+    with pytest.raises(OperatorError, match=r"differs in query\.sql: undo that"):
+        streams.run(text.replace("as word", "as words"))
+    streams.run(text.replace("[result]", '[result]\nformat = "delta"').replace("[query]", "max_records = 7\n[query]"))
+    state = tmp_path / ".ottla-streams" / f"words-{topic}"
+    definition = parse_definition(text.replace("DIR", str(tmp_path)), tmp_path)
+    with held_state(state, definition), pytest.raises(OperatorError, match="runs in another process"):
+        streams.run(text)
+    with pytest.raises(OperatorError, match="knows of none after -1: going on would add them again"):
+        streams.run(text, checkpoint=tmp_path / "another")
+    with Cluster(bootstrap) as cluster:
+        found = table_status(open_table(tmp_path / "table"), cluster, "read_committed")
+    assert [
+        (one.pipeline_id, one.topic, one.partition, one.committed, one.lag, one.rows) for one in found.partitions
+    ] == [
+        (f"stream/words-{topic}", topic, 0, 1, 0, None),
+        (f"stream/words-{topic}", topic, 1, 1, 0, None),
+    ]
+    shutil.rmtree(tmp_path / "table")
+    with pytest.raises(OperatorError, match=r"the table .* is gone, and"):
+        streams.run(text)
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_state_that_is_older_than_the_topic(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    send([b"one", b"two"])
+    text = TEXT.format(topic=topic, result=f'topic = "{make_topic()}"')
+    assert streams.run(text).rows_out == 2
+    with pytest.raises(OperatorError, match="has results of this stream up to batch 0"):
+        streams.run(text, checkpoint=tmp_path / "another")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("select cast(value as string) as word from lines", "selec 1", r"\[query\]: Spark refused it: .*selec"),
+        ("from lines", "from nowhere", r"\[query\]: Spark refused it: .*nowhere"),
+        ("select cast(value as string) as word from lines", "select 1 as one", "gives no stream"),
+        ("cast(value as string) as word", "count(*)", r"a column 'count\(1\)', whose name"),
+        ("cast(value as string) as word", "null as word", "null without a type; cast it"),
+        ("[query]", 'event_time = "offset"\n[query]', "is of type bigint and no time"),
+        ("[query]", 'event_time = "nothing"\n[query]', r"\[sources.lines\]: Spark refused it: .*nothing"),
+        ("[query]", 'watermark = "1 hour"\ndeduplicate = ["id"]\n[query]', "there is no column 'id'"),
+        ("[query]", 'decode = "json"\nschema = "none.json"\n[query]', "there is no file"),
+        ('[query]\n    sql = "select', '[query]\n    python = "none.py:f"\n# "', "there is no such file"),
+        ("[result]", '[result]\n    sql = "select x from result"', r"\[result\] sql: Spark refused the statement: .*x"),
+        ("cast(value as string) as word", "count(*) as n", "Spark refused the query: .*append"),
+    ],
+)
+def test_what_spark_would_not_take(streams: Streams, topic: str, before: str, after: str, sentence: str) -> None:
+    text = TEXT.format(topic=topic, result='table = "DIR/table"')
+    assert before in text
+    with pytest.raises(OperatorError, match=sentence) as refused:
+        streams.run(text.replace(before, after))
+    assert "\n" not in str(refused.value)
+    assert not (streams.directory / "table").exists()
+
+
+def test_a_topic_that_is_not_there(streams: Streams, topic: str) -> None:
+    with pytest.raises(OperatorError, match="topic 'nowhere' does not exist"):
+        streams.run(TEXT.format(topic="nowhere", result='table = "DIR/table"'))
+    with pytest.raises(OttlaError, match="'nowhere'"):
+        streams.run(TEXT.format(topic=topic, result='topic = "nowhere"'))
+    assert not (streams.directory / "table").exists()
+
+
+def test_a_compaction_between_is_no_obstacle(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+    """Rows that are replaced may lie in another file than they were written to."""
+    text = TEXT.format(topic=topic, result='table = "DIR/table"\nkeys = ["word"]').replace(
+        'as word from lines"', 'as word, count(*) as n from lines group by 1"\n    output = "update"'
+    )
+    for values in ([b"a", b"b"], [b"c"], [b"a", b"d"]):
+        send(values)
+        streams.run(text)
+        compact(open_table(tmp_path / "table"))
+    assert {row["word"]: row["n"] for row in streams.rows()} == {"a": 2, "b": 1, "c": 1, "d": 1}
