@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.failure import JAVA_DIED, spark_reason
 
 JAVA_STACK = """
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
@@ -85,9 +85,14 @@ NO_MODULE = (
             "Caused by: java.net.ConnectException: Connection refused\n",
             "Connection refused",
         ),
+        ("An error occurred while calling o65.collectToPython", JAVA_DIED),
         ("short\nrest", "short"),
         ("", "RuntimeError"),
     ],
 )
 def test_the_cause_in_a_sentence(text: str, reason: str) -> None:
     assert spark_reason(RuntimeError(text)) == reason
+
+
+def test_a_connection_that_is_gone_was_that_to_java() -> None:
+    assert spark_reason(ConnectionRefusedError(111, "Connection refused")) == JAVA_DIED

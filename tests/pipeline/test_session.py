@@ -15,6 +15,7 @@ import pytest
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline import session
+from ottla.pipeline.failure import JAVA_DIED
 from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, require_extra
 
 
@@ -263,3 +264,26 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
     assert "[0, 1, 2]" in run.stdout
     assert run.stderr == ""
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperf")) == [".cache", "bin"]
+
+
+JAVA_DIES = """
+import os
+from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.session import open_session
+
+for deadly in (True, False):
+    try:
+        with open_session("local[1]") as spark:
+            if deadly:
+                os.kill(spark.sparkContext._gateway.proc.pid, 9)
+            print(spark.range(3).count())
+    except Exception as error:
+        print(spark_reason(error))
+"""
+
+
+@pytest.mark.pipeline
+def test_a_session_after_one_whose_java_died() -> None:
+    """As in a scheduled load: the death is told, and the next run has a Java of its own."""
+    run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=250, check=False)
+    assert run.stdout.splitlines() == [JAVA_DIED, "3"], run.stderr

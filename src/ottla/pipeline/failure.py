@@ -19,12 +19,18 @@ _WRAPPERS = ("An error occurred while calling", "An exception was thrown from th
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
+JAVA_DIED = (
+    "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
+    "it more memory, or run fewer tasks at once with --master local[N]"
+)
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
 
 def spark_reason(error: BaseException) -> str:
     """The cause that an exception of PySpark, py4j or Spark Connect carries, with a way out where one is known."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, ConnectionError) or (len(lines) == 1 and lines[0].startswith(_WRAPPERS)):
+        return JAVA_DIED  # py4j has nobody to ask for the reason
     return _advised(_python_error(lines) or _java_error(lines) or type(error).__name__)
 
 

@@ -337,9 +337,25 @@ def open_session(
                 session.addArtifact(archive, archive=True)
             yield session
         finally:
-            session.stop()
+            _stop(session)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _stop(session: Any) -> None:
+    """End a session. One whose JVM died before is forgotten, so that the next one of this process starts another."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    try:
+        session.stop()
+    except (ConnectionError, Py4JError):  # whoever worked with it has been told
+        session.sparkContext.stop()  # on Python's side, which the first attempt did not come to
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        SQLContext._instantiatedContext = None
 
 
 def require_spark(master: str) -> JavaRuntime | None:
