@@ -80,7 +80,7 @@ $(VENV)/.base: $(BIN)/python $(DECLARED)
 
 $(VENV)/.pipeline: $(VENV)/.base
 	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
-	@$(PIP) -e '.[pipeline,iceberg,connect]'
+	@$(PIP) -e '.[pipeline,iceberg,object-stores,connect]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base

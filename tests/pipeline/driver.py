@@ -29,6 +29,7 @@ from ottla.pipeline.land import Counters, Landed
 from ottla.pipeline.load import Observer
 from ottla.pipeline.plan import LoadPlan
 from ottla.pipeline.sinks.open_table import found_format
+from ottla.pipeline.stores.local_store import LocalStore
 
 
 def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
@@ -38,7 +39,7 @@ def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
         if step != "committing":
             continue
         if when == "log":
-            deaths.die_when_changed(table / LOGS[found_format(table) or "delta"])
+            deaths.die_when_changed(table / LOGS[found_format(LocalStore(table)) or "delta"])
         else:
             deaths.die_before(int(when))
 

@@ -67,6 +67,6 @@ def test_a_log_that_lost_its_end_with_the_power(ottla_broker_factory: Callable[.
         load(broker, target, PlanSettings())
     (note,) = load(broker, target, PlanSettings(on_data_loss="skip"))
     assert "cut back to offset 6" in note
-    values = [value for _, _, value in rows(target.path)]
+    values = [value for _, _, value in rows(Path(target.location))]
     assert sorted(values) == sorted(b"%d" % number for number in [*range(12), *range(100, 120)])
     assert load(broker, target, PlanSettings()) == []

@@ -68,23 +68,23 @@ class Load:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            loading._commit(self.plan, Dead(self.target.path), self.land(), self.settings)
+            loading._commit(self.plan, Dead(self.target.location), self.land(), self.settings)
 
 
 def letters(target: DeltaTarget) -> list[int]:
     """Offsets of all dead letters, by a reader that is not ours."""
-    return sorted(deltalake.DeltaTable(str(target.dead_letters().path)).to_pyarrow_table().column("offset").to_pylist())
+    return sorted(deltalake.DeltaTable(target.dead_letters().location).to_pyarrow_table().column("offset").to_pylist())
 
 
 def held(target: DeltaTarget) -> list[int]:
-    return sorted(deltalake.DeltaTable(str(target.path)).to_pyarrow_table().column("offset").to_pylist())
+    return sorted(deltalake.DeltaTable(target.location).to_pyarrow_table().column("offset").to_pylist())
 
 
 def test_bad_records_are_there_and_nowhere_else(cluster: MemoryCluster, target: DeltaTarget) -> None:
     rows = Load(cluster, target).run()
     assert [(row.rows, row.dead_rows) for row in rows] == [(3, 2)]
     assert (held(target), letters(target)) == ([0, 2, 4], [1, 3])
-    found = deltalake.DeltaTable(str(target.dead_letters().path)).to_pyarrow_table().to_pylist()
+    found = deltalake.DeltaTable(target.dead_letters().location).to_pyarrow_table().to_pylist()
     assert {row["reason"] for row in found} == {f"timestamp {BAD} is not within the years 1970 to 9999"}
     assert {(row["timestamp_ms"], row["value"]) for row in found} == {(BAD, b"timed")}
     assert Load(cluster, target).plan.is_empty
@@ -98,7 +98,7 @@ def test_no_table_of_dead_letters_without_one(cluster: MemoryCluster, target: De
     cluster.partitions["clicks", 0].append_times(1, 2, -1)
     Load(cluster, target).run()
     assert held(target) == [0, 1, 2]
-    assert not target.dead_letters().path.exists()
+    assert not Path(target.dead_letters().location).exists()
 
 
 def test_nothing_but_bad_records(cluster: MemoryCluster, target: DeltaTarget) -> None:
@@ -128,7 +128,9 @@ def test_a_load_that_loses_the_race_after_its_letters(cluster: MemoryCluster, ta
     winner.run()
     with pytest.raises(StaleCommitError):
         loser.run()
-    discard_load(str(target.path), loser.settings.load_id, target.named_files() | target.dead_letters().named_files())
+    discard_load(
+        target.layout().store, loser.settings.load_id, target.named_files() | target.dead_letters().named_files()
+    )
     assert (held(target), letters(target)) == ([0, 1], [2, 4])
     Load(cluster, target).run()
     assert (held(target), letters(target)) == ([0, 1, 3], [2, 4])
@@ -163,7 +165,7 @@ def test_letters_of_a_log_that_was_cut_are_followed_by_those_of_the_new_one(
 
 def test_a_vacuum_of_the_table_leaves_dead_letters(cluster: MemoryCluster, target: DeltaTarget) -> None:
     Load(cluster, target).run()
-    table = deltalake.DeltaTable(str(target.path))
+    table = deltalake.DeltaTable(target.location)
     table.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
     assert letters(target) == [1, 3]
 

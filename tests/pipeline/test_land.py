@@ -22,6 +22,7 @@ from ottla.pipeline.sinks import writer  # noqa: E402
 from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout, files_from_json  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 from ottla.pipeline.sources import fetch as fetching  # noqa: E402
+from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -159,7 +160,7 @@ def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     row = land_task(0, OffsetRange(name, uuid_to_string(cluster.topic_ids[name]), 0, 0, 1, 0, 0), settings)
     assert (row.error, row.rows) == ("", 1)
     assert pq.read_table(tmp_path / file_of(row).path).column("topic").to_pylist() == [name]
-    discard_load(str(tmp_path), "load1")
+    discard_load(LocalStore(tmp_path), "load1")
     assert not list(tmp_path.iterdir())
 
 
@@ -220,12 +221,15 @@ def test_a_partition_that_brings_nothing_ends_in_an_error(
 
 def test_discard_takes_the_files_of_one_load_only(tmp_path: Path) -> None:
     mine, nested = (
-        tmp_path / "part-a-0-00-load1-x.zstd.parquet",
-        tmp_path / "topic=a" / "part-a-0-01-load1-y.zstd.parquet",
+        tmp_path / "part-a-0-00-load1-0000000a.zstd.parquet",
+        tmp_path / "topic=a" / "part-a-0-01-load1-0000000b.zstd.parquet",
     )
-    kept, foreign = tmp_path / "part-a-0-02-load1-z.zstd.parquet", tmp_path / "part-a-0-00-load2-x.zstd.parquet"
+    kept, foreign = (
+        tmp_path / "part-a-0-02-load1-0000000c.zstd.parquet",
+        tmp_path / "part-a-0-00-load2-0000000a.zstd.parquet",
+    )
     nested.parent.mkdir()
     for path in (mine, nested, kept, foreign):
         path.touch()
-    discard_load(str(tmp_path), "load1", [kept])
+    discard_load(LocalStore(tmp_path), "load1", [str(kept)])
     assert [path.exists() for path in (mine, nested, kept, foreign)] == [False, False, True, True]

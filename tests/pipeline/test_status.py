@@ -116,8 +116,8 @@ def test_rows_are_counted_wherever_their_partition_stands(
 def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Path) -> None:
     for name in ("a", "deep/b", "_hidden/c"):
         load(cluster, open_table(tmp_path / name))
-    assert find_tables(tmp_path) == [tmp_path / "a", tmp_path / "deep" / "b"]
-    assert find_tables(tmp_path / "a") == [tmp_path / "a"]
+    assert find_tables(tmp_path) == [str(tmp_path / "a"), str(tmp_path / "deep" / "b")]
+    assert find_tables(tmp_path / "a") == [str(tmp_path / "a")]
 
 
 def test_a_topic_whose_first_partitions_are_empty(cluster: MemoryCluster, tmp_path: Path) -> None:

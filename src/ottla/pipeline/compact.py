@@ -34,13 +34,13 @@ def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSu
     """Raises OperatorError, StaleCommitError."""
     before = len(table.files())
     load_id = new_load_id()
-    directory = table.layout().directory
-    with held_lease(directory, load_id) as lease:
+    store = table.layout().store
+    with held_lease(store, load_id) as lease:
         try:
             table.compact(target_bytes, load_id, lease.require)
         except UnknownCommitError:
             raise  # its files may be in the table
         except OttlaError:
-            discard_load(directory, load_id, table.named_files())
+            discard_load(store, load_id, table.named_files())
             raise
     return CompactSummary(table.location, table.version(), before, len(table.files()))

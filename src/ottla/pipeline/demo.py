@@ -110,7 +110,7 @@ def _run(lines: Iterable[bytes], input_path: Path | None, directory: Path | None
         console.print(f"Compare: cut -d' ' -f7 {path} | sort | uniq -c | sort -rn | head -{TOP_PAGES}")
         console.print(f"         cut -d' ' -f4 {path} | cut -c2-15 | sort | uniq -c")
     console.print(f"Everything is stopped. The data stays in {home}:")
-    table, data = shlex.quote(str(target.path)), shlex.quote(str(data_dir))
+    table, data = shlex.quote(target.location), shlex.quote(str(data_dir))
     console.print(f'  {program()} pipeline sql "select count(*) from page_views" --table {table}')
     console.print(f"  {program()} start --data-dir {data}")
 
@@ -197,7 +197,7 @@ def _load_and_ask(
         steps.append(_load_step("load 1", first))
         if first.rows != expected:
             raise InvariantError(f"{expected} records were produced, but {first.rows} rows loaded")
-        console.print(f"Loaded {first.rows:,} rows into {target.path}, version {first.version}")
+        console.print(f"Loaded {first.rows:,} rows into {Path(target.location)}, version {first.version}")
         second = _load(bootstrap_servers, target, spark)
         steps.append(_load_step("load 2", second))
         with _timed(steps, "SQL", "three queries"):

@@ -5,37 +5,41 @@ renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long
 expired lease it takes the lease away, and a load that finds its own gone commits nothing. `_leases/LOAD.revoked` tells
 the next vacuum whose files to take, should this one be killed before it has.
 
-Times are those of the files, so that one clock counts, the one of the file system. Left out: a load that is stopped for
+Times are those of the files, so that one clock counts, the one of the store. Left out: a load that is stopped for
 longer than EXPIRY_S between its last look at the lease and its commit.
 """
 
 from __future__ import annotations
 
-import os
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.stores.store import Store
 
 LEASE_DIRECTORY = "_leases"
 RENEWAL_S = 30.0
 EXPIRY_S = 600.0
-_PROBE = ".now"
 _REVOKED = ".revoked"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """That of one load on a table's directory."""
+    """That of one load on a table's store."""
 
-    path: Path
+    store: Store
+    path: str
+
+    @property
+    def location(self) -> str:
+        return self.store.locate(self.path)
 
     def renew(self) -> None:
         """Raises FileNotFoundError when a vacuum took it."""
-        os.utime(self.path)
+        self.store.touch(self.path)
 
     def require(self) -> None:
         """To be called right before a commit. Raises OperatorError when a vacuum took the lease, and the files then."""
@@ -43,23 +47,23 @@ class Lease:
             self.renew()
         except OSError as error:
             raise OperatorError(
-                f"nothing was committed: the lease {self.path} is gone, as it is when a load stood still for more than "
-                f"{EXPIRY_S / 60:.0f} minutes and a vacuum took its files; run the load again"
+                f"nothing was committed: the lease {self.location} is gone, as it is when a load stood still for more "
+                f"than {EXPIRY_S / 60:.0f} minutes and a vacuum took its files; run the load again"
             ) from error
 
 
 @contextmanager
-def held_lease(directory: str | os.PathLike[str], load_id: str) -> Iterator[Lease]:
+def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
     """Hold a lease; it is given up at the end, but left to expire where the end is no orderly one.
 
-    Raises OperatorError when it can't be written.
+    Raises OperatorError when it can't be written, or where files can't be created once only.
     """
-    lease = Lease(Path(directory) / LEASE_DIRECTORY / load_id)
+    lease = Lease(store, f"{LEASE_DIRECTORY}/{load_id}")
     try:
-        lease.path.parent.mkdir(parents=True, exist_ok=True)
-        lease.path.touch(exist_ok=False)
+        store.create(lease.path, load_id.encode())
+        _require_creation_once(lease)
     except OSError as error:
-        raise OperatorError(f"the lease {lease.path} of the load can't be written: {error}") from error
+        raise OperatorError(f"the lease {lease.location} of the load can't be written: {error}") from error
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(lease, ended), name="lease", daemon=True)
     renewing.start()
@@ -75,6 +79,19 @@ def held_lease(directory: str | os.PathLike[str], load_id: str) -> Iterator[Leas
         renewing.join()
 
 
+def _require_creation_once(lease: Lease) -> None:
+    """An object store that does not know conditional puts takes the second one as well, as it would a second commit."""
+    try:
+        lease.store.create(lease.path, b"again")
+    except FileExistsError:
+        return
+    _give_up(lease)
+    raise OperatorError(
+        f"{lease.store.location} lets two writers create the same file, so that one load could overwrite what another "
+        "committed; a table needs a store with conditional puts (If-None-Match), as S3 is"
+    )
+
+
 def _renew(lease: Lease, ended: threading.Event) -> None:
     while not ended.wait(RENEWAL_S):
         try:
@@ -87,7 +104,7 @@ def _renew(lease: Lease, ended: threading.Event) -> None:
 
 def _give_up(lease: Lease) -> None:
     with suppress(OSError):
-        lease.path.unlink()
+        lease.store.remove(lease.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,42 +117,37 @@ class Leases:
     """Taken away by a vacuum that did not live to the end."""
 
 
-def read_leases(directory: Path) -> Leases:
+def read_leases(store: Store) -> Leases:
     """Raises OSError."""
-    leases = directory / LEASE_DIRECTORY
-    if not leases.is_dir():
+    times = {file.name: file.modified_ms for file in store.files(LEASE_DIRECTORY)}
+    if not times:
         return Leases(frozenset(), frozenset())
-    now = _now(leases)
-    times = {}
-    for path in leases.iterdir():
-        with suppress(FileNotFoundError):  # given up in this moment
-            times[path.name] = path.stat().st_mtime
+    now_ms = _now_ms(store)
     marked = frozenset(name.removesuffix(_REVOKED) for name in times if name.endswith(_REVOKED))
     held = frozenset(name for name in times if not name.endswith(_REVOKED))
-    expired = frozenset(name for name in held if now - times[name] > EXPIRY_S)
+    expired = frozenset(name for name in held if now_ms - times[name] > EXPIRY_S * 1000)
     return Leases(held - expired, expired, marked - held)
 
 
-def revoke(directory: Path, load_id: str) -> bool:
+def revoke(store: Store, load_id: str) -> bool:
     """Take an expired lease away; False when its load was heard in between. Raises OSError."""
-    path = directory / LEASE_DIRECTORY / load_id
-    if load_id not in read_leases(directory).expired:
+    if load_id not in read_leases(store).expired:
         return False
-    path.with_name(f"{load_id}{_REVOKED}").touch()
-    path.unlink(missing_ok=True)
+    store.replace(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}", b"")
+    store.remove(f"{LEASE_DIRECTORY}/{load_id}")
     return True
 
 
-def forget(directory: Path, load_id: str) -> None:
+def forget(store: Store, load_id: str) -> None:
     """To be called when all files of a revoked lease were taken. Raises OSError."""
-    (directory / LEASE_DIRECTORY / f"{load_id}{_REVOKED}").unlink(missing_ok=True)
+    store.remove(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}")
 
 
-def _now(leases: Path) -> float:
-    """By the clock of the file system."""
-    probe = leases / _PROBE
-    probe.touch()
+def _now_ms(store: Store) -> int:
+    """By the clock of the store."""
+    probe = f"{LEASE_DIRECTORY}/.{uuid.uuid4().hex}"
+    store.replace(probe, b"")
     try:
-        return probe.stat().st_mtime
+        return store.sync(probe).modified_ms
     finally:
-        probe.unlink(missing_ok=True)
+        store.remove(probe)

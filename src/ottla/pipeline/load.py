@@ -182,7 +182,7 @@ def _run(
         bounds=plan.bounds,
     )
     try:
-        with held_lease(land_settings.layout.directory, land_settings.load_id) as lease:
+        with held_lease(land_settings.layout.store, land_settings.load_id) as lease:
             started = time.monotonic()
             rows: list[Landed] = []
             landing = started
@@ -239,8 +239,8 @@ def discard_files(target: Table, settings: LandSettings) -> None:
     letters = target.dead_letters()
     with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
         named = target.named_files() | (letters.named_files() if letters.exists() else set())
-        for directory in {settings.layout.directory, settings.letters_layout.directory}:
-            discard_load(directory, settings.load_id, named)
+        for layout in (settings.layout, settings.letters_layout):
+            discard_load(layout.store, settings.load_id, named)
 
 
 def letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:

@@ -11,15 +11,20 @@ deletion vectors, Iceberg's delete files), which are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import refusal, spark_reason
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.dataset import open_dataset
+from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.topic_views import allow_pushdown
 
 DEFAULT_VIEW = "records"
+MAX_READERS = 256
+"""Tasks that read one table from an object store."""
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
 """First words of statements that are no queries and change nothing."""
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
@@ -63,9 +68,12 @@ def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None) ->
 
     schema = from_arrow_schema(target.schema(), prefer_timestamp_ntz=True)
     layout = target.layout()
-    files = [plain_path(path) for path in (target.files() if paths is None else paths)]
+    files = list(target.files() if paths is None else paths)
     if not files:
         return spark.createDataFrame([], schema)
+    if layout.store.is_remote:
+        return _read_remote(spark, layout, target.schema(), schema, files)
+    files = list(map(plain_path, files))
     columns = [f"`{name.replace('`', '``')}`" for name in schema.names]
     try:
         reader = spark.read.schema(schema)
@@ -80,6 +88,18 @@ def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None) ->
 def plain_path(path: str) -> str:
     """A path as Spark's readers take it: nothing in it is a pattern."""
     return _GLOB_CHARACTERS.sub(r"\\\1", path)
+
+
+def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema: Any, files: Sequence[str]) -> Any:
+    """By Arrow in Python workers, since PySpark has no jar for object stores; all columns are read."""
+    frozen = list(files)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            chosen = [frozen[number] for number in batch.column(0).to_pylist()]
+            yield from open_dataset(layout, schema, chosen).to_batches()
+
+    return spark.range(0, len(frozen), 1, min(len(frozen), MAX_READERS)).mapInArrow(run, spark_schema)
 
 
 def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:

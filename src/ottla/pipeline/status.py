@@ -7,23 +7,25 @@ pipelines whose loads the table has forgotten (the newest commits tell which the
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from ottla.client.cluster import Cluster
 from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.plan import app_id
+from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import found_format, open_table
 from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 from ottla.record.batch import iter_batches
 
 PROBED_PARTITIONS = 64
@@ -63,23 +65,28 @@ class TableStatus:
         return asdict(self)
 
 
-def find_tables(directory: Path) -> list[Path]:
-    """The table in `directory`, or all below it that lie in no other; raises OperatorError when there is none."""
-    if not directory.is_dir():
-        raise OperatorError(f"there is no directory {directory}")
-    found = list(_tables_below(directory))
+def find_tables(location: str | os.PathLike[str]) -> list[str]:
+    """The table in a directory or object store, or all below it that lie in no other; raises OperatorError when there
+    is none."""
+    store = open_store(location)
+    if not store.exists():
+        raise OperatorError(f"there is no directory {location}")
+    try:
+        found = list(_tables_below(store))
+    except OSError as error:
+        raise OperatorError(f"{location} can't be searched for tables: {error}") from error
     if not found:
-        raise OperatorError(f"there is no table in {directory} or below it; `ottla pipeline load` makes one")
+        raise OperatorError(f"there is no table in {location} or below it; `ottla pipeline load` makes one")
     return found
 
 
-def _tables_below(directory: Path) -> Iterable[Path]:
-    if found_format(directory) is not None:
-        yield directory
+def _tables_below(store: Store) -> Iterable[str]:
+    if found_format(store) is not None:
+        yield store.location
         return
-    for path in sorted(directory.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(("_", ".")):
-            yield from _tables_below(path)
+    for name in store.directories():
+        if not name.startswith(("_", ".")):
+            yield from _tables_below(store.child(name))
 
 
 def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
@@ -179,19 +186,13 @@ def row_counts(table: Table) -> dict[Position, int] | None:
     if not table.exists():
         return {}
     columns = ["topic", "partition"]
-    held = table.schema()
-    if not set(columns) <= set(held.names):
+    if not set(columns) <= set(table.schema().names):
         return None
-    schema = pa.schema([held.field(name) for name in columns])
-    layout = table.layout()
-    in_paths = [name for name in layout.partition_columns if name in columns and not layout.partitions_in_files]
-    partitioning = ds.partitioning(pa.schema([schema.field(name) for name in in_paths]), flavor="hive")
     files = table.files()
     counts: Counter[Position] = Counter()
     if files:
         try:
-            dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
-            for batch in dataset.to_batches(columns=columns):
+            for batch in open_dataset(table.layout(), table.schema(), files).to_batches(columns=columns):
                 grouped = pa.table(batch).group_by(columns).aggregate([([], "count_all")]).to_pylist()
                 for row in grouped:
                     counts[row["topic"], row["partition"]] += row["count_all"]
@@ -209,7 +210,7 @@ def statuses(
         return [table_status(table, cluster, isolation) for table in tables]
 
 
-def open_tables(directories: Sequence[Path], catalog_url: str | None = None) -> list[Table]:
+def open_tables(directories: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> list[Table]:
     """Every table in or below the directories; with a catalog they are names in it. Raises OperatorError."""
     if catalog_url is not None:
         return [open_table(name, catalog_url=catalog_url) for name in directories]

@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.leases import EXPIRY_S, forget, read_leases, revoke
-from ottla.pipeline.sinks.rewrite import is_before
 from ottla.pipeline.sinks.table import DEAD_LETTER_DIRECTORY, Table
-from ottla.pipeline.sinks.writer import load_of
+from ottla.pipeline.sinks.writer import file_name, load_of
 from ottla.pipeline.snapshot.staging import staged_files
+from ottla.pipeline.stores.store import Store, StoredFile
 
 DEFAULT_RETENTION = timedelta(days=7)
 
@@ -56,29 +55,30 @@ def _ms(seconds: float) -> int:
 
 def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: bool = False) -> VacuumSummary:
     """Raises OperatorError."""
-    directory = Path(table.layout().directory)
     if not table.exists():
         raise OperatorError(f"there is no table in {table.location}; `ottla pipeline load` makes one")
+    store = table.layout().store
     summary = VacuumSummary(table.location, dry_run)
     letters = table.dead_letters()
     try:
         now_s = time.time()
-        staged = staged_files(directory)
-        leases = read_leases(directory)
+        staged = staged_files(store)
+        leases = read_leases(store)
         spared_s = DEFAULT_RETENTION.total_seconds() if leases.running else EXPIRY_S
         before = _Before(_ms(now_s - retention.total_seconds()), _ms(now_s - max(retention.total_seconds(), spared_s)))
         summary.running_loads = sorted(leases.running)
-        gone = leases.revoked | frozenset(one for one in leases.expired if dry_run or revoke(directory, one))
+        gone = leases.revoked | frozenset(one for one in leases.expired if dry_run or revoke(store, one))
         running = leases.running | (leases.expired - gone)
         for load_id in staged.keys() - running:
-            _remove(staged[load_id], summary, abandoned=True)
+            _remove(store, staged[load_id], summary, abandoned=True)
         for part in [table, letters] if letters.exists() else [table]:
             _vacuum_one(part, gone, running, before, summary)
         if not letters.exists():  # files of a load that was killed before it made the table
-            _remove(_files_of(directory / DEAD_LETTER_DIRECTORY, gone), summary, abandoned=True)
+            lost = store.child(DEAD_LETTER_DIRECTORY)
+            _remove(lost, {file for file in lost.files() if load_of(file.path) in gone}, summary, abandoned=True)
         if not dry_run:
             for one in gone:
-                forget(directory, one)
+                forget(store, one)
     except OSError as error:
         raise OperatorError(f"the table {table.location} could not be vacuumed: {error}") from error
     return summary
@@ -87,35 +87,27 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
 def _vacuum_one(
     table: Table, gone: frozenset[str], running: frozenset[str], before: _Before, summary: VacuumSummary
 ) -> None:
-    directory = Path(table.layout().directory)
-    named = {path.name for path in table.named_files()}
-    nested = directory / DEAD_LETTER_DIRECTORY
-    abandoned = {path for path in _files_of(directory, gone) if path.name not in named and nested not in path.parents}
-    _remove(abandoned, summary, abandoned=True)
+    store = table.layout().store
+    found = {file.path: file for file in store.files() if not file.path.startswith(f"{DEAD_LETTER_DIRECTORY}/")}
+    named = set(map(file_name, table.named_files()))
+    abandoned = {file for file in found.values() if load_of(file.path) in gone and file.name not in named}
+    _remove(store, abandoned, summary, abandoned=True)
     unneeded = table.expire(before.of_loads_ms, dry_run=summary.dry_run)
     old = {
-        path
-        for path in unneeded
-        if (load := load_of(path)) not in running
-        and is_before(path, before.of_nobody_ms if load is None else before.of_loads_ms)
-        and nested not in path.parents
+        file
+        for file in map(found.get, unneeded)
+        if file is not None
+        and (load := load_of(file.path)) not in running
+        and file.modified_ms <= (before.of_nobody_ms if load is None else before.of_loads_ms)
     }
-    _remove(old - abandoned, summary, abandoned=False)
+    _remove(store, old - abandoned, summary, abandoned=False)
 
 
-def _files_of(directory: Path, load_ids: frozenset[str]) -> set[Path]:
-    return {path for path in directory.rglob("part-*.parquet") if load_of(path) in load_ids}
-
-
-def _remove(paths: set[Path], summary: VacuumSummary, *, abandoned: bool) -> None:
-    for path in sorted(paths):
-        try:
-            size = path.stat().st_size
-            if not summary.dry_run:
-                path.unlink()
-        except FileNotFoundError:
-            continue
-        summary.freed_bytes += size
+def _remove(store: Store, files: set[StoredFile], summary: VacuumSummary, *, abandoned: bool) -> None:
+    for file in sorted(files, key=lambda file: file.path):
+        if not summary.dry_run:
+            store.remove(file.path)
+        summary.freed_bytes += file.size_bytes
         if abandoned:
             summary.abandoned_files += 1
         else:

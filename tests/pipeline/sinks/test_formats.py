@@ -22,6 +22,7 @@ from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, Table, TableCommit  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
+from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
 from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files  # noqa: E402
@@ -38,7 +39,7 @@ def again(table: Table) -> Table:
 
 def content(table: Table) -> Any:
     """All rows by a reader that is not ours, where the format has one."""
-    kind = found_format(Path(table.location))
+    kind = found_format(open_store(table.location))
     if kind == "delta":
         return deltalake.DeltaTable(table.location).to_pyarrow_table()
     if kind == "iceberg":
@@ -65,7 +66,9 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Tabl
     assert second == again(table).version() > first
     assert rows(table) == topic_rows(cluster)
     assert table.known_topic_ids().keys() == {"clicks"}
-    assert {Path(path) for path in table.files()} == table.named_files() == set(Path(table.location).rglob("part-*"))
+    store = table.layout().store
+    assert {store.relative(path) for path in table.files()} == table.named_files()
+    assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
 
 
 def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> None:
@@ -159,7 +162,7 @@ def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> No
         with pytest.raises(StaleCommitError, match=r"from the start to offset 51 .*run it again"):
             commit(late, low, low_files, "low")
     assert rows(table) == topic_rows(cluster)
-    discard_load(table.location, "low", table.named_files())
+    discard_load(table.layout().store, "low", table.named_files())
     assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
 
 
@@ -227,9 +230,9 @@ def test_a_table_gets_new_columns(cluster: MemoryCluster, table: Table) -> None:
 
 
 def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
-    assert found_format(Path(table.location)) is None
+    assert found_format(open_store(table.location)) is None
     load(cluster, table)
-    assert found_format(Path(table.location)) == kind
+    assert found_format(open_store(table.location)) == kind
     assert type(again(table)) is type(table)
     other = "parquet" if kind == "delta" else "delta"
     with pytest.raises(OperatorError, match=f"holds a table of {kind}, not of {other}"):

@@ -23,6 +23,9 @@ from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
 from ottla.pipeline.sinks import rewrite
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import DataFile, Table
+from ottla.pipeline.stores.local_store import LocalStore
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 from ottla.pipeline.vacuum import vacuum
 
 from ..memory_cluster import MemoryCluster
@@ -57,7 +60,7 @@ def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) ->
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
-    with held_lease(table.location, "running") as lease:
+    with held_lease(open_store(table.location), "running") as lease:
         files = write_files(cluster, table, plan, "running")
         summary = vacuum(again(table), NONE)
         assert (summary.abandoned_files, summary.old_files, summary.running_loads) == (0, 0, ["running"])
@@ -72,7 +75,7 @@ def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table)
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
-    with held_lease(table.location, "killed") as lease:
+    with held_lease(open_store(table.location), "killed") as lease:
         write_files(cluster, table, plan, "killed")
         let_expire(table, "killed")
         assert vacuum(again(table), dry_run=True).abandoned_files == 1
@@ -93,7 +96,7 @@ def test_a_vacuum_goes_on_where_one_was_killed(
     """It had taken the lease of a killed load, and not yet the files."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
-    with suppress(KeyboardInterrupt), held_lease(table.location, "killed"):
+    with suppress(KeyboardInterrupt), held_lease(open_store(table.location), "killed"):
         write_files(cluster, table, plan_load(cluster, table), "killed")
         raise KeyboardInterrupt
     let_expire(table, "killed")
@@ -108,7 +111,7 @@ def test_a_vacuum_goes_on_where_one_was_killed(
 
 def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table) -> None:
     plan = plan_load(cluster, table)
-    with held_lease(table.location, "killed"):
+    with held_lease(open_store(table.location), "killed"):
         commit(table, plan, write_files(cluster, table, plan, "killed"), "killed")
         let_expire(table, "killed")
         assert vacuum(again(table), NONE).abandoned_files == 0
@@ -125,9 +128,9 @@ def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
     with ExitStack() as stack:
         written = []
 
-        def read_then_begin(directory: Path) -> leases.Leases:
-            found = leases.read_leases(directory)
-            stack.enter_context(held_lease(directory, "late"))
+        def read_then_begin(store: Store) -> leases.Leases:
+            found = leases.read_leases(store)
+            stack.enter_context(held_lease(store, "late"))
             written.extend(write_files(cluster, table, plan, "late"))
             return found
 
@@ -149,7 +152,7 @@ def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster,
         return odd.exists()
 
     assert after(EXPIRY_S - 60)
-    with held_lease(table.location, "running"):
+    with held_lease(open_store(table.location), "running"):
         assert after(EXPIRY_S + 60)
     assert not after(EXPIRY_S + 60)
 
@@ -204,7 +207,7 @@ def test_a_compaction_whose_lease_was_taken_commits_nothing(
         made = write(*arguments)
         [lease] = Path(table.location, LEASE_DIRECTORY).iterdir()
         let_expire(table, lease.name)
-        assert revoke(Path(table.location), lease.name)
+        assert revoke(open_store(table.location), lease.name)
         return made
 
     monkeypatch.setattr(rewrite, "rewrite_files", stand_still)
@@ -216,18 +219,19 @@ def test_a_compaction_whose_lease_was_taken_commits_nothing(
 
 def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEWAL_S", 0.001)
-    with held_lease(tmp_path, "one") as lease:
-        os.utime(lease.path, (0, 0))
-        while lease.path.stat().st_mtime == 0:
+    with held_lease(LocalStore(tmp_path), "one") as lease:
+        path = Path(lease.location)
+        os.utime(path, (0, 0))
+        while path.stat().st_mtime == 0:
             pass
-        assert leases.read_leases(tmp_path).running == {"one"}
-    assert not lease.path.exists()
+        assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
+    assert not path.exists()
 
 
 def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), held_lease(tmp_path, "one"):
+    with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
         raise KeyboardInterrupt
-    assert leases.read_leases(tmp_path).running == {"one"}
+    assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
 
 
 def test_a_table_that_is_not_there(table: Table) -> None:

@@ -16,6 +16,7 @@ from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.stores.local_store import LocalStore
 
 from ..memory_cluster import MemoryCluster
 from .loads import load, topic_rows
@@ -37,7 +38,7 @@ def test_what_may_be_there(table: Table, cluster: MemoryCluster) -> None:
     directory = Path(table.location)
     (directory / ".cache").mkdir(parents=True)
     (directory / "part-clicks-0-00000000000000000000-0a1b2c3d4e5f6071-01234567.zstd.parquet").touch()
-    with held_lease(directory, "killed"):
+    with held_lease(LocalStore(directory), "killed"):
         load(cluster, table)
     assert rows(table) == topic_rows(cluster)
 

@@ -39,7 +39,7 @@ class Broken(DeltaTarget):
         return done or super().commit(commit)
 
     def dead_letters(self) -> DeltaTarget:
-        return DeltaTarget(self.path).dead_letters()
+        return DeltaTarget(self.location).dead_letters()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])

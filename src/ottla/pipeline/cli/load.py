@@ -23,7 +23,7 @@ from ottla.cli.command import (
 )
 from ottla.pipeline.cli.options import (
     TABLE_FORMATS,
-    GivenPath,
+    TableLocation,
     catalog_option,
     conf_option,
     master_option,
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 @click.option(
     "--table",
     required=True,
-    type=GivenPath(file_okay=False),
-    help="Directory of the table; it is made by the first load.",
+    type=TableLocation(file_okay=False),
+    help="Directory of the table, or its URL in an object store such as s3://bucket/path; made by the first load.",
 )
 @click.option(
     "--format",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 @bootstrap_option
 def load(
     topics: tuple[str, ...],
-    table: Path,
+    table: Path | str,
     format_name: str | None,
     catalog_url: str | None,
     partition_by: tuple[str, ...],

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, counted, json_option, print_json, size_text
-from ottla.pipeline.cli.options import GivenPath, catalog_option, parse_size
+from ottla.pipeline.cli.options import TableLocation, catalog_option, parse_size
 from ottla.pipeline.session import require_extra
 
 MAX_RETENTION_HOURS = 1_000_000
@@ -17,9 +17,9 @@ MAX_RETENTION_HOURS = 1_000_000
 
 
 def _table_option(function: Any) -> Any:
-    return click.option("--table", required=True, type=GivenPath(file_okay=False), help="Directory of the table.")(
-        catalog_option(function)
-    )
+    return click.option(
+        "--table", required=True, type=TableLocation(file_okay=False), help="Directory or URL of the table."
+    )(catalog_option(function))
 
 
 @click.command(
@@ -39,7 +39,7 @@ def _table_option(function: Any) -> Any:
 )
 @click.option("--dry-run", is_flag=True, help="Only tell.")
 @json_option
-def vacuum(table: Path, catalog_url: str | None, retention_hours: int, dry_run: bool, as_json: bool) -> None:
+def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry_run: bool, as_json: bool) -> None:
     """Remove files that a table of any format doesn't need, its dead letters' too; loads may run meanwhile.
 
     Files of loads that were killed go at once (ten minutes after they were last heard), others when they are older
@@ -73,7 +73,7 @@ def vacuum(table: Path, catalog_url: str | None, retention_hours: int, dry_run: 
     "--target-size", callback=parse_size, default="256MiB", show_default=True, metavar="SIZE", help="Of a large file."
 )
 @json_option
-def compact(table: Path, catalog_url: str | None, target_size: int, as_json: bool) -> None:
+def compact(table: Path | str, catalog_url: str | None, target_size: int, as_json: bool) -> None:
     """Write the small files of a table of any format anew as larger ones, in one commit; loads may run meanwhile.
 
     The small ones stay for who still reads them, until a vacuum.

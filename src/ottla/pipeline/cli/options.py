@@ -40,6 +40,8 @@ class GivenPath(click.Path):
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):
             self.fail("the path is empty", parameter, ctx)
+        if "://" in str(value):
+            self.fail(f"{value!r} is a URL, and this has to be a path of this machine", parameter, ctx)
         return super().convert(value, parameter, ctx)
 
 
@@ -92,6 +94,15 @@ def conf_option(function: Any) -> Any:
     )
     settings = settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")
     return settings(archive(with_environment))
+
+
+class TableLocation(GivenPath):
+    """A directory's path as it was typed, or the URL of an object store."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ottla.pipeline.stores.object_store import is_url
+
+        return str(value) if is_url(value) else super().convert(value, parameter, ctx)
 
 
 def catalog_option(function: Any) -> Any:

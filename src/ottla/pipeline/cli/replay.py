@@ -210,9 +210,10 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
 def _new_table(path: Path, format_name: str | None, partition_by: tuple[str, ...], source: Path | None) -> Table:
     """What is not said is as in the table that is replayed."""
     from ottla.pipeline.sinks.open_table import found_format, open_table
+    from ottla.pipeline.stores.open_store import open_store
 
-    if source is not None and found_format(path) is None:
-        format_name = format_name or found_format(source)
+    if source is not None and found_format(open_store(path)) is None:
+        format_name = format_name or found_format(open_store(source))
         partition_by = partition_by or open_table(source).layout().partition_columns
     return open_table(path, format=format_name, partition_by=partition_by)
 

@@ -13,7 +13,7 @@ import click
 from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import GivenPath, catalog_option, conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, conf_option, master_option
 from ottla.pipeline.session import open_session, require_extra
 
 
@@ -31,8 +31,8 @@ from ottla.pipeline.session import open_session, require_extra
     "--table",
     "tables",
     multiple=True,
-    type=GivenPath(file_okay=False),
-    help="Directory of a table; may be repeated.",
+    type=TableLocation(file_okay=False),
+    help="Directory or URL of a table; may be repeated.",
 )
 @click.option(
     "--output",
@@ -48,7 +48,7 @@ from ottla.pipeline.session import open_session, require_extra
 @bootstrap_option
 def sql(
     statement: str,
-    tables: tuple[Path, ...],
+    tables: tuple[Path | str, ...],
     output: Path | None,
     as_csv: bool,
     catalog_url: str | None,

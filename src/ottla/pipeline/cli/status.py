@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
 from ottla.cli.times import duration_text
-from ottla.pipeline.cli.options import GivenPath, catalog_option
+from ottla.pipeline.cli.options import TableLocation, catalog_option
 from ottla.pipeline.session import require_extra
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
         "ottla pipeline status lake.clicks --catalog http://catalog:8181",
     ),
 )
-@click.argument("tables", nargs=-1, required=True, type=GivenPath())
+@click.argument("tables", nargs=-1, required=True, type=TableLocation())
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -43,7 +43,7 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
 @json_option
 @bootstrap_option
 def status(
-    tables: tuple[Path, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
+    tables: tuple[Path | str, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
 ) -> None:
     """Show how far tables are behind their topics: of TABLES, or of all tables below a directory.
 

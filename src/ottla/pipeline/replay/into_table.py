@@ -161,7 +161,7 @@ def copy_rows(
     schema = schema if DATE_COLUMN in schema.names else with_date_column(schema, columns)
     require_partition_columns(schema, columns)
     layout, load_id = target.ensure(schema), new_load_id()
-    with held_lease(layout.directory, load_id) as lease:
+    with held_lease(layout.store, load_id) as lease:
         try:
             with open_session() as spark:
                 frame = _within(read_table(spark, source), column, bounds)
@@ -179,7 +179,7 @@ def copy_rows(
         except UnknownCommitError:
             raise  # its files may be in the table
         except OttlaError:
-            discard_load(layout.directory, load_id, target.named_files())
+            discard_load(layout.store, load_id, target.named_files())
             raise
     return CopySummary(
         target.location,

@@ -11,8 +11,11 @@ however the two interleave. Commits of others in between only lead to another lo
 taken from an error (delta-rs raises also when the checkpoint after it fails): each carries the id of its load, by which
 it is looked up in the log.
 
+In an object store a commit is a conditional put, which delta-rs is told to insist on; an answer that is lost may be
+followed by the commit, so that the files of such a load stay.
+
 Every reader of Delta can read the table. The log names files by percent-encoded addresses; only `_data_path` turns one
-into a path. Left out: object stores (paths are local), change of an existing table's partition columns.
+into a path. Left out: change of an existing table's partition columns.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import pyarrow as pa
@@ -35,13 +38,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.sinks.durable import sync
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
     LOAD_KEY,
     LOADS_LIMIT,
+    LOOK_UPS,
     PIPELINE_KEY,
     ROWS_KEY,
     TOPICS_KEY,
@@ -51,72 +54,94 @@ from ottla.pipeline.sinks.table import (
     PastLoad,
     StaleCommitError,
     TableCommit,
+    UnknownCommitError,
     check_schema,
     grown_columns,
     json_object,
     require_files,
     too_many_commits,
 )
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
 refuses control characters and what is no UTF-8."""
 
+LOG = "_delta_log"
+_COMMIT = re.compile(r"[0-9].*\.json")
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
 _BACKTRACE = re.compile(r"\d+: ")
 
 
+CONDITIONAL_PUT = {"aws_conditional_put": "etag", "aws_s3_allow_unsafe_rename": "false"}
+"""What delta-rs does on S3 unless the environment has it otherwise."""
+
+
 class DeltaTarget:
-    """A Delta table in a local directory, made on the first load."""
+    """A Delta table in a directory or an object store, made on the first load."""
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
         """`partition_by` takes effect when the table is made: columns of the schema.
 
         Raises OperatorError for other columns, and for a path that delta-rs can't open.
         """
-        self.path = Path(path).absolute()
-        unusable = UNUSABLE_IN_PATHS.search(os.path.realpath(self.path))  # links are followed by delta-rs as well
+        self._store: Store = open_store(path)
+        real = self.location if self._store.is_remote else os.path.realpath(path)  # delta-rs follows links as well
+        unusable = UNUSABLE_IN_PATHS.search(real)
         if unusable:
             raise OperatorError(
-                f"no table can be kept in {str(self.path)!r}, since {unusable[0]!r} in a path leads the Delta library "
+                f"no table can be kept in {self.location!r}, since {unusable[0]!r} in a path leads the Delta library "
                 "elsewhere; choose a directory without it"
             )
         self._partition_by = list(partition_by)
 
     @property
     def location(self) -> str:
-        return str(self.path)
+        return self._store.location
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self._store.name
 
     def dead_letters(self) -> DeltaTarget:
-        return DeltaTarget(self.path / DEAD_LETTER_DIRECTORY)
+        return DeltaTarget(self._store.child(DEAD_LETTER_DIRECTORY).location)
 
     def exists(self) -> bool:
-        return self.path.is_dir() and bool(DeltaTable.is_deltatable(str(self.path)))
+        try:
+            return self._store.exists() and bool(DeltaTable.is_deltatable(self.location, self._options))
+        except (OSError, DeltaError) as error:
+            raise OperatorError(f"the table {self.location} can't be looked up: {_words(error)}") from error
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._store.make()
             if not self.exists():
-                require_own_directory(self.path)
+                require_own_directory(self._store)
                 self._create(schema)
         except (OSError, DeltaError) as error:
-            raise OperatorError(f"the table directory {self.path} can't be made: {_words(error)}") from error
+            raise OperatorError(f"the table {self.location} can't be made: {_words(error)}") from error
         table = self._open()
         self._check(table, schema)
-        return FileLayout(str(self.path), "", tuple(table.metadata().partition_columns))
+        return self._layout(tuple(table.metadata().partition_columns))
 
     def layout(self) -> FileLayout:
         columns = tuple(self._open().metadata().partition_columns) if self.exists() else tuple(self._partition_by)
-        return FileLayout(str(self.path), "", columns)
+        return self._layout(columns)
+
+    def _layout(self, columns: tuple[str, ...]) -> FileLayout:
+        return FileLayout(self.location, "", columns, settings=self._store.settings)
 
     def _create(self, schema: pa.Schema) -> None:
         try:
-            DeltaTable.create(str(self.path), schema, mode="ignore", partition_by=self._partition_by or None)
+            DeltaTable.create(
+                self.location,
+                schema,
+                mode="ignore",
+                partition_by=self._partition_by or None,
+                storage_options=self._options,
+            )
         except DeltaError:
             if not self.exists():  # else another load made it in the same moment, or only what came after failed
                 raise
@@ -145,7 +170,7 @@ class DeltaTarget:
         ]
 
     def commit(self, commit: TableCommit) -> Committed:
-        require_files(self.path, commit.files)
+        require_files(self._store, commit.files)
         properties = CommitProperties(
             custom_metadata=commit.describe(self.known_topic_ids()),
             app_transactions=[Transaction(name, offset) for name, offset in commit.following.items()],
@@ -162,7 +187,7 @@ class DeltaTarget:
                 note = f"version {version} was committed, but what Delta does after that failed: {_words(error)}"
                 return Committed(version, self._sync_log(version) or note)
             if not isinstance(error, CommitFailedError):
-                raise OperatorError(f"the table {self.path} could not be committed: {_words(error)}") from error
+                self._raise_failed(error)
             # someone was faster: look again whether the plan still holds
         raise too_many_commits(self.location)
 
@@ -171,20 +196,25 @@ class DeltaTarget:
         table = self._open()
         features = table.protocol().reader_features or []
         if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
-            raise OperatorError(f"the table {self.path} has deletion vectors, which reading by its files would ignore")
-        return [str(self._data_path(address)) for address in _addresses(table)]
+            raise OperatorError(
+                f"the table {self.location} has deletion vectors, which reading by its files would ignore"
+            )
+        return [self._store.locate(self._data_path(address)) for address in _addresses(table)]
 
-    def named_files(self) -> set[Path]:
+    def named_files(self) -> set[str]:
         """Files that the newest version names, or any older one whose commit is still in the log.
 
         That covers every file of a load that just ended, whatever was compacted or deleted since.
         """
         found = {self._data_path(address) for address in _addresses(self._open())}
         try:
-            for path in self._log.glob("[0-9]*.json"):
-                found |= {self._data_path(action["add"]["path"]) for action in _actions(path) if "add" in action}
+            commits = [file.path for file in self._store.files(LOG) if _COMMIT.fullmatch(file.name)]
+            with ThreadPoolExecutor(LOOK_UPS) as pool:
+                for content in pool.map(self._store.read, commits):
+                    adds = (action["add"] for action in _actions(content) if "add" in action)
+                    found |= {self._data_path(add["path"]) for add in adds}
         except (OSError, ValueError) as error:
-            raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
         return found
 
     def schema(self) -> pa.Schema:
@@ -199,7 +229,7 @@ class DeltaTarget:
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
             except DeltaError as error:
-                raise OperatorError(f"the table {self.path} can't take new columns: {_words(error)}") from error
+                raise OperatorError(f"the table {self.location} can't take new columns: {_words(error)}") from error
         return self.schema()
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
@@ -212,64 +242,74 @@ class DeltaTarget:
                 target_size=target_bytes, commit_properties=CommitProperties(custom_metadata={LOAD_KEY: load_id})
             )
         except CommitFailedError as error:
-            raise StaleCommitError(f"the table {self.path} was not compacted: {_words(error)}; try again") from error
+            raise StaleCommitError(
+                f"the table {self.location} was not compacted: {_words(error)}; try again"
+            ) from error
         except DeltaError as error:
-            raise OperatorError(f"the table {self.path} could not be compacted: {_words(error)}") from error
+            raise OperatorError(f"the table {self.location} could not be compacted: {_words(error)}") from error
 
-    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         """Delta's own vacuum says which; its log forgets versions by itself."""
         hours = max(math.ceil((time.time() * 1000 - before_ms) / 3_600_000 - 0.01), 0)
         try:
             found = self._open().vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
         except DeltaError as error:
-            raise OperatorError(f"the table {self.path} could not be vacuumed: {_words(error)}") from error
+            raise OperatorError(f"the table {self.location} could not be vacuumed: {_words(error)}") from error
         return {self._data_path(address) for address in found}
 
     def version(self) -> int:
         return int(self._open().version())
 
     @property
-    def _log(self) -> Path:
-        return self.path / "_delta_log"
+    def _options(self) -> dict[str, str] | None:
+        """Of the object store, as delta-rs takes them."""
+        return {**self._store.settings, **CONDITIONAL_PUT} if self._store.is_remote else None
 
-    def _commit_file(self, version: int) -> Path:
-        return self._log / f"{version:020}.json"
+    def _raise_failed(self, error: Exception) -> NoReturn:
+        """A commit that is not there: on this machine it never will be."""
+        if self._store.is_remote:
+            raise UnknownCommitError(
+                f"{self.location} did not say whether the load was committed: {_words(error)}; the next load finds out"
+            ) from error
+        raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
 
     def _is_version_of(self, version: int, load_id: str) -> bool:
         """True when the commit of that version is there and was made by that load."""
         try:
-            return any(
-                action.get("commitInfo", {}).get(LOAD_KEY) == load_id for action in _actions(self._commit_file(version))
-            )
+            actions = _actions(self._store.read(_commit_file(version)))
+            return any(action.get("commitInfo", {}).get(LOAD_KEY) == load_id for action in actions)
         except FileNotFoundError:
             return False
         except (OSError, ValueError) as error:
             raise OperatorError(
-                f"the table {self.path} can't be read to see whether version {version} was committed: {error}; the "
+                f"the table {self.location} can't be read to see whether version {version} was committed: {error}; the "
                 "next load finds out"
             ) from error
 
-    def _data_path(self, address: str) -> Path:
-        """Where a file lies that the log names: a percent-encoded path below the table, or a URI."""
+    def _data_path(self, address: str) -> str:
+        """The path in the store of a file that the log names: a percent-encoded path below the table, or a URI."""
         if address.startswith("file:"):
             address = urlsplit(address).path
-        elif "://" in address:
-            raise OperatorError(f"the table {self.path} holds a file that is not on this machine: {address}")
-        return self.path / os.fsdecode(unquote_to_bytes(address))
+        path = self._store.relative(os.fsdecode(unquote_to_bytes(address)))
+        if "://" in path or (self._store.is_remote and path.startswith("/")):
+            raise OperatorError(f"the table {self.location} holds a file that lies elsewhere: {path}")
+        return path
 
     def _open(self) -> Any:
         try:
-            return DeltaTable(str(self.path))
+            return DeltaTable(self.location, storage_options=self._options)
         except TableNotFoundError as error:
-            raise OperatorError(f"there is no Delta table in {self.path}; `ottla pipeline load` makes one") from error
+            raise OperatorError(
+                f"there is no Delta table in {self.location}; `ottla pipeline load` makes one"
+            ) from error
         except (OSError, DeltaError) as error:
-            raise OperatorError(f"the Delta table in {self.path} can't be read: {_words(error)}") from error
+            raise OperatorError(f"the Delta table in {self.location} can't be read: {_words(error)}") from error
 
     def _check(self, table: Any, schema: pa.Schema) -> None:
         check_schema(self.location, pa.schema(table.schema()), schema)
         if TRANSACTION_RETENTION in table.metadata().configuration:
             raise OperatorError(
-                f"the table {self.path} sets {TRANSACTION_RETENTION}, which would forget loaded offsets and load "
+                f"the table {self.location} sets {TRANSACTION_RETENTION}, which would forget loaded offsets and load "
                 "records twice; remove that property"
             )
 
@@ -277,14 +317,15 @@ class DeltaTarget:
         """Raises StaleCommitError when one of them is not in that version any more."""
         if not commit.removed:
             return []
-        found = {str(self._data_path(row["path"])): row for row in pa.table(table.get_add_actions()).to_pylist()}
+        rows = pa.table(table.get_add_actions()).to_pylist()
+        found = {self._store.locate(self._data_path(row["path"])): row for row in rows}
         commit.check_removed(found)
         return [_removal(found[path]) for path in commit.removed]
 
     def _sync_log(self, version: int) -> str:
         """Make a commit durable, which delta-rs leaves to the operating system; returns why that failed, or nothing."""
         try:
-            sync(self._commit_file(version), self._log)
+            self._store.sync(_commit_file(version))
         except OSError as error:
             return f"version {version} was committed, but may not outlive a loss of power: {error}"
         return ""
@@ -367,7 +408,10 @@ def _addresses(table: Any) -> list[str]:
     return addresses
 
 
-def _actions(path: Path) -> Iterator[dict[str, Any]]:
-    """The actions of one commit; raises OSError, ValueError."""
-    with path.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+def _commit_file(version: int) -> str:
+    return f"{LOG}/{version:020}.json"
+
+
+def _actions(commit: bytes) -> Iterator[dict[str, Any]]:
+    """The actions of one commit; raises ValueError."""
+    return (json.loads(line) for line in commit.splitlines() if line.strip())

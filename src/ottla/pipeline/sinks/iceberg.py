@@ -3,7 +3,8 @@
 The next offset of each application id is a property of the table (`ottla.offset.ID`), set by the commit that adds the
 snapshot, so it outlives the expiry of snapshots and what others commit. The snapshot's summary repeats the ranges in
 readable form (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`). Without a catalog an SQLite catalog of the name
-`catalog.db` lies in the table's directory (catalog `ottla`, table `ottla.records`); a REST catalog is named by its URL.
+`catalog.db` lies in the table's directory (catalog `ottla`, table `ottla.records`); a REST catalog is named by its URL,
+and says where its tables lie, in an object store as well.
 
 **Invariants:** each commit makes a snapshot on top of the one whose offsets were checked, which the catalog holds it to
 (`assert-ref-snapshot-id`), and pyiceberg tries once only: on its own it would put the same files on top of whatever
@@ -12,7 +13,7 @@ older plan is refused however the two interleave. Whether a commit happened is n
 are searched for the id of the load, and where a catalog can't tell, the files stay.
 
 Data files have no field ids; the table's name mapping gives them (`schema.name-mapping.default`), so other engines read
-them by the names of their columns. Left out: object stores (paths are local), tables with delete files or renamed
+them by the names of their columns. Left out: tables with delete files or renamed
 columns (refused to be read by their files), views, change of an existing table's partition columns.
 """
 
@@ -53,7 +54,7 @@ from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.own_directory import require_own_directory
-from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
+from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
@@ -75,6 +76,10 @@ from ottla.pipeline.sinks.table import (
     same_type,
     too_many_commits,
 )
+from ottla.pipeline.stores.local_store import LocalStore
+from ottla.pipeline.stores.object_store import is_url, settings_from_environment
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 
 OFFSET_PREFIX = "ottla.offset."
 RETRIES_KEY = "commit.retry.num-retries"
@@ -97,15 +102,23 @@ PROPERTIES = {
 UNUSABLE_IN_PATHS = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 """SQLite and metadata files hold text."""
 
-_VACUUMED = ("data/**/*.parquet", "metadata/*.avro", "metadata/*.metadata.json")
+_VACUUMED = re.compile(r"data/.*\.parquet|metadata/[^/]*\.(avro|metadata\.json)")
 """Files of which a vacuum judges; others (statistics of other engines) stay."""
+S3_PROPERTIES = {
+    "aws_access_key_id": "s3.access-key-id",
+    "aws_secret_access_key": "s3.secret-access-key",
+    "aws_session_token": "s3.session-token",
+    "aws_region": "s3.region",
+    "aws_endpoint": "s3.endpoint",
+}
+"""What Iceberg calls the settings of a store; a catalog may give a table its own."""
 
 _REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
 """Answers of a REST catalog after which nothing of a request was done."""
 
 
 class IcebergTarget:
-    """An Iceberg table: in a local directory that holds its catalog as well, or of a REST catalog."""
+    """An Iceberg table: in a directory of this machine that holds its catalog as well, or of a REST catalog."""
 
     def __init__(
         self, location: str | os.PathLike[str], partition_by: Sequence[str] = (), catalog_url: str | None = None
@@ -117,6 +130,7 @@ class IcebergTarget:
         self._partition_by = tuple(partition_by)
         self._url = catalog_url
         self._catalog: Catalog | None = None
+        self._beside: IcebergTarget | None = None
         if catalog_url is None:
             self.path = Path(location).absolute()
             self._identifier = TABLE_NAME
@@ -143,7 +157,9 @@ class IcebergTarget:
     def dead_letters(self) -> IcebergTarget:
         if self._url is None:
             return IcebergTarget(self.path / DEAD_LETTER_DIRECTORY)
-        return IcebergTarget(f"{self._identifier}{DEAD_LETTER_DIRECTORY}", catalog_url=self._url)
+        letters = IcebergTarget(f"{self._identifier}{DEAD_LETTER_DIRECTORY}", catalog_url=self._url)
+        letters._beside = self
+        return letters
 
     def exists(self) -> bool:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
@@ -169,8 +185,7 @@ class IcebergTarget:
     def layout(self) -> FileLayout:
         if self.exists():
             return self._layout(self._open())
-        directory = str(self.path) if self._url is None else ""
-        return FileLayout(directory, DATA_DIRECTORY, self._partition_by, partitions_in_files=True)
+        return FileLayout(self._place() or "", DATA_DIRECTORY, self._partition_by, partitions_in_files=True)
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         return self._offsets(self._open(), app_ids) if self.exists() else dict.fromkeys(app_ids)
@@ -190,7 +205,7 @@ class IcebergTarget:
     def commit(self, commit: TableCommit) -> Committed:
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
-            require_files(Path(self._layout(table).directory), commit.files)
+            require_files(self._store(table), commit.files)
             self._check_settings(table)
             commit.check_expected(self._offsets(table, commit.expected))
             summary = commit.describe(json_object(table.properties.get(TOPICS_KEY)))
@@ -222,10 +237,12 @@ class IcebergTarget:
             tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise OperatorError(f"the table {self.location} has delete files, which reading by its files would ignore")
-        return [str(self._data_path(task.file.file_path)) for task in tasks]
+        store = self._store(table)
+        return [store.locate(store.relative(_plain_location(task.file.file_path))) for task in tasks]
 
-    def named_files(self) -> set[Path]:
+    def named_files(self) -> set[str]:
         table = self._open()
+        store = self._store(table)
         with self._told("can't be read"):
             manifests = {
                 manifest.manifest_path: manifest
@@ -233,7 +250,7 @@ class IcebergTarget:
                 for manifest in snapshot.manifests(table.io)
             }
             return {
-                self._data_path(entry.data_file.file_path)
+                store.relative(_plain_location(entry.data_file.file_path))
                 for manifest in manifests.values()
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             }
@@ -262,19 +279,19 @@ class IcebergTarget:
         table = self._open()
         self.files()  # refuses delete files
         with self._told("can't be read"):
-            files = [_data_file(table, task.file) for task in table.scan().plan_files()]
+            files = [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
         compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
 
-    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         before = datetime.fromtimestamp(before_ms / 1000, UTC)
         with self._told("could not be vacuumed"):
             if not dry_run:
                 self._open().maintenance.expire_snapshots().older_than(before.replace(tzinfo=None)).commit()
             table = self._open()
-            named = self.named_files() | {self._data_path(one) for one in _metadata_files(table)}
-            root = self._data_path(table.location())
-            found = {path for kind in _VACUUMED for path in root.glob(kind)}
-        return {path for path in found if path not in named and is_before(path, before_ms)}
+            store = self._store(table)
+            named = self.named_files() | {store.relative(_plain_location(one)) for one in _metadata_files(table)}
+            found = [file for file in store.files() if _VACUUMED.fullmatch(file.path)]
+        return {file.path for file in found if file.path not in named and file.modified_ms <= before_ms}
 
     def version(self) -> int:
         return _version(self._open())
@@ -284,7 +301,9 @@ class IcebergTarget:
     def _open_catalog(self) -> Catalog:
         if self._catalog is None:
             if self._url is not None:
-                self._catalog = load_catalog(CATALOG_NAME, type="rest", uri=self._url)
+                known = settings_from_environment()
+                properties = {S3_PROPERTIES[name]: value for name, value in known.items()}
+                self._catalog = load_catalog(CATALOG_NAME, type="rest", uri=self._url, **properties)
             else:
                 database = f"file:{quote(str(self.path / CATALOG_FILE))}"  # as SQLite takes names of any characters
                 address = URL.create(
@@ -301,15 +320,14 @@ class IcebergTarget:
                 "choose another directory"
             )
         landed = (DATA_DIRECTORY.rstrip("/"),) if self.path.name == DEAD_LETTER_DIRECTORY else ()
-        require_own_directory(self.path, (*_OF_A_CATALOG, *landed))
+        require_own_directory(LocalStore(self.path), (*_OF_A_CATALOG, *landed))
 
     def _create(self, schema: pa.Schema) -> None:
         catalog = self._open_catalog()
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(self._identifier.rpartition(".")[0])
-        location = str(self.path) if self._url is None else None
         try:
-            creation = catalog.create_table_transaction(self._identifier, schema, location, properties=PROPERTIES)
+            creation = catalog.create_table_transaction(self._identifier, schema, self._place(), properties=PROPERTIES)
             mapping = creation.table_metadata.schema().name_mapping.model_dump_json()
             creation.set_properties({"schema.name-mapping.default": mapping})
             if self._partition_by:
@@ -321,13 +339,24 @@ class IcebergTarget:
             if not self.exists():  # else another load made it in the same moment
                 raise
 
+    def _place(self) -> str | None:
+        """Where the table is to lie; None leaves that to the catalog.
+
+        Dead letters lie within the table that they are of, so that their files can be written before it is made.
+        """
+        if self._url is None:
+            return str(self.path)
+        if self._beside is None:
+            return None
+        return self._beside._store(self._beside._open()).child(DEAD_LETTER_DIRECTORY).location
+
     def _open(self) -> IcebergTable:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
             raise OperatorError(f"there is no Iceberg table in {self.path}; `ottla pipeline load` makes one")
         with self._told("can't be read"):
             table = self._open_catalog().load_table(self._identifier)
         if self._url is None:
-            self._require_own_location(self._data_path(table.location()))
+            self._require_own_location(Path(self._store(table).location))
         return table
 
     def _require_own_location(self, location: Path) -> None:
@@ -395,7 +424,9 @@ class IcebergTarget:
         if not commit.removed:
             return []
         with self._told("can't be read"):
-            found = {str(self._data_path(task.file.file_path)): task.file for task in table.scan().plan_files()}
+            store = self._store(table)
+            tasks = list(table.scan().plan_files())
+            found = {store.locate(store.relative(_plain_location(task.file.file_path))): task.file for task in tasks}
         commit.check_removed(found)
         return [found[path] for path in commit.removed]
 
@@ -429,14 +460,19 @@ class IcebergTarget:
                 f"the table {self.location} is partitioned by something made of {other!r}, and loads write partitions "
                 "of whole values only; load into another table"
             )
-        directory = str(self._data_path(table.location()))
-        return FileLayout(directory, DATA_DIRECTORY, tuple(columns), partitions_in_files=True)
+        store = self._store(table)
+        return FileLayout(
+            store.location, DATA_DIRECTORY, tuple(columns), partitions_in_files=True, settings=store.settings
+        )
 
-    def _data_path(self, location: str) -> Path:
+    def _store(self, table: IcebergTable) -> Store:
+        """Where its files are. Raises OperatorError."""
         try:
-            return local_path(location)
+            location = _plain_location(table.location())
         except ValueError as error:
-            raise OperatorError(f"the table {self.location} holds a file that {error}") from error
+            raise OperatorError(f"the table {self.location} {error}") from error
+        found = {name: table.io.properties.get(known) for name, known in S3_PROPERTIES.items()}
+        return open_store(location, {name: str(value) for name, value in found.items() if value})
 
 
 def _write(
@@ -508,11 +544,16 @@ def _version(table: IcebergTable) -> int:
     return 0 if snapshot is None else snapshot.sequence_number or 0
 
 
-def _data_file(table: IcebergTable, file: IcebergFile) -> DataFile:
+def _plain_location(location: str) -> str:
+    """A path, or the URL of an object store. Raises ValueError for any other."""
+    return location if is_url(location) else str(local_path(location))
+
+
+def _data_file(table: IcebergTable, store: Store, file: IcebergFile) -> DataFile:
     """A file that the table names, without its statistics."""
     sources = [table.schema().find_field(field.source_id) for field in table.spec().fields]
     values = {one.name: _partition_text(one, file.partition[number]) for number, one in enumerate(sources)}
-    path = os.path.relpath(local_path(file.file_path), local_path(table.location()))
+    path = store.relative(_plain_location(file.file_path))
     return DataFile(path, file.file_size_in_bytes, file.record_count, 0, {}, values)
 
 

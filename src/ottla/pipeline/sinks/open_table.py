@@ -6,19 +6,24 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.stores.object_store import is_url
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 
 DEFAULT_FORMAT = "delta"
 _MARKS = {"_delta_log": "delta", "catalog.db": "iceberg", "_ottla_log": "parquet"}
 """What a table of each format has in its directory."""
 
 
-def found_format(directory: Path) -> str | None:
-    """The format of the table in a directory; None when there is none."""
-    return next((name for mark, name in _MARKS.items() if (directory / mark).exists()), None)
+def found_format(store: Store) -> str | None:
+    """The format of the table at a place; None when there is none. Raises OperatorError when that can't be told."""
+    try:
+        return next((name for mark, name in _MARKS.items() if store.holds(mark)), None)
+    except OSError as error:
+        raise OperatorError(f"the table {store.location} can't be looked up: {error}") from error
 
 
 def open_table(
@@ -33,11 +38,16 @@ def open_table(
     `format`: delta, iceberg or parquet, for a table that is made; None takes what is there, else DEFAULT_FORMAT. Raises
     OperatorError when another format is there, or its extra is missing.
     """
-    found = "iceberg" if catalog_url is not None else found_format(Path(location))
+    found = "iceberg" if catalog_url is not None else found_format(open_store(location))
     if format is not None and found is not None and format != found:
         what = "a catalog holds Iceberg tables" if catalog_url is not None else f"{location} holds a table of {found}"
         raise OperatorError(f"{what}, not of {format}; leave --format away or choose another place")
     kind = found or format or DEFAULT_FORMAT
+    if kind == "iceberg" and catalog_url is None and is_url(location):
+        raise OperatorError(
+            f"{location} can't hold an Iceberg table, whose catalog can't be a file in an object store: name a REST "
+            "catalog by --catalog, or take --format delta or parquet"
+        )
     if kind == "iceberg":
         if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("sqlalchemy") is None:
             raise OperatorError(

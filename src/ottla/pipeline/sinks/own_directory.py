@@ -7,43 +7,41 @@ and so are data files of loads: those of dead letters are there before their tab
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Collection
-from pathlib import Path
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.writer import load_of
+from ottla.pipeline.stores.store import Store
 
 _HIDDEN = ("_", ".")
-_MARKS = ("_delta_log/*.json", "_ottla_log/*.json", "metadata/*.metadata.json")
-"""What a table of one of the formats has in its directory."""
+_MARKS = {"_delta_log": ".json", "_ottla_log": ".json", "metadata": ".metadata.json"}
+"""What a table of one of the formats has in its directory: where, and how the names end."""
 
 
-def require_own_directory(directory: Path, own: Collection[str] = ()) -> None:
+def require_own_directory(store: Store, own: Collection[str] = ()) -> None:
     """Raise OperatorError unless a table can be made there: nothing but `own` is in it, and it is in no other table.
 
     Raises OSError when that can't be seen.
     """
-    if directory.is_dir():
-        other = next((path.name for path in directory.iterdir() if not _may_stay(path, own)), None)
+    if store.exists():
+        other = next((name for name in store.entries() if not _may_stay(name, own)), None)
         if other is not None:
             raise OperatorError(
-                f"no table can be made in {directory}, which holds other things, {other!r} for one: a vacuum of the "
-                "table would take them; choose another directory with --table"
+                f"no table can be made in {store.location}, which holds other things, {other!r} for one: a vacuum of "
+                "the table would take them; choose another place with --table"
             )
-    child = Path(os.path.realpath(directory))
-    for parent in child.parents:
+    for child, parent in itertools.pairwise(store.ancestors()):
         if not child.name.startswith(_HIDDEN) and _is_table(parent):
             raise OperatorError(
-                f"no table can be made in {directory}, which lies within the table {parent}: a vacuum of that would "
-                "take it; choose another directory with --table"
+                f"no table can be made in {store.location}, which lies within the table {parent.location}: a vacuum of "
+                "that would take it; choose another place with --table"
             )
-        child = parent
 
 
-def _may_stay(path: Path, own: Collection[str]) -> bool:
-    return path.name in own or path.name.startswith(_HIDDEN) or load_of(path) is not None
+def _may_stay(name: str, own: Collection[str]) -> bool:
+    return name in own or name.startswith(_HIDDEN) or load_of(name) is not None
 
 
-def _is_table(directory: Path) -> bool:
-    return any(path for mark in _MARKS for path in directory.glob(mark))
+def _is_table(store: Store) -> bool:
+    return any(file.path.endswith(ending) for directory, ending in _MARKS.items() for file in store.files(directory))

@@ -1,8 +1,9 @@
 """Parquet export: a directory of Parquet files, made exactly once by a log of commits beside them.
 
 `_ottla_log/VERSION.json` is one commit each: files that came and went, offsets that moved, and what a person wants to
-know of it. A commit is written whole under another name, synced, and given its number by a hard link, which exactly one
-of several committers can do. `VERSION.checkpoint.json` sums up all commits to a version, so that few are read.
+know of it. A commit is a file that exactly one of several committers can create, whole and durable (what `Store.create`
+promises, of directories and of object stores). `VERSION.checkpoint.json` sums up all commits to a version, so that few
+are read.
 
 **Invariant:** the table is the files that the log's newest version names, which `ottla pipeline sql` reads.
 **A reader that takes every Parquet file in the directory** sees more than that: files of a load that runs or was killed
@@ -18,19 +19,16 @@ import base64
 import json
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.sinks.durable import sync, write_synced
 from ottla.pipeline.sinks.own_directory import require_own_directory
-from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files, is_before
+from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
@@ -46,9 +44,13 @@ from ottla.pipeline.sinks.table import (
     require_files,
     too_many_commits,
 )
+from ottla.pipeline.sinks.writer import DATA_FILE
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store, UnknownOutcomeError
 
 LOG_DIRECTORY = "_ottla_log"
 CHECKPOINT_INTERVAL = 50
+_CHECKPOINT = ".checkpoint.json"
 
 
 @dataclass(slots=True)
@@ -81,33 +83,34 @@ class _State:
 
 
 class ParquetTarget:
-    """A Parquet export in a local directory, made on the first load."""
+    """A Parquet export in a directory or an object store, made on the first load."""
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
         """`partition_by` takes effect when the export is made: columns of its schema."""
-        self.path = Path(path).absolute()
+        self._store: Store = open_store(path)
         self._partition_by = tuple(partition_by)
-        self._log = self.path / LOG_DIRECTORY
 
     @property
     def location(self) -> str:
-        return str(self.path)
+        return self._store.location
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self._store.name
 
     def dead_letters(self) -> ParquetTarget:
-        return ParquetTarget(self.path / DEAD_LETTER_DIRECTORY)
+        return ParquetTarget(self._store.child(DEAD_LETTER_DIRECTORY).location)
 
     def exists(self) -> bool:
-        return self._commit_file(0).is_file() or bool(self._checkpoints())
+        try:
+            return self._store.find(_commit_file(0)) is not None or bool(self._checkpoints())
+        except OSError as error:
+            raise OperatorError(f"the table {self.location} can't be looked up: {error}") from error
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
         try:
             if not self.exists():
-                require_own_directory(self.path)
-                self._log.mkdir(parents=True, exist_ok=True)
+                require_own_directory(self._store)
                 made = {
                     "version": 0,
                     "time_ms": _now_ms(),
@@ -118,13 +121,13 @@ class ParquetTarget:
                 with suppress(FileExistsError):  # another load made it in the same moment
                     self._write(made)
         except OSError as error:
-            raise OperatorError(f"the table directory {self.path} can't be made: {error}") from error
+            raise OperatorError(f"the table {self.location} can't be made: {error}") from error
         check_schema(self.location, self.schema(), schema)
         return self.layout()
 
     def layout(self) -> FileLayout:
         columns = tuple(self._read().partition_columns) if self.exists() else self._partition_by
-        return FileLayout(str(self.path), "", columns)
+        return FileLayout(self.location, "", columns, settings=self._store.settings)
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         offsets = self._read().offsets if self.exists() else {}
@@ -137,7 +140,7 @@ class ParquetTarget:
         newest = self._read().version if self.exists() else -1
         try:
             texts = [
-                self._commit_file(version).read_text() for version in range(newest, max(newest - LOADS_LIMIT, -1), -1)
+                self._store.read(_commit_file(version)) for version in range(newest, max(newest - LOADS_LIMIT, -1), -1)
             ]
             commits = [json.loads(text) for text in texts]
             return [
@@ -146,14 +149,14 @@ class ParquetTarget:
                 if commit.get("pipeline")
             ]
         except (OSError, ValueError, KeyError) as error:
-            raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
 
     def commit(self, commit: TableCommit) -> Committed:
-        require_files(self.path, commit.files)
+        require_files(self._store, commit.files)
         for _ in range(COMMIT_ATTEMPTS):
             state = self._read()
             commit.check_expected({name: state.offsets.get(name) for name in commit.expected})
-            commit.check_removed({str(self.path / path) for path in state.files})
+            commit.check_removed({self._store.locate(path) for path in state.files})
             entry = {
                 "version": state.version + 1,
                 "time_ms": _now_ms(),
@@ -164,30 +167,30 @@ class ParquetTarget:
                 "topics": dict(commit.topic_ids),
                 "offsets": dict(commit.following),
                 "add": [asdict(file) for file in commit.files],
-                "remove": [os.path.relpath(path, self.path) for path in commit.removed],
+                "remove": [self._store.relative(path) for path in commit.removed],
             }
             try:
                 note = self._write(entry)
             except FileExistsError:
                 continue  # someone was faster: look again whether the plan still holds
             except OSError as error:
-                raise OperatorError(f"the table {self.path} could not be committed: {error}") from error
+                raise OperatorError(f"the table {self.location} could not be committed: {error}") from error
             state.apply(entry)
             self._checkpoint(state)
             return Committed(state.version, note)
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
-        return [str(self.path / path) for path in self._read().files]
+        return [self._store.locate(path) for path in self._read().files]
 
     def data_files(self) -> list[DataFile]:
         """The files of the newest version."""
         return [DataFile.from_dict(file) for file in self._read().files.values()]
 
-    def named_files(self) -> set[Path]:
+    def named_files(self) -> set[str]:
         """Those of the newest version, and what went since the last vacuum."""
         state = self._read()
-        return {self.path / path for path in (*state.files, *state.removed)}
+        return {*state.files, *state.removed}
 
     def schema(self) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self._read().schema)))
@@ -204,51 +207,53 @@ class ParquetTarget:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise OperatorError(f"the table {self.path} can't take new columns: {error}") from error
+                raise OperatorError(f"the table {self.location} can't take new columns: {error}") from error
             return wider
-        raise OperatorError(f"the table {self.path} could not take new columns: others came first; try again")
+        raise OperatorError(f"the table {self.location} could not take new columns: others came first; try again")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
         compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
-    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         state = self._read()
         forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
         if forgotten and not dry_run:
             try:
                 self._write({"version": state.version + 1, "time_ms": _now_ms(), "forget": forgotten})
             except OSError as error:
-                raise OperatorError(f"the table {self.path} could not be vacuumed: {error}; try again") from error
-        named = {self.path / path for path in (*state.files, *state.removed)} - {self.path / path for path in forgotten}
-        return {path for path in self.path.rglob("part-*.parquet") if path not in named and is_before(path, before_ms)}
+                raise OperatorError(f"the table {self.location} could not be vacuumed: {error}; try again") from error
+        named = {*state.files, *state.removed} - set(forgotten)
+        try:
+            found = [file for file in self._store.files() if DATA_FILE.fullmatch(file.name)]
+        except OSError as error:
+            raise OperatorError(f"the table {self.location} could not be vacuumed: {error}") from error
+        return {file.path for file in found if file.path not in named and file.modified_ms <= before_ms}
 
     def version(self) -> int:
         return self._read().version
 
     # The log
 
-    def _commit_file(self, version: int) -> Path:
-        return self._log / f"{version:020}.json"
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted(self._log.glob("*.checkpoint.json"))
+    def _checkpoints(self) -> list[str]:
+        """Raises OSError."""
+        return sorted(file.path for file in self._store.files(LOG_DIRECTORY) if file.name.endswith(_CHECKPOINT))
 
     def _read(self) -> _State:
         """The newest state. Raises OperatorError when there is none or it can't be read."""
         try:
             state, found = _State(), self._checkpoints()
             if found:
-                state = _State(**json.loads(found[-1].read_text()))
+                state = _State(**json.loads(self._store.read(found[-1])))
             while True:
                 try:
-                    text = self._commit_file(state.version + 1).read_text()
+                    text = self._store.read(_commit_file(state.version + 1))
                 except FileNotFoundError:
                     break
                 state.apply(json.loads(text))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise OperatorError(f"the log of the table {self.path} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
         if state.version < 0:
-            raise OperatorError(f"there is no table in {self.path}; `ottla pipeline load` makes one")
+            raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")
         return state
 
     def _write(self, commit: Mapping[str, Any]) -> str:
@@ -256,45 +261,27 @@ class ParquetTarget:
 
         Raises FileExistsError when the number is taken by another, OSError when it could not be written.
         """
-        final, text = self._commit_file(commit["version"]), json.dumps(commit)
-        staged = self._log / f".{uuid.uuid4().hex}"
+        version = commit["version"]
         try:
-            write_synced(staged, text)
-            try:
-                os.link(staged, final)
-            except OSError as error:  # a network file system may have made the link all the same
-                if not self._was_written(final, text, error):
-                    raise
-        finally:
-            with suppress(OSError):
-                staged.unlink()
-        try:
-            sync(self._log)
-        except OSError as error:
-            return f"version {commit['version']} was committed, but may not outlive a loss of power: {error}"
-        return ""
-
-    def _was_written(self, final: Path, text: str, error: OSError) -> bool:
-        try:
-            return final.read_text() == text
-        except FileNotFoundError:
-            return False
-        except OSError as unreadable:
+            note = self._store.create(_commit_file(version), json.dumps(commit).encode())
+        except UnknownOutcomeError as error:
             raise UnknownCommitError(
-                f"the table {self.path} can't be read to see whether the load was committed: {unreadable}; the next "
+                f"the table {self.location} can't be read to see whether the load was committed: {error}; the next "
                 "load finds out"
             ) from error
+        return f"version {version} was committed, but may not outlive a loss of power: {note}" if note else ""
 
     def _checkpoint(self, state: _State) -> None:
         """Now and then; that it fails does no harm, since the commits stay."""
         if state.version % CHECKPOINT_INTERVAL:
             return
-        staged = self._log / f".{uuid.uuid4().hex}"
         with suppress(OSError):
-            write_synced(staged, json.dumps(asdict(state)))
-            staged.rename(self._log / f"{state.version:020}.checkpoint.json")
-        with suppress(OSError):
-            staged.unlink(missing_ok=True)
+            checkpoint = f"{LOG_DIRECTORY}/{state.version:020}{_CHECKPOINT}"
+            self._store.replace(checkpoint, json.dumps(asdict(state)).encode())
+
+
+def _commit_file(version: int) -> str:
+    return f"{LOG_DIRECTORY}/{version:020}.json"
 
 
 def _now_ms() -> int:

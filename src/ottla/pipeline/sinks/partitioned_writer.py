@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +62,7 @@ class PartitionedWriter:
             writer.discard()
         for file in self._done:
             with suppress(OSError):
-                (Path(self._layout.directory) / file.path).unlink(missing_ok=True)
+                self._layout.store.remove(file.path)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in; those of one partition stay in their order. Raises OperatorError for too many partitions."""

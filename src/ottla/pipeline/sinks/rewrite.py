@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit
 from ottla.pipeline.sinks.writer import DataFileWriter
+from ottla.pipeline.stores.store import Store
 
 
 def group_small_files(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:
@@ -42,17 +42,9 @@ def compact_groups(
         return
     layout, schema = table.layout(), table.schema()
     made = [rewrite_files(layout, schema, group, number, load_id) for number, group in enumerate(groups)]
-    removed = [str(Path(layout.directory) / file.path) for group in groups for file in group]
+    removed = [layout.store.locate(file.path) for group in groups for file in group]
     before_commit()
     table.commit(TableCommit(load_id, made, removed))
-
-
-def is_before(path: Path, time_ms: int) -> bool:
-    """True when the file was last written before that time; False when it is gone."""
-    try:
-        return path.stat().st_mtime * 1000 <= time_ms
-    except FileNotFoundError:
-        return False
 
 
 def rewrite_files(
@@ -66,7 +58,7 @@ def rewrite_files(
     kept = schema if layout.partitions_in_files else pa.schema([one for one in schema if one.name not in values])
     with DataFileWriter(layout, schema, values, f"compacted-{number}", load_id) as writer:
         try:
-            for batch in _rows(Path(layout.directory), files, kept):
+            for batch in _rows(layout.store, files, kept):
                 writer.add(batch)
             made = writer.finish()
         except (OSError, pa.ArrowException) as error:
@@ -75,9 +67,10 @@ def rewrite_files(
     return made or files[0]  # there are rows: no load commits an empty file
 
 
-def _rows(directory: Path, files: Sequence[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        with pq.ParquetFile(directory / file.path) as parquet:
+def _rows(store: Store, files: Sequence[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    filesystem, paths = store.arrow([file.path for file in files])
+    for path in paths:
+        with pq.ParquetFile(path, filesystem=filesystem) as parquet:
             for batch in parquet.iter_batches():
                 yield conformed(batch, schema)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from ottla.pipeline.sinks.durable import sync
+from ottla.pipeline.stores.durable import sync
 
 
 class _SyncedFile:
@@ -93,4 +93,4 @@ def local_path(location: str) -> Path:
         return Path(location)
     if colon and scheme == "file":
         return Path("/" + rest.lstrip("/"))
-    raise ValueError(f"{location} is not on this machine")
+    raise ValueError(f"lies at {location}, which is neither on this machine nor in an object store that is known")

@@ -14,19 +14,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 
 LOADS_LIMIT = 100
 """Commits that are searched for past loads and the topics that they read."""
 COMMIT_ATTEMPTS = 20
 """How often other writers may come in between before a commit gives up."""
 DEAD_LETTER_DIRECTORY = "_dead_letters"
+LOOK_UPS = 16
+"""Files that are looked up at once."""
 
 RANGES_KEY = "ottla.ranges"
 TOPICS_KEY = "ottla.topics"
@@ -86,13 +91,20 @@ class FileLayout:
     """Where and how data files of a table are written; travels to the workers."""
 
     directory: str
-    """Absolute; `DataFile.path` is relative to it."""
+    """An absolute path, or a URL; `DataFile.path` is relative to it."""
     subdirectory: str = ""
     """Within it, where data files lie."""
     partition_columns: tuple[str, ...] = ()
     """Those whose values a file's path tells."""
     partitions_in_files: bool = False
     """True where the partition columns are in the files as well."""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those of the store, by which workers reach it as the driver does."""
+
+    @property
+    def store(self) -> Store:
+        """Where the directory is."""
+        return open_store(self.directory, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +214,16 @@ class Table(Protocol):
         """
 
     def files(self) -> list[str]:
-        """Absolute paths of the data files of the newest version, for readers without a library of the format.
+        """Absolute paths or URLs of the data files of the newest version, for readers without a library of the format.
 
         Raises OperatorError when there is no table or when its files alone would not give its rows.
         """
 
-    def named_files(self) -> set[Path]:
-        """Files that any version names that can still be read. Raises OperatorError when that can't be told."""
+    def named_files(self) -> set[str]:
+        """Files that any version names that can still be read, by their paths in the table's store.
+
+        Raises OperatorError when that can't be told.
+        """
 
     def layout(self) -> FileLayout:
         """How the files of the table are written, or would be if it were made. Raises OperatorError."""
@@ -232,9 +247,9 @@ class Table(Protocol):
         StaleCommitError when another took one of them in the meantime, OperatorError; nothing was changed then.
         """
 
-    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[Path]:
-        """Give up versions that were replaced before that time; returns the files below the table's directory, written
-        before it, that no version names any more.
+    def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
+        """Give up versions that were replaced before that time; returns the files in the table's store, written before
+        it, that no version names any more.
 
         With `dry_run` nothing is given up, and what only that would bring is left out. Raises OperatorError.
         """
@@ -280,13 +295,15 @@ def too_many_commits(location: str) -> OperatorError:
     )
 
 
-def require_files(directory: Path, files: Sequence[DataFile]) -> None:
+def require_files(store: Store, files: Sequence[DataFile]) -> None:
     """Raise OperatorError unless all are here as they were written: a table that names others can't be read."""
-    missing = [file.path for file in files if _size(directory / file.path) != file.size_bytes]
+    with ThreadPoolExecutor(LOOK_UPS) as pool:  # an object store takes a while for each
+        sizes = list(pool.map(partial(_size, store), [file.path for file in files]))
+    missing = [file.path for file, size in zip(files, sizes, strict=True) if size != file.size_bytes]
     if missing:
         raise OperatorError(
-            f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {directory} on this "
-            f"machine, {missing[0]} for one; the table's directory has to be the same one on all machines, and a "
+            f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {store.location} on "
+            f"this machine, {missing[0]} for one; the table's directory has to be the same one on all machines, and a "
             "vacuum's retention longer than a load, as Delta's 7 days are"
         )
 
@@ -327,12 +344,13 @@ def json_object(text: Any) -> dict[str, str]:
     return value if isinstance(value, dict) else {}
 
 
-def _size(path: Path) -> int:
+def _size(store: Store, path: str) -> int:
     """The file's size in bytes, -1 without one."""
     try:
-        return path.stat().st_size
+        found = store.find(path)
     except OSError:
         return -1
+    return -1 if found is None else found.size_bytes
 
 
 def _offset_text(offset: int | None) -> str:

@@ -10,21 +10,21 @@ import re
 import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.pipeline.sinks.durable import sync
 from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout
+from ottla.pipeline.stores.store import Store
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without a value, as Hive and Spark call it."""
 
+DATA_FILE = re.compile(r"part-.*\.parquet")
 _NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
 
 
@@ -33,20 +33,25 @@ def new_load_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def load_of(path: Path) -> str | None:
+def load_of(path: str) -> str | None:
     """The id of the load that wrote a data file, None for a file that no load did."""
-    match = _NAME.fullmatch(path.name)
+    match = _NAME.fullmatch(file_name(path))
     return match["load"] if match else None
 
 
-def discard_load(table_dir: str, load_id: str, named: Collection[Path] = ()) -> None:
+def file_name(path: str) -> str:
+    """The last part; of a data file it is unique by load and attempt, however its path is written."""
+    return path.rpartition("/")[2]
+
+
+def discard_load(store: Store, load_id: str, named: Collection[str] = ()) -> None:
     """Remove the files of a load that failed, but none that the table names; what can't go stays for a vacuum."""
-    kept = {path.name for path in named}  # unique by load and attempt, so nothing hangs on how a path is written
-    for path in Path(table_dir).rglob(f"part-*-{load_id}-*.zstd.parquet"):
-        if path.name in kept:
-            continue
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    kept = set(map(file_name, named))
+    with suppress(OSError):
+        for file in list(store.files()):
+            if load_of(file.path) == load_id and file.name not in kept:
+                with suppress(OSError):
+                    store.remove(file.path)
 
 
 class DataFileWriter:
@@ -66,11 +71,12 @@ class DataFileWriter:
         )
         attempt = uuid.uuid4().hex[:8]
         self._relative = f"{directory}part-{position}-{load_id}-{attempt}.zstd.parquet"
-        self._path = Path(layout.directory) / self._relative
+        self._store = layout.store
         self._schema = schema
         if not layout.partitions_in_files:
             self._schema = pa.schema([column for column in schema if column.name not in values])
         self._bounded = [column.name for column in self._schema if _has_bounds(column.type)]
+        self._output: Any = None
         self._writer: Any = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -89,7 +95,9 @@ class DataFileWriter:
         if not self._finished and self._writer is not None:
             with suppress(OSError):  # a full disk fails again here
                 self._writer.close()
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._output.close()
+            self._store.remove(self._relative)
 
     @property
     def pending_bytes(self) -> int:
@@ -114,14 +122,14 @@ class DataFileWriter:
         if self._writer is None:
             return None
         self._writer.close()
-        sync(self._path, self._path.parent)
-        status = self._path.stat()
+        self._output.close()
+        stored = self._store.sync(self._relative)
         self._finished = True
         return DataFile(
             self._relative,
-            status.st_size,
+            stored.size_bytes,
             self._statistics.rows,
-            int(status.st_mtime * 1000),
+            stored.modified_ms,
             self._statistics.columns(),
             self._partition_values,
         )
@@ -131,9 +139,9 @@ class DataFileWriter:
         if not self._pending:
             return
         if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._output = self._store.open_output(self._relative)
             self._writer = pq.ParquetWriter(
-                self._path,
+                self._output,
                 self._schema,
                 compression="zstd",
                 use_dictionary=["topic"] if "topic" in self._schema.names else False,

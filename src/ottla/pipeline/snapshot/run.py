@@ -230,7 +230,7 @@ class Run:
     ) -> SnapshotSummary:
         directory = settings.layout.directory
         try:
-            with held_lease(directory, settings.load_id) as lease:
+            with held_lease(settings.layout.store, settings.load_id) as lease:
                 started = time.monotonic()
                 with open_session() as spark:
                     staging = time.monotonic()

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.pipeline.snapshot.shape import Shape
+from ottla.pipeline.stores.store import Store, StoredFile
 
 STAGED_DIRECTORY = "_staged"
 SPILL_BYTES = 64 << 20
@@ -151,7 +152,9 @@ def discard_staged(directory: str, load_id: str) -> None:
         (Path(directory) / STAGED_DIRECTORY).rmdir()
 
 
-def staged_files(directory: Path) -> dict[str, set[Path]]:
+def staged_files(store: Store) -> dict[str, set[StoredFile]]:
     """The staged files of each run. To be asked before the leases: a run holds its own before it stages anything."""
-    staged = directory / STAGED_DIRECTORY
-    return {one.name: set(one.glob("*.arrow")) for one in staged.iterdir()} if staged.is_dir() else {}
+    found: dict[str, set[StoredFile]] = {}
+    for file in store.files(STAGED_DIRECTORY):
+        found.setdefault(file.path.split("/")[1], set()).add(file)
+    return found

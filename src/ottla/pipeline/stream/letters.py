@@ -84,7 +84,7 @@ class DeadLetters:
         if held is None or held <= batch:
             layout = self._table.ensure(DEAD_LETTER_SCHEMA)
             load_id = uuid.uuid4().hex[:16]
-            with held_lease(layout.directory, load_id) as lease:
+            with held_lease(layout.store, load_id) as lease:
                 frame = spark.read.parquet(*map(plain_path, files))
                 try:
                     written = write_rows(frame, layout, DEAD_LETTER_SCHEMA, f"batch-{batch:010d}", load_id)
@@ -101,7 +101,7 @@ class DeadLetters:
                 except UnknownCommitError:
                     raise  # its files may be in the table
                 except OttlaError:
-                    discard_load(layout.directory, load_id, self._table.named_files())
+                    discard_load(layout.store, load_id, self._table.named_files())
                     raise
             self.rows += sum(file.rows for file in written)
         self.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -64,5 +63,5 @@ def _put_together(files: Sequence[DataFile], layout: FileLayout, schema: pa.Sche
         made.append(rewrite_files(layout, schema, group, number, load_id))
         gone.update(file.path for file in group)
     for path in gone:
-        (Path(layout.directory) / path).unlink(missing_ok=True)
+        layout.store.remove(path)
     return [*(file for file in files if file.path not in gone), *made]

@@ -109,7 +109,7 @@ class TableResults:
     def prepare(self, frame: Any, batch: int) -> None:
         self._layout = self._table.ensure(self._schema)
         load_id = uuid.uuid4().hex[:16]
-        lease = self._leases.enter_context(held_lease(self._layout.directory, load_id))
+        lease = self._leases.enter_context(held_lease(self._layout.store, load_id))
         self._prepared = _Prepared(load_id, lease, self._held())
         self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)
         self._require_unique(frame.sparkSession, self._prepared.files)
@@ -128,7 +128,7 @@ class TableResults:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
-                discard_load(self._layout.directory, prepared.load_id, self._table.named_files())
+                discard_load(self._layout.store, prepared.load_id, self._table.named_files())
         self._leases.close()
 
     def _commit(self, spark: Any, batch: int, prepared: _Prepared) -> None:
@@ -194,11 +194,11 @@ class TableResults:
             )
 
     def _paths(self, files: Sequence[DataFile]) -> list[str]:
-        return [str(Path(self._layout.directory) / file.path) for file in files]
+        return list(map(self._layout.store.locate, (file.path for file in files)))
 
     def _take_away(self, files: Sequence[DataFile]) -> None:
-        for path in self._paths(files):
-            Path(path).unlink(missing_ok=True)
+        for file in files:
+            self._layout.store.remove(file.path)
 
     def _held(self) -> int | None:
         return self._table.committed_offsets([self._id])[self._id]

@@ -16,9 +16,9 @@ def sync(*paths: Path) -> None:
             os.close(descriptor)
 
 
-def write_synced(path: Path, text: str) -> None:
+def write_synced(path: Path, content: bytes) -> None:
     """Write a file whole; its directory's entry is not durable yet. Raises OSError."""
-    with path.open("w") as file:
-        file.write(text)
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
