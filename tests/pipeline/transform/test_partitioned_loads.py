@@ -158,3 +158,13 @@ def test_access_logs_by_status(make_lake: Callable[..., Lake]) -> None:
     lake.produce(*lines)
     lake.load(AccessLogFormat())
     assert Counter(row["status"] for row in lake.rows()) == Counter(int(line.split()[8]) for line in lines)
+
+
+def test_a_field_called_date_keeps_its_type_beside_the_day(make_lake: Callable[..., Lake]) -> None:
+    """Also in the second load, which takes the types from the table."""
+    lake = make_lake("date")
+    for _ in range(2):
+        lake.produce(b'{"date":"mine"}')
+        lake.load(JsonFormat())
+    assert [row["value_date"] for row in lake.rows()] == ["mine", "mine"]
+    assert lake.letters() == {}

@@ -7,7 +7,7 @@ two values are valid at once; what follows a deletion begins a life of its own.
 
 **Invariants:** the payload is never held: a first pass reads topics, partitions, keys, offsets and times, which tell
 what becomes of each row, a second one copies rows, a batch at a time. So a task needs memory for the keys of one bucket
-(each about 60 bytes and its own length) and a row group. A bucket in which nothing changes is left as it is.
+(280 bytes a row with keys of 20, measured) and a row group. A bucket in which nothing changes is left as it is.
 """
 
 from __future__ import annotations
@@ -162,16 +162,16 @@ def judge(index: RowIndex, settings: MergeSettings) -> Verdict:
         valid_from = _valid_from(times, order, ordered, alive)
         valid_to[order[:-1][~last[:-1]]] = valid_from[order[1:][~last[:-1]]]
         valid_to[void] = np.maximum(valid_from[void], settings.now_us)
-    had, has = np.unique(known[held]), np.unique(known[opened])
+    had, has, came = (_present(known[chosen], len(order)) for chosen in (held, opened, opened & ~held))
     return Verdict(
         kept,
         opened,
         valid_from,
         valid_to,
         changed=bool((held & ~opened).any() or (~held & kept).any()),
-        inserted=len(np.setdiff1d(has, had)),
-        updated=len(np.intersect1d(np.unique(known[opened & ~held]), had)),
-        deleted=len(np.setdiff1d(had, has)),
+        inserted=int(np.count_nonzero(has & ~had)),
+        updated=int(np.count_nonzero(came & had)),
+        deleted=int(np.count_nonzero(had & ~has)),
     )
 
 
@@ -183,6 +183,13 @@ def _valid_from(times: Int64s, order: Int64s, ordered: Int64s, alive: Flags) -> 
     lives = np.cumsum(begins) * len(distinct)  # a life is above all ranks of the one before
     found = np.empty(len(order), np.int64)
     found[order] = distinct[np.maximum.accumulate(lives + ranks) - lives] if len(order) else times
+    return found
+
+
+def _present(codes: Int64s, count: int) -> Flags:
+    """Of `count` numbers those that are among `codes`."""
+    found = np.zeros(count, np.bool_)
+    found[codes] = True
     return found
 
 

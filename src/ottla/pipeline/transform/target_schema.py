@@ -50,7 +50,7 @@ def settle(
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
     schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
-    types = {field_name(column.name, reserved): column.type for column in schema}
+    types = {field_name(c.name, reserved): c.type for c in schema if c.name not in reserved}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
     decoder = value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields]))
     return RecordDecoder(decoder, rows, value_format.id_length, reserved)

@@ -1,0 +1,76 @@
+"""A table tells by itself whether it is a snapshot, and of which shape; what doesn't fit is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.snapshot.shape import Shape, require_no_snapshot, settled_shape, shape_of
+
+from ..sinks.loads import load, make_cluster
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, history: bool) -> None:
+    world = make_world(kind, history=history, buckets=3)
+    world.produce((b"a", b"1"))
+    world.snapshot()
+    shape = Shape(3, history)
+    assert shape_of(world.open()) == shape
+    assert settled_shape(world.open(), None, history=False) == shape
+    assert settled_shape(world.open(), 3, history=history) == shape
+    with pytest.raises(OperatorError, match="has 3 buckets since it was made, not 4; leave --buckets away"):
+        settled_shape(world.open(), 4, history=False)
+    if not history:
+        with pytest.raises(OperatorError, match="made without --history"):
+            settled_shape(world.open(), None, history=True)
+    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+        require_no_snapshot(world.open())
+
+
+def test_a_table_of_records_is_no_snapshot(kind: str, tmp_path: Path) -> None:
+    table = open_table(tmp_path / "table", format=kind)
+    require_no_snapshot(table)
+    load(make_cluster(), table)
+    require_no_snapshot(table)
+    assert shape_of(table) is None
+    with pytest.raises(OperatorError, match="was not made by `ottla pipeline snapshot`"):
+        settled_shape(table, None, history=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/lake/key_bucket_4=1/t/key_bucket_4=3/current=true/part.parquet", (3, True)),
+        ("/lake/key_bucket_4=3/current=False/part.parquet", (3, False)),
+        ("/lake/key_bucket_4=3/part.parquet", None),
+        ("/lake/key_bucket_5=3/current=true/part.parquet", None),
+        ("/lake/part-key_bucket_4=3.parquet", None),
+    ],
+)
+def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
+    shape = Shape(4, history=True)
+    if place is not None:
+        assert shape.place_of(path) == place
+        return
+    with pytest.raises(OperatorError, match="lies in no bucket"):
+        shape.place_of(path)
+
+
+def test_the_bucket_of_a_key_never_changes() -> None:
+    """What is in tables already lies there."""
+    import pyarrow as pa
+
+    keys = pa.array([b"", b"123456789", b"user-17"])  # the second is that by which CRCs are told apart
+    assert Shape(1_000).buckets_of(keys).tolist() == [0, 0xCBF43926 % 1_000, 953]
