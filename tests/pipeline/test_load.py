@@ -83,8 +83,10 @@ def test_loads_what_is_new_and_nothing_twice(
     first = load_topic()
     assert (first.rows, first.version, first.partitions) == (5_000, 1, 3)
     assert loaded(table) == values(0, 5_000)
+    assert first.seconds >= first.plan_s + first.start_s + first.land_s + first.commit_s > 0
     again = load_topic()
     assert (again.rows, again.version) == (0, None)
+    assert 0 < again.seconds < first.seconds
     produce(bootstrap, topic, keyed(5_000, 5_500), compression_type="zstd")
     third = load_topic()
     assert (third.rows, third.version) == (500, 2)
@@ -325,7 +327,9 @@ def test_the_commands(spark: Any, bootstrap: str, topic: str, table: Path, monke
     assert first.stderr == ""
     second = run_cli(*arguments, "--json")
     assert second.returncode == 0, second.stderr
-    assert json.loads(second.stdout)["rows"] == 0
+    told = json.loads(second.stdout)
+    assert [told[name] for name in ("rows", "dead_letters", "offsets", "version")] == [0, 0, 0, None]
+    assert told["seconds"] > 0
     query = "select cast(value as string) as v, value, offset >= 0 as ok from records order by v limit 1"
     result = CliRunner().invoke(cli.pipeline, ["sql", query, "--table", str(table), "--json"])
     assert result.exit_code == 0, result.output

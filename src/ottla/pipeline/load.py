@@ -75,6 +75,8 @@ class LoadSummary:
     start_s: float = 0.0
     land_s: float = 0.0
     commit_s: float = 0.0
+    seconds: float = 0.0
+    """From the first question to the brokers to the last answer, the start of Spark in it."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
     group: str = ""
@@ -140,7 +142,9 @@ def load(
     observer.planned(plan)
     if not plan.is_empty:
         summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder, read_range)
-    return show_offsets(summary, plan, open_cluster, group) if group else summary
+    if group:
+        summary = show_offsets(summary, plan, open_cluster, group)
+    return replace(summary, seconds=time.monotonic() - started)
 
 
 def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:

@@ -125,6 +125,8 @@ def load(
     A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; of a time it is the first
     record that is not older. A pipeline id goes on where it was; --from is refused once it has loaded something.
 
+    Exit code 0: the table has what is new, if anything; 1: it failed and may be tried again, or records are lost; 2: it
+    fails until somebody mends something. --json tells rows, dead_letters, offsets, version (null: none new), seconds.
     A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
     command. With --json each run is one line.
 
