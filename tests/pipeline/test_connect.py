@@ -1,0 +1,101 @@
+"""Source and sink in programs on Spark Connect: batch, stream, and what the stream writes exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+pytest.importorskip("grpc", reason="needs the extra `connect`")
+
+import pyspark
+
+from ottla.pipeline.session import find_java, launch_home
+
+from ..cluster.nodes import eventually
+from .committed import read_committed
+from .topics import new_topic, produce
+
+pytestmark = pytest.mark.pipeline
+
+DRIVER = Path(__file__).with_name("connect_driver.py")
+START_S, RUN_S = 120.0, 280.0
+"""Of a machine that has much else to do."""
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Connect server with two cores, whose Python is that of the tests."""
+    folder = tmp_path_factory.mktemp("connect")
+    home = Path(pyspark.__file__).parent
+    (folder / "java").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    log = folder / "connect.log"
+    variables = os.environ | {
+        "JAVA_HOME": str(launch_home(find_java(), folder / "java")),
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [
+                *("bash", str(home / "bin" / "spark-submit"), "--master", "local[2]"),
+                *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+            ],
+            env=variables,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        eventually(lambda: "Spark Connect server started at" in log.read_text(), "the Connect server", START_S)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def run(*arguments: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(DRIVER), *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert process.returncode == 0, process.stderr
+    found: list[dict[str, Any]] = json.loads(process.stdout)
+    return found
+
+
+@pytest.mark.timeout(700)
+def test_batch_stream_and_sink(connect: str, bootstrap: str, tmp_path: Path) -> None:
+    """Twice: the second program goes on from the checkpoint of the first."""
+    source, target = new_topic(bootstrap, 3), new_topic(bootstrap, 2)
+    for runs in (1, 2):
+        numbers = range(ROWS * (runs - 1), ROWS * runs)
+        produce(bootstrap, source, ({"value": b"%d" % number, "partition": number % 3} for number in numbers))
+        rows = run(connect, bootstrap, source, target, str(tmp_path / "checkpoint"))
+        assert sorted(int(row["value"]) for row in rows) == list(range(ROWS * runs))
+        assert Counter(row["partition"] for row in rows) == dict.fromkeys(range(3), ROWS * runs // 3)
+        copied = read_committed(bootstrap, target, (ROWS + 1) * runs)
+        streamed = [int(each.value()) for each in copied if each.key() != b"batch"]
+        assert sorted(streamed) == list(range(ROWS * runs))
+        assert len(copied) - len(streamed) == runs
