@@ -2,8 +2,8 @@
 
     python -m tests.pipeline.page_views [--views 5000000] [--runs 5] [--seed 1] [--keep DIRECTORY]
 
-It needs a few gigabytes of disk and memory, and starts a broker and a Spark session of its own. Exit code 0: every row
-is as it has to be; 1: some are not, which are shown.
+It starts a broker and a Spark session of its own; five million views need about ten gigabytes of memory and five of
+disk. Exit code 0: every row is as it has to be; 1: some are not, which are shown.
 """
 
 from __future__ import annotations

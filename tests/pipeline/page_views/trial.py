@@ -1,7 +1,8 @@
 """The streams of examples/streams over a day of page views, held against the oracle row by row.
 
 The day comes in several runs of all streams, each of which goes on from the checkpoints of the one before; the last run
-brings what came when the day was over. Besides, the views are loaded and decoded.
+brings what came when the day was over. Besides, the views are loaded and decoded, and the last one of each reader is
+kept as a snapshot.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from examples.streams.page_views import Day, create_topics, produce
+from pyarrow.parquet import ParquetFile
 from tests.pipeline.committed import read_committed
 from tests.pipeline.page_views.oracle import VIEW_COLUMNS, Oracle, Row, seconds
 
 from ottla.pipeline.load import load
 from ottla.pipeline.plan import PlanSettings
-from ottla.pipeline.query import read_table
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.snapshot.run import snapshot, snapshot_plan_settings
+from ottla.pipeline.snapshot.shape import settled_shape
 from ottla.pipeline.stream.definition import StreamDefinition, read_definition
 from ottla.pipeline.stream.run import StreamJob, run_stream
 from ottla.pipeline.transform.decode_options import DecodeOptions
@@ -79,7 +82,7 @@ class Trial:
     def run(self, day: Day, runs: int) -> list[Outcome]:
         """Produce the day in so many parts, and what came after it, and run all streams after each."""
         oracle = Oracle()
-        outcomes = {name: Outcome(name) for name in (*USES, "load")}
+        outcomes = {name: Outcome(name) for name in (*USES, "load", "snapshot")}
         definitions = {name: read_definition(EXAMPLES / f"{name}.toml") for name in USES}
         create_topics(self.bootstrap_servers, "views", "impressions", "access", "activity", "alerts")
         for number, (part, same) in enumerate(zip(day.parts(runs), day.parts(runs), strict=True), start=1):
@@ -88,10 +91,12 @@ class Trial:
             for name, definition in definitions.items():
                 self._stream(definition, outcomes[name])
                 self.say(f"run {number}: {name}, {outcomes[name].seconds:.0f} s so far")
+            self._snapshot(outcomes["snapshot"])
             oracle.run(same)
         for name, definition in definitions.items():
             outcomes[name].compare(self._results(definition), EXPECTED[name](oracle))
         self._load(outcomes["load"], oracle)
+        outcomes["snapshot"].compare(self._rows("last-views", "key", "value"), set(oracle.latest.items()))
         return list(outcomes.values())
 
     def _stream(self, definition: StreamDefinition, outcome: Outcome) -> None:
@@ -121,14 +126,25 @@ class Trial:
                 times = {name: seconds(row[name]) for name in ("since", "until")}
                 yield tuple((row | times).values())
         else:
-            for batch in self._rows(definition.result.table):
-                yield from map(plain, batch)
+            yield from map(plain, self._rows(definition.result.table))
 
-    def _rows(self, table: str, *columns: str) -> Iterator[Iterator[Row]]:
-        """Batches of the rows of a table, of these columns or all."""
-        frame = read_table(self.spark, open_table(self.lake / table)).select(*columns or "*")
-        for batch in frame.toArrow().to_batches(max_chunksize=100_000):
-            yield zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    def _rows(self, table: str, *columns: str) -> Iterator[Row]:
+        """Of a table as it lies there, without Spark: these columns or all."""
+        for path in open_table(self.lake / table).files():
+            for batch in ParquetFile(path).iter_batches(columns=list(columns) or None):
+                names = columns or batch.schema.names
+                yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+    def _snapshot(self, outcome: Outcome) -> None:
+        started = time.monotonic()
+        target = open_table(self.lake / "last-views")
+        shape = settled_shape(target, None, history=False)
+        target = open_table(self.lake / "last-views", partition_by=shape.partition_columns)
+        settings = snapshot_plan_settings()
+        summary = snapshot(["views"], target, self.bootstrap_servers, self._session, settings, shape)
+        assert not summary.dead_letters
+        outcome.records += summary.records
+        outcome.seconds += time.monotonic() - started
 
     def _load(self, outcome: Outcome, oracle: Oracle) -> None:
         """All that was decoded, as the sum of the hashes of its rows."""
@@ -144,9 +160,8 @@ class Trial:
         )
         outcome.records, outcome.seconds = summary.rows, time.monotonic() - started
         rows = total = 0
-        for batch in self._rows("views", *VIEW_COLUMNS):
-            for row in map(plain, batch):
-                rows, total = rows + 1, total + hash(row)
+        for row in map(plain, self._rows("views", *VIEW_COLUMNS)):
+            rows, total = rows + 1, total + hash(row)
         outcome.compare([(rows, total)], {(oracle.counts["views"], oracle.decoded)})
 
 
