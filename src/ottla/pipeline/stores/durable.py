@@ -22,3 +22,11 @@ def write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write or replace a file, whole or not at all, also where the power goes. Raises OSError."""
+    staged = path.with_name(f".{path.name}")
+    write_synced(staged, text.encode())
+    staged.replace(path)
+    sync(path.parent)

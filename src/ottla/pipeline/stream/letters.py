@@ -27,7 +27,7 @@ from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.query import plain_path
 from ottla.pipeline.sinks.table import Table, TableCommit, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.sinks.writer import discard_load, new_load_id
 from ottla.pipeline.stream.rows import write_rows
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 
@@ -83,7 +83,7 @@ class DeadLetters:
         held = self._table.committed_offsets([self._app_id])[self._app_id]
         if held is None or held <= batch:
             layout = self._table.ensure(DEAD_LETTER_SCHEMA)
-            load_id = uuid.uuid4().hex[:16]
+            load_id = new_load_id()
             with held_lease(layout.store, load_id) as lease:
                 frame = spark.read.parquet(*map(plain_path, files))
                 try:

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
 
 DEFAULT_DIRECTORY = ".ottla-streams"
@@ -102,21 +103,6 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
         except OSError as error:
             raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
         yield StreamState(path.absolute(), _settled(path, definition))
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Whole or not at all, also where the power goes. Raises OSError."""
-    staged = path.with_name(f".{path.name}")
-    with staged.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

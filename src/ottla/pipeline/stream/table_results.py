@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from ottla.pipeline.leases import Lease, held_lease
 from ottla.pipeline.plan import app_id
 from ottla.pipeline.query import read_table
 from ottla.pipeline.sinks.table import DataFile, FileLayout, StaleCommitError, Table, TableCommit, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load
+from ottla.pipeline.sinks.writer import discard_load, new_load_id
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
 from ottla.pipeline.stream.state import StreamState
 
@@ -108,7 +107,7 @@ class TableResults:
 
     def prepare(self, frame: Any, batch: int) -> None:
         self._layout = self._table.ensure(self._schema)
-        load_id = uuid.uuid4().hex[:16]
+        load_id = new_load_id()
         lease = self._leases.enter_context(held_lease(self._layout.store, load_id))
         self._prepared = _Prepared(load_id, lease, self._held())
         self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)

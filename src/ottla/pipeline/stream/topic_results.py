@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -26,8 +25,10 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.sinks.topic import TopicTarget
+from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
-from ottla.pipeline.stream.state import StreamState, write_durably
+from ottla.pipeline.stream.state import StreamState
 
 RECORDS = pa.schema([("key", pa.string()), ("value", pa.string())])
 _TASK_GROUP = "ottla-sink-{}-"
@@ -81,7 +82,7 @@ class TopicResults:
         key = F.col(f"`{self._key}`").cast("string") if self._key else F.lit(None).cast("string")
         value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
         rows = frame.select(key.alias("key"), value.alias("value"))
-        self._files = write_rows(rows, FileLayout(str(directory)), RECORDS, "epoch", uuid.uuid4().hex[:16])
+        self._files = write_rows(rows, FileLayout(str(directory)), RECORDS, "epoch", new_load_id())
         write_durably(self._state.epochs / f"{batch}.json", files_to_json(self._files))
         self._forget(batch)
 
