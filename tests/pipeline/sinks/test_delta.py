@@ -24,7 +24,7 @@ from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.load import commit_of  # noqa: E402
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.sinks import delta  # noqa: E402
+from ottla.pipeline.sinks import delta, delta_features  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import (  # noqa: E402
     Committed,
@@ -192,10 +192,38 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
         DeltaTarget(tmp_path / "file").ensure(SCHEMA)
     forgetful = DeltaTarget(tmp_path / "forgetful")
     forgetful.ensure(SCHEMA)
-    properties = {delta.TRANSACTION_RETENTION: "interval 1 day"}
+    properties = {delta_features.TRANSACTION_RETENTION: "interval 1 day"}
     deltalake.DeltaTable(forgetful.location).alter.set_table_properties(properties)
     with pytest.raises(OperatorError, match="load records twice"):
         forgetful.ensure(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, "mapping"),
+        ({"delta.constraints.small": "offset < 10"}, "the constraint 'small' on its rows"),
+        ({}, "the column 'extra' that takes no null"),
+    ],
+)
+def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+    """A file that is added to one with column mapping reads as nulls, in Spark for one."""
+    schema = SCHEMA if settings else SCHEMA.append(pa.field("extra", pa.int32(), nullable=False))
+    constraints = {name.rpartition(".")[2]: text for name, text in settings.items() if "constraints" in name}
+    table = deltalake.DeltaTable.create(tmp_path / "table", schema, configuration={} if constraints else settings)
+    if constraints:
+        table.alter.add_constraint(constraints)
+    with pytest.raises(OperatorError, match=rf"has .*{told}.*, which loads don't do; load into another table"):
+        DeltaTarget(tmp_path / "table").ensure(SCHEMA)
+
+
+def test_tables_of_others_that_serve(cluster: MemoryCluster, tmp_path: Path) -> None:
+    settings = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    deltalake.DeltaTable.create(tmp_path / "table", SCHEMA, configuration=settings)
+    table = DeltaTarget(tmp_path / "table")
+    plan = make_plan(cluster, table, ["clicks"], PlanSettings())
+    assert DeltaTarget(tmp_path / "table").ensure(SCHEMA).directory == str(tmp_path / "table")
+    assert not plan.is_empty
 
 
 ODD_NAMES = ["plain", "with space", "häuser", "{a,b}[c]*?", "100%", "a:b#c", "🙂 ~'\"&+"]

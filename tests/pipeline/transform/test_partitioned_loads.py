@@ -134,16 +134,19 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("columns", "told"),
     [
-        ("nothing", "is no column of its rows"),
-        ("d", "of type double"),
-        ("timestamp", "of type timestamp"),
-        ("../up", "directories"),
+        (("nothing",), "is no column of its rows"),
+        (("d",), "of type double"),
+        (("timestamp",), "of type timestamp"),
+        (("../up",), "directories"),
+        (("topic", "date", "topic"), "by 'topic' twice"),
     ],
 )
-def test_columns_that_no_table_is_partitioned_by(make_lake: Callable[..., Lake], column: str, told: str) -> None:
-    lake = make_lake(column)
+def test_columns_that_no_table_is_partitioned_by(
+    make_lake: Callable[..., Lake], columns: tuple[str, ...], told: str
+) -> None:
+    lake = make_lake(*columns)
     lake.produce(b'{"d":1.5,"../up":1}')
     with pytest.raises(OperatorError, match=told):
         lake.load(JsonFormat())

@@ -38,6 +38,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.delta_features import require_writable
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
@@ -64,7 +65,6 @@ from ottla.pipeline.sinks.table import (
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
-TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
 refuses control characters and what is no UTF-8."""
@@ -307,11 +307,7 @@ class DeltaTarget:
 
     def _check(self, table: Any, schema: pa.Schema) -> None:
         check_schema(self.location, pa.schema(table.schema()), schema)
-        if TRANSACTION_RETENTION in table.metadata().configuration:
-            raise OperatorError(
-                f"the table {self.location} sets {TRANSACTION_RETENTION}, which would forget loaded offsets and load "
-                "records twice; remove that property"
-            )
+        require_writable(self.location, table)
 
     def _removals(self, table: Any, commit: TableCommit) -> list[RemoveAction]:
         """Raises StaleCommitError when one of them is not in that version any more."""

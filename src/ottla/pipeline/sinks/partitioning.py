@@ -33,8 +33,10 @@ def with_date(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raise OperatorError for a column that rows don't have, or whose values are not a few short texts."""
-    for name in columns:
+    """Raise OperatorError for a column twice, one that rows don't have, or whose values are not a few short texts."""
+    for number, name in enumerate(columns):
+        if name in columns[:number]:
+            raise OperatorError(f"a table can't be partitioned by {name!r} twice: name it once with --partition-by")
         if name not in schema.names:
             raise OperatorError(
                 f"a table can't be partitioned by {name!r}, which is no column of its rows: they have "
