@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts: no words, no process that stays."""
+"""Ctrl-C while Spark starts and while it works: no words, no process that stays, nothing in the table."""
 
 from __future__ import annotations
 
@@ -19,24 +19,43 @@ from ottla.testing import Broker
 WAIT_S = 90
 
 
-def jvm_of(session_id: int) -> int | None:
-    """The Java process of that session, once it is Spark's."""
+def process_of(session_id: int, what: bytes, executable: str) -> int | None:
+    """The process of that session with `what` in its command line, once it is the executable."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            spark = b"pyspark-shell" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session_id
-            if spark and os.readlink(entry / "exe").endswith("java"):
+            found = what in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session_id
+            if found and executable in os.readlink(entry / "exe"):
                 return int(entry.name)
         except OSError:  # it ended meanwhile
             continue
     return None
 
 
+def jvm_of(session_id: int) -> int | None:
+    return process_of(session_id, b"pyspark-shell", "java")
+
+
 @pytest.mark.pipeline
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_jvm_that_is_just_starting_ends_too(ottla_broker: Broker, tmp_path: Path, number: signal.Signals) -> None:
-    topic = f"interrupted-{number.name.lower()}"
+@pytest.mark.parametrize(
+    ("number", "what", "executable"),
+    [
+        pytest.param(signal.SIGINT, b"pyspark-shell", "java", id="SIGINT-start"),
+        pytest.param(signal.SIGTERM, b"pyspark-shell", "java", id="SIGTERM-start"),
+        pytest.param(signal.SIGINT, b"pyspark.daemon", "python", id="SIGINT-work"),
+    ],
+)
+def test_an_interrupted_load_says_nothing_and_leaves_nobody(
+    ottla_broker: Broker,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    number: signal.Signals,
+    what: bytes,
+    executable: str,
+) -> None:
+    """The signal goes to the whole group, as a terminal's does, where Spark has its workers up."""
+    topic = f"interrupted-{request.node.callspec.id.lower()}"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
         cluster.create_topic(topic)
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
@@ -50,14 +69,18 @@ def test_a_jvm_that_is_just_starting_ends_too(ottla_broker: Broker, tmp_path: Pa
         start_new_session=True,
     )
     deadline = time.monotonic() + WAIT_S
-    while (jvm := jvm_of(load.pid)) is None:
+    while (process := process_of(load.pid, what, executable)) is None:
         assert load.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    load.send_signal(number)
+    if executable == "java":
+        load.send_signal(number)
+    else:
+        os.killpg(load.pid, number)
     try:
-        output = load.communicate(timeout=WAIT_S)  # the JVM has both pipes too, and holds them until it ends
+        output = load.communicate(timeout=WAIT_S)  # Spark has both pipes too, and holds them until it ends
     except subprocess.TimeoutExpired:
-        os.kill(jvm, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
         raise
     assert (load.returncode, output) == (128 + number, (b"", b""))
+    assert not list(tmp_path.rglob("*.parquet"))

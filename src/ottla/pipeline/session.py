@@ -108,6 +108,8 @@ logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
+logger.ends.name = org.apache.spark.TaskContextImpl
+logger.ends.level = off
 logger.streams.name = org.apache.spark.sql.execution.streaming
 logger.streams.level = off
 """
@@ -319,6 +321,7 @@ def open_session(
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     settings, archives = _session_settings(conf or {}) if connect else (dict(conf or {}), [])
     scratch = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         environment: dict[str, str | None] = dict.fromkeys(_MISLEADING)
         if java is None:
@@ -339,7 +342,13 @@ def open_session(
         finally:
             _stop(session)
     finally:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """What py4j raises it writes to the root logger as well, with its traceback; Ctrl-C too."""
+    return record.module not in ("java_gateway", "clientserver")
 
 
 def _stop(session: Any) -> None:
@@ -356,6 +365,17 @@ def _stop(session: Any) -> None:
         SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SQLContext._instantiatedContext = None
+
+
+def _forget_ended_jvm() -> None:
+    """PySpark goes on with the JVM of a process's first session, also when that has ended between two of them."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def require_spark(master: str) -> JavaRuntime | None:
@@ -391,6 +411,7 @@ def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, s
 
     with _environment_set(environment):
         try:
+            _forget_ended_jvm()
             builder = SparkSession.builder
             for key, value in settings.items():
                 builder = builder.config(key, value)
