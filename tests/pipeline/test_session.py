@@ -203,6 +203,12 @@ def test_another_spark_s_home(tmp_path: Path) -> None:
     session.require_own_spark({})
 
 
+def test_a_user_without_a_name() -> None:
+    session.require_named_user(0)
+    with pytest.raises(OperatorError, match=r"can't run as the user 4000000001, .*/etc/passwd"):
+        session.require_named_user(4_000_000_001)
+
+
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that runs as any user id."""
 

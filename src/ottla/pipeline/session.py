@@ -22,6 +22,7 @@ import importlib.util
 import locale
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -391,7 +392,19 @@ def require_spark(master: str) -> JavaRuntime | None:
         return None
     check_master(master)
     require_own_spark(os.environ)
+    require_named_user(os.getuid())
     return find_java()
+
+
+def require_named_user(user_id: int) -> None:
+    """Raise OperatorError for a user without a name, as of a container that runs as any: Java has no home for it."""
+    try:
+        pwd.getpwuid(user_id)
+    except KeyError as error:
+        raise OperatorError(
+            f"Spark can't run as the user {user_id}, which has no name here: add a line for it to /etc/passwd, or take "
+            "another user"
+        ) from error
 
 
 def require_own_spark(environment: Mapping[str, str]) -> None:
