@@ -13,6 +13,8 @@ from ottla.common.errors import OperatorError
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import FileLayout
+from ottla.pipeline.snapshot.run import require_disk
 from ottla.pipeline.snapshot.shape import Shape, require_no_snapshot, settled_shape, shape_of
 
 from ..sinks.loads import load, make_cluster
@@ -66,6 +68,11 @@ def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
         return
     with pytest.raises(OperatorError, match="lies in no bucket"):
         shape.place_of(path)
+
+
+def test_a_table_in_an_object_store_is_refused() -> None:
+    with pytest.raises(OperatorError, match="is in an object store; choose a directory"):
+        require_disk(FileLayout("s3://lake/users"))
 
 
 def test_the_bucket_of_a_key_never_changes() -> None:

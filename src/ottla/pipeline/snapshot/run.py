@@ -50,6 +50,7 @@ from ottla.pipeline.load import (
 from ottla.pipeline.plan import LoadPlan, OffsetRange, PlanSettings, app_id, make_plan
 from ottla.pipeline.sinks.table import (
     Committed,
+    FileLayout,
     StaleCommitError,
     Table,
     UnknownCommitError,
@@ -67,6 +68,7 @@ from ottla.pipeline.snapshot.staging import (
     staging_directory,
 )
 from ottla.pipeline.sources.segments import open_source
+from ottla.pipeline.stores.object_store import is_url
 from ottla.pipeline.tasks import attempt, run_tasks
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.target_schema import settle
@@ -183,6 +185,7 @@ class Run:
     ) -> tuple[SnapshotSummary, LoadPlan]:
         """Plan, and do what was planned."""
         started = time.monotonic()
+        require_disk(self.target.layout())
         runs = self._runs()  # before all else that is read of the table
         known_ids = self.target.known_topic_ids()
         with self.open_cluster() as cluster:
@@ -206,9 +209,11 @@ class Run:
         if plan.is_empty and not replaced:
             return summary, plan
         letters_layout = self.target.dead_letters().layout()
+        layout = self.target.ensure(self._rows_schema(decoder))
+        require_disk(layout)  # a catalog says only now where it puts a new table
         settings = LandSettings(
             open_cluster=self.open_cluster,
-            layout=self.target.ensure(self._rows_schema(decoder)),
+            layout=layout,
             letters_layout=letters_layout,
             load_id=new_load_id(),
             isolation=self.settings.isolation,
@@ -343,6 +348,15 @@ class Run:
                 "holds what was cut away as well; make the history anew in another directory"
             )
         return Void(frozenset(plan.topic_ids) - read, cut)
+
+
+def require_disk(layout: FileLayout) -> None:
+    """Raise OperatorError for a table in an object store, where nothing can be staged."""
+    if is_url(layout.directory):
+        raise OperatorError(
+            f"a snapshot stages beside its table, which {layout.directory} has no room for: it is in an object store; "
+            "choose a directory that all workers reach"
+        )
 
 
 # Tasks
