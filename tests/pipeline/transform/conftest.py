@@ -78,7 +78,7 @@ class Lake:
         from ottla.pipeline.decode import SCHEMA
 
         dropped = set(SCHEMA.names) - {"offset"}
-        found = DeltaTable(str(table.path)).to_pyarrow_table().sort_by("offset").to_pylist()
+        found = DeltaTable(table.location).to_pyarrow_table().sort_by("offset").to_pylist()
         return [{name: value for name, value in row.items() if name not in dropped} for row in found]
 
 
