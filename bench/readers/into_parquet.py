@@ -46,7 +46,7 @@ def by_load(job: dict[str, Any]) -> None:
 
     from ottla.pipeline.load import Observer, load
     from ottla.pipeline.plan import PlanSettings
-    from ottla.pipeline.session import open_session, parallelism
+    from ottla.pipeline.session import open_session, parallelism, with_light_java
     from ottla.pipeline.sinks.delta import DeltaTarget
 
     class Told(Observer):
@@ -54,7 +54,7 @@ def by_load(job: dict[str, Any]) -> None:
             tell("ready")
 
     def session() -> Any:
-        return open_session(job["master"], "ottla bench", job["conf"])
+        return open_session(job["master"], "ottla bench", with_light_java(job["conf"]))
 
     settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
     load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Told())

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from ottla.pipeline.session import EXTRA_MODULES, open_session
+from ottla.pipeline.session import EXTRA_MODULES, LIGHT_JAVA, open_session
 from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING
 from ottla.testing import Broker
-
-LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Tests end before the second compiler pays: 40 % less CPU a session."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def light_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What every Spark of these tests reads by `SPARK_CONF_DIR`, in processes of its own as well."""
+    """What every Spark of these tests reads by `SPARK_CONF_DIR`, in processes of its own as well.
+
+    Tests end before the second compiler pays: 40 % less CPU a session.
+    """
     directory = tmp_path_factory.mktemp("spark-conf")
     names = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
     (directory / "spark-defaults.conf").write_text("".join(f"{name} {LIGHT_JAVA}\n" for name in names))

@@ -272,6 +272,13 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperf")) == [".cache", "bin"]
 
 
+def test_java_options_of_somebody_are_left_alone() -> None:
+    assert session.with_light_java({"a": "b"}) == {session.DEFAULT_JAVA_SETTING: session.LIGHT_JAVA, "a": "b"}
+    for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
+        chosen = {name: "-XX:+UseZGC"}
+        assert session.with_light_java(chosen) == chosen
+
+
 JAVA_DIES = """
 import os
 from ottla.pipeline.failure import spark_reason

@@ -67,6 +67,9 @@ _MISLEADING = ("PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_API_MODE", "MASTER"
 
 DRIVER_MEMORY_SETTING = "spark.driver.memory"
 DRIVER_MEMORY = "1g"
+DEFAULT_JAVA_SETTING = "spark.driver.defaultJavaOptions"
+LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = (DEFAULT_JAVA_SETTING, "spark.driver.extraJavaOptions")
 MASTER_TIMEOUT_S = 5.0
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
 
@@ -350,6 +353,16 @@ def open_session(
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     """What py4j raises it writes to the root logger as well, with its traceback; Ctrl-C too."""
     return record.module not in ("java_gateway", "clientserver")
+
+
+def with_light_java(conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings for work that leaves the JVM little to do, as a load does: one compiler, and one thread for garbage.
+
+    Java options that somebody chose are left alone, since Java starts with one collector only.
+    """
+    if not conf.keys().isdisjoint(_JAVA_OPTIONS):
+        return dict(conf)
+    return {DEFAULT_JAVA_SETTING: LIGHT_JAVA, **conf}
 
 
 def _stop(session: Any) -> None:

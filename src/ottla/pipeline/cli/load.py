@@ -30,7 +30,7 @@ from ottla.pipeline.cli.options import (
     with_decode_options,
     with_plan_options,
 )
-from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark
+from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark, with_light_java
 
 if TYPE_CHECKING:
     from ottla.pipeline.load import LoadSummary
@@ -148,7 +148,7 @@ def load(
     require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
-    session = partial(open_session, master, "ottla pipeline load", conf)
+    session = partial(open_session, master, "ottla pipeline load", with_light_java(conf))
 
     def run() -> None:
         nonlocal settings
