@@ -28,7 +28,7 @@ from ottla.client.transactional_producer import TransactionalProducer
 from ottla.pipeline.datasource.sink import TopicStreamWriter, stream_writer
 from ottla.pipeline.session import open_session
 
-TRIGGER_OFFSETS = 300
+TRIGGER_OFFSETS = 1_000
 
 
 class Deadly:

@@ -43,8 +43,8 @@ WAIT_S = 600.0
 """Of a machine that has much else to do."""
 STEPS_APART = 25
 """The most steps of tasks from one kill to the next: an epoch has nine."""
-PAUSE_S = 0.05
-"""Between two transactions of who writes the source."""
+PAUSE_S = 0.2
+"""Between two transactions of who writes the source: what a query that is killed all the time can follow."""
 
 
 Read = Callable[[int], Sequence[Any]]
