@@ -1,0 +1,68 @@
+"""An S3 server in a process of its own, which kills a client in the middle of what it does: `s3_server.py`.
+
+In the tests' own process some calls of Rust libraries, which hold Python's lock, would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+
+ACCESS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
+BUCKET = "lake"
+_KILL = "/-kill/"
+
+
+class S3Server:
+    """The process; ended by `stop`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def kill_at_put(self, pid: int, number: int) -> None:
+        """SIGKILL for a client when the put of that number (from 0) is done, and before it hears of that."""
+        urllib.request.urlopen(f"{self.url}{_KILL}{pid}/{number}").close()
+
+
+class _Application:
+    """moto, one request at a time: what it does for a conditional put is not atomic by itself."""
+
+    def __init__(self) -> None:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._lock = threading.Lock()
+        self._victim, self._puts_left = 0, -1
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self._lock:
+            if environ["PATH_INFO"].startswith(_KILL):
+                self._victim, self._puts_left = map(int, environ["PATH_INFO"].removeprefix(_KILL).split("/"))
+                start_response("204 No Content", [])
+                return []
+            answer = list(self._app(environ, start_response))
+            if environ["REQUEST_METHOD"] == "PUT":
+                if self._puts_left == 0:
+                    os.kill(self._victim, signal.SIGKILL)
+                self._puts_left -= 1
+            return answer
+
+
+if __name__ == "__main__":
+    from werkzeug.serving import make_server
+
+    listening = make_server("127.0.0.1", 0, _Application(), threaded=True)
+    print(listening.server_port, flush=True)
+    listening.serve_forever()

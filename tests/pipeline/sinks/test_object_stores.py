@@ -1,0 +1,150 @@
+"""Tables in an S3 bucket: what a format promises in a directory holds there, under races and kills."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pytest.importorskip("obstore", reason="needs the extra `object-stores`")
+pytest.importorskip("moto")
+pytest.importorskip("flask_cors")
+
+from ottla.pipeline.compact import compact
+from ottla.pipeline.leases import held_lease
+from ottla.pipeline.sinks.dataset import open_dataset
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import StaleCommitError, Table
+from ottla.pipeline.status import find_tables
+from ottla.pipeline.stores.object_store import ObjectStore
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.vacuum import vacuum
+
+from ..memory_cluster import MemoryCluster
+from ..s3_server import ACCESS, BUCKET, S3Server
+from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files
+from .test_formats import COMMITTER, RACERS
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (ACCESS | {"AWS_ENDPOINT_URL": server.url}).items():
+            patch.setenv(name, value)
+        urllib.request.urlopen(urllib.request.Request(f"{server.url}/{BUCKET}", method="PUT")).close()
+        yield server
+    server.stop()
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def table(request: pytest.FixtureRequest, server: S3Server) -> Table:
+    return open_table(f"s3://{BUCKET}/{next(numbers)}/table", format=request.param)
+
+
+def rows(table: Table) -> list[tuple[int, int]]:
+    found = open_dataset(table.layout(), table.schema(), table.files()).to_table(columns=["partition", "offset"])
+    return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
+
+
+def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Table) -> None:
+    assert load(cluster, table) is not None
+    assert load(cluster, open_table(table.location)) is None
+    cluster.partitions["clicks", 1].append_values([b"more"])
+    assert load(cluster, open_table(table.location)) is not None
+    assert rows(table) == topic_rows(cluster)
+    assert find_tables(table.location.removesuffix("/table")) == [table.location]
+
+
+def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment tells delta-rs to do without conditional puts."""
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    plan = plan_load(cluster, table)
+    files = [write_files(cluster, table, plan, f"load{number}") for number in range(RACERS)]
+    barrier, outcomes = threading.Barrier(RACERS), dict[int, object]()
+
+    def race(number: int) -> None:
+        mine = open_table(table.location)
+        barrier.wait()
+        try:
+            outcomes[number] = commit(mine, plan, files[number], f"load{number}")
+        except StaleCommitError as error:
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["Committed"] + ["StaleCommitError"] * 3
+    assert rows(table) == topic_rows(cluster)
+
+
+@pytest.mark.parametrize("put", range(4))
+def test_a_kill_while_committing(server: S3Server, table: Table, put: int) -> None:
+    """Whatever was put by then, the next load brings the rest."""
+    kind = type(table).__name__.removesuffix("Target").lower()
+    command = [sys.executable, str(COMMITTER), kind, table.location, "after"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        server.kill_at_put(process.pid, put)
+        _, words = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, words
+    cluster = make_cluster()
+    before = rows(table) if table.exists() and table.files() else []
+    assert before in ([], topic_rows(cluster))
+    assert (load(cluster, table) is None) == bool(before)
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_upkeep_beside_a_load(cluster: MemoryCluster, table: Table) -> None:
+    for _ in range(3):
+        cluster.partitions["clicks", 0].append_values([b"more"])
+        load(cluster, table)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = plan_load(cluster, table)
+    with held_lease(open_store(table.location), "running") as lease:
+        files = write_files(cluster, table, plan, "running")
+        assert compact(open_table(table.location)).files_after == 1
+        assert vacuum(open_table(table.location), timedelta(0)).running_loads == ["running"]
+        lease.require()
+        commit(table, plan, files, "running")
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_a_lease_that_was_taken_is_not_renewed(server: S3Server) -> None:
+    store = open_store(f"s3://{BUCKET}/{next(numbers)}")
+    with held_lease(store, "one") as lease:
+        store.remove(lease.path)
+        with pytest.raises(OperatorError, match=r"the lease s3://.* is gone"):
+            lease.require()
+    assert list(store.files()) == []
+
+
+def test_a_store_without_conditional_puts_is_refused(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"s3://{BUCKET}/{next(numbers)}")
+    monkeypatch.setattr(ObjectStore, "create", ObjectStore.replace)
+    with pytest.raises(OperatorError, match="lets two writers create the same file"), held_lease(store, "one"):
+        pass
+
+
+def test_what_can_not_be_is_said_in_one_sentence(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperatorError, match=r"can't hold an Iceberg table, .* --catalog"):
+        open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
+    with pytest.raises(OperatorError, match="names no place in an object store"):
+        open_table("s3://")
+    with pytest.raises(OperatorError, match=r"The specified bucket does not exist \(NoSuchBucket\)"):
+        open_table("s3://none/table")
+    assert "tests" not in repr(open_store(f"s3://{BUCKET}/table"))
