@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
-BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(sh|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
     "make demo": "tests/pipeline/test_demo.py",
     "make test": "this run",
@@ -92,6 +93,9 @@ class Reader:
         if language == "python":
             self.run(text.partition("\n")[0], self.inside(sys.executable, "-c", text))
             return
+        if language == "toml":
+            (self.folder / f"{tomllib.loads(text)['name']}.toml").write_text(text)
+            return
         for line in text.splitlines():
             command = line.split("  #")[0].strip()
             if not command or is_elsewhere(command):
@@ -153,7 +157,7 @@ def reader(tmp_path: Path):
 
 
 @pytest.mark.pipeline
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_readme_can_be_typed(reader: Reader) -> None:
     single = (
         "## Quick start",

@@ -9,6 +9,7 @@ disk. Exit code 0: every row is as it has to be; 1: some are not, which are show
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -35,7 +36,7 @@ def main() -> int:
     parser.add_argument("--memory", default="4g", help="of the driver's JVM (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="where tables and checkpoints stay")
     arguments = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     started = time.monotonic()
     with ExitStack() as stack:
         lake = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-page-views-")))
