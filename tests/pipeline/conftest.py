@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from ottla.pipeline.session import EXTRA_MODULES, LIGHT_JAVA, open_session
 from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING
 from ottla.testing import Broker
+
+from .s3_server import ACCESS, BUCKET, S3Server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,6 +36,21 @@ def spark(light_java: None) -> Iterator[Any]:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with open_session("local[2]", "ottla tests", {DATABASE_SETTING: DATABASE}) as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    """With a bucket, and named by the environment of this process."""
+    pytest.importorskip("obstore", reason="needs the extra `object-stores`")
+    pytest.importorskip("moto")
+    pytest.importorskip("flask_cors")
+    server = S3Server()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (ACCESS | {"AWS_ENDPOINT_URL": server.url}).items():
+            patch.setenv(name, value)
+        urllib.request.urlopen(urllib.request.Request(f"{server.url}/{BUCKET}", method="PUT")).close()
+        yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -32,26 +30,15 @@ from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.vacuum import vacuum
 
 from ..memory_cluster import MemoryCluster
-from ..s3_server import ACCESS, BUCKET, S3Server
+from ..s3_server import BUCKET, S3Server
 from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files
 from .test_formats import COMMITTER, RACERS
 
 numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (ACCESS | {"AWS_ENDPOINT_URL": server.url}).items():
-            patch.setenv(name, value)
-        urllib.request.urlopen(urllib.request.Request(f"{server.url}/{BUCKET}", method="PUT")).close()
-        yield server
-    server.stop()
-
-
 @pytest.fixture(params=["delta", "parquet"])
-def table(request: pytest.FixtureRequest, server: S3Server) -> Table:
+def table(request: pytest.FixtureRequest, s3_server: S3Server) -> Table:
     return open_table(f"s3://{BUCKET}/{next(numbers)}/table", format=request.param)
 
 
@@ -94,12 +81,12 @@ def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table, mon
 
 
 @pytest.mark.parametrize("put", range(4))
-def test_a_kill_while_committing(server: S3Server, table: Table, put: int) -> None:
+def test_a_kill_while_committing(s3_server: S3Server, table: Table, put: int) -> None:
     """Whatever was put by then, the next load brings the rest."""
     kind = type(table).__name__.removesuffix("Target").lower()
     command = [sys.executable, str(COMMITTER), kind, table.location, "after"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        server.kill_at_put(process.pid, put)
+        s3_server.kill_at_put(process.pid, put)
         _, words = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, words
     cluster = make_cluster()
@@ -124,7 +111,7 @@ def test_upkeep_beside_a_load(cluster: MemoryCluster, table: Table) -> None:
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_lease_that_was_taken_is_not_renewed(server: S3Server) -> None:
+def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
     store = open_store(f"s3://{BUCKET}/{next(numbers)}")
     with held_lease(store, "one") as lease:
         store.remove(lease.path)
@@ -133,14 +120,14 @@ def test_a_lease_that_was_taken_is_not_renewed(server: S3Server) -> None:
     assert list(store.files()) == []
 
 
-def test_a_store_without_conditional_puts_is_refused(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(f"s3://{BUCKET}/{next(numbers)}")
     monkeypatch.setattr(ObjectStore, "create", ObjectStore.replace)
     with pytest.raises(OperatorError, match="lets two writers create the same file"), held_lease(store, "one"):
         pass
 
 
-def test_what_can_not_be_is_said_in_one_sentence(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_is_said_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OperatorError, match=r"can't hold an Iceberg table, .* --catalog"):
         open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
     with pytest.raises(OperatorError, match="names no place in an object store"):
