@@ -15,18 +15,21 @@ import click
 from ottla.cli.command import (
     Command,
     bootstrap_option,
-    complete_topic,
     counted,
     json_option,
     print_json,
     size_text,
 )
 from ottla.pipeline.cli.options import (
-    TABLE_FORMATS,
     TableLocation,
     catalog_option,
     conf_option,
+    format_option,
     master_option,
+    run_on_schedule,
+    schedule_option,
+    split_names,
+    topics_option,
     with_decode_options,
     with_plan_options,
 )
@@ -50,27 +53,14 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
-@click.option(
-    "--topics",
-    "-t",
-    multiple=True,
-    required=True,
-    metavar="NAME,...",
-    shell_complete=complete_topic,
-    help="Topics to load; may be repeated.",
-)
+@topics_option("Topics to load; may be repeated.")
 @click.option(
     "--table",
     required=True,
     type=TableLocation(file_okay=False),
     help="Directory of the table, or its URL in an object store such as s3://bucket/path; made by the first load.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(TABLE_FORMATS),
-    help="Format of a table that this load makes.  [default: delta]",
-)
+@format_option
 @catalog_option
 @click.option(
     "--partition-by",
@@ -85,11 +75,7 @@ if TYPE_CHECKING:
     help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
     "[default: ottla-load.TABLE.PIPELINE-ID]",
 )
-@click.option(
-    "--schedule",
-    metavar="hourly|daily|CRON",
-    help="Load now and then at these times, in UTC, until interrupted.",
-)
+@schedule_option
 @with_plan_options()
 @with_decode_options
 @master_option
@@ -137,13 +123,12 @@ def load(
     require_extra()
     from ottla.pipeline import load as loading
     from ottla.pipeline.plan import PlanSettings
-    from ottla.pipeline.schedule import parse_schedule, repeat
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(parallelism=parallelism(master), **plan_options)
     value_format = open_format(decode_options)
-    names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
+    names = split_names(topics)
     target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
     require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
@@ -163,10 +148,7 @@ def load(
         else:
             tell(summary.notes, "" if quiet else summary_text(summary))
 
-    if schedule is None:
-        run()
-    else:
-        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
+    run_on_schedule(schedule, run)
 
 
 def tell(notes: Sequence[str], summary: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ottla.cli.command import settings_option
+from ottla.cli.command import F, complete_topic, settings_option
 from ottla.cli.times import parse_timestamp
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.environment import environment_settings
@@ -179,6 +179,45 @@ def with_plan_options(*names: str) -> Callable[[Any], Any]:
         return collected
 
     return decorated
+
+
+def topics_option(text: str) -> Callable[[F], F]:
+    """`--topics`, whose values `split_names` takes apart."""
+    return click.option(
+        "--topics",
+        "-t",
+        multiple=True,
+        required=True,
+        metavar="NAME,...",
+        shell_complete=complete_topic,
+        help=text,
+    )
+
+
+def split_names(values: Sequence[str]) -> list[str]:
+    """The names in values that may each have several, with commas."""
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+format_option = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(TABLE_FORMATS),
+    help="Format of a table that this run makes.  [default: delta]",
+)
+schedule_option = click.option(
+    "--schedule", metavar="hourly|daily|CRON", help="Run now and then at these times, in UTC, until interrupted."
+)
+
+
+def run_on_schedule(schedule: str | None, run: Callable[[], None]) -> None:
+    """Once, or at the times that `--schedule` names."""
+    from ottla.pipeline.schedule import parse_schedule, repeat
+
+    if schedule is None:
+        run()
+    else:
+        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
 
 def with_decode_options(function: Any) -> Any:

@@ -25,7 +25,14 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.times import parse_timestamp
 from ottla.pipeline.cli.options import TABLE_FORMATS, GivenPath, conf_option, master_option, with_decode_options
 from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
-from ottla.pipeline.session import DEFAULT_MASTER, open_session, parallelism, require_extra, require_spark
+from ottla.pipeline.session import (
+    DEFAULT_MASTER,
+    open_session,
+    parallelism,
+    require_extra,
+    require_spark,
+    with_light_java,
+)
 from ottla.pipeline.transform.decode_options import DecodeOptions
 
 if TYPE_CHECKING:
@@ -166,7 +173,7 @@ def replay(
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
     require_spark(master)  # before brokers are asked and a table is made
-    session = partial(open_session, master, "ottla pipeline replay", conf)
+    session = partial(open_session, master, "ottla pipeline replay", with_light_java(conf))
     new = _new_table(to_table, format_name, partition_by, table)
     if table is not None:
         copied = _table_into_table(asked, table, new, session)

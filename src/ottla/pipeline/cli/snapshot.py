@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.command import Command, bootstrap_option, complete_topic, counted, json_option, print_json, size_text
+from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, size_text
 from ottla.pipeline.cli.load import progress_line, tell
 from ottla.pipeline.cli.options import (
-    TABLE_FORMATS,
     GivenPath,
     catalog_option,
     conf_option,
+    format_option,
     master_option,
+    run_on_schedule,
+    schedule_option,
+    split_names,
+    topics_option,
     with_decode_options,
     with_plan_options,
 )
-from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark
+from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark, with_light_java
 
 if TYPE_CHECKING:
     from ottla.pipeline.snapshot.run import SnapshotSummary
@@ -37,27 +41,14 @@ if TYPE_CHECKING:
         "ottla pipeline snapshot -t devices --table /lake/devices --buckets 256 --master spark://host:7077",
     ),
 )
-@click.option(
-    "--topics",
-    "-t",
-    multiple=True,
-    required=True,
-    metavar="NAME,...",
-    shell_complete=complete_topic,
-    help="Topics whose keys the table has; may be repeated.",
-)
+@topics_option("Topics whose keys the table has; may be repeated.")
 @click.option(
     "--table",
     required=True,
     type=GivenPath(file_okay=False),
     help="Directory of the table; it is made by the first run.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(TABLE_FORMATS),
-    help="Format of a table that this run makes.  [default: delta]",
-)
+@format_option
 @catalog_option
 @click.option(
     "--buckets",
@@ -75,9 +66,7 @@ if TYPE_CHECKING:
     help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
     "[default: ottla-snapshot.TABLE]",
 )
-@click.option(
-    "--schedule", metavar="hourly|daily|CRON", help="Run now and then at these times, in UTC, until interrupted."
-)
+@schedule_option
 @with_plan_options("isolation", "max_bytes_per_task", "on_data_loss", "source", "end")
 @with_decode_options
 @master_option
@@ -118,7 +107,6 @@ def snapshot(
     changed keys, and the less memory a task needs. All else is as in 'ottla pipeline load'.
     """
     require_extra()
-    from ottla.pipeline.schedule import parse_schedule, repeat
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.snapshot import run as running
     from ottla.pipeline.snapshot.shape import settled_shape
@@ -126,13 +114,13 @@ def snapshot(
 
     settings = running.snapshot_plan_settings(parallelism=parallelism(master), **plan_options)
     value_format = open_format(decode_options)
-    names = [name.strip() for value in topics for name in value.split(",") if name.strip()]
+    names = split_names(topics)
     found = open_table(table, format=format_name, catalog_url=catalog_url)
     shape = settled_shape(found, buckets, history=history)
     target = open_table(table, format=format_name, partition_by=shape.partition_columns, catalog_url=catalog_url)
     require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-snapshot.{target.name}" if group is None else group
-    session = partial(open_session, master, "ottla pipeline snapshot", conf)
+    session = partial(open_session, master, "ottla pipeline snapshot", with_light_java(conf))
 
     def run() -> None:
         with progress_line(quiet or as_json) as progress:
@@ -144,10 +132,7 @@ def snapshot(
         else:
             tell(summary.notes, "" if quiet else summary_text(summary))
 
-    if schedule is None:
-        run()
-    else:
-        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
+    run_on_schedule(schedule, run)
 
 
 def summary_text(summary: SnapshotSummary) -> str:
