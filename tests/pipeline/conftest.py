@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -36,6 +37,13 @@ def spark(light_java: None) -> Iterator[Any]:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with open_session("local[2]", "ottla tests", {DATABASE_SETTING: DATABASE}) as session:
         yield session
+
+
+@pytest.fixture
+def commands_in_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this process run in the session of all tests, which one of their own would be, and end."""
+    for command in ("load", "replay", "snapshot", "sql"):
+        monkeypatch.setattr(f"ottla.pipeline.cli.{command}.open_session", lambda *_: nullcontext(spark))
 
 
 @pytest.fixture(scope="module")

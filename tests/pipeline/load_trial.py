@@ -301,7 +301,7 @@ class Trial:
         self._age_leases()
         self._finished("vacuum", "168")
         table = open_table(self._table)
-        orphans = self._files() - table.named_files()
+        orphans = self._files() - {self._table / path for path in table.named_files()}
         assert not orphans, f"left behind by killed loads: {sorted(orphans)[:5]}"
         kept = {Path(path) for path in table.files()}
         _age(self._files() - kept)  # those of Delta's own compaction tell no load

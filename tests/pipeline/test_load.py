@@ -315,10 +315,9 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
 
 
-def test_the_commands(spark: Any, bootstrap: str, topic: str, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("commands_in_session")
+def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
     """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
-    for module in ("load", "sql"):
-        monkeypatch.setattr(f"ottla.pipeline.cli.{module}.open_session", lambda *_: nullcontext(spark))
     produce(bootstrap, topic, keyed(0, 500))
     arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
     first = CliRunner().invoke(cli.pipeline, arguments)

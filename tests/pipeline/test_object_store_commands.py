@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,21 +11,16 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import cli
-from ottla.pipeline.cli import load as load_command
-from ottla.pipeline.cli import sql as sql_command
 
-from .s3_server import BUCKET, S3Server
+from .s3_server import BUCKET
 from .topics import produce
 
 pytestmark = pytest.mark.pipeline
 
 
+@pytest.mark.usefixtures("commands_in_session", "s3_server")
 @pytest.mark.parametrize("table_format", ["delta", "parquet"])
-def test_a_table_is_loaded_asked_and_kept(
-    spark: Any, s3_server: S3Server, bootstrap: str, topic: str, table_format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for command in (load_command, sql_command):
-        monkeypatch.setattr(command, "open_session", lambda *_: nullcontext(spark))
+def test_a_table_is_loaded_asked_and_kept(bootstrap: str, topic: str, table_format: str) -> None:
     table = f"s3://{BUCKET}/{table_format}/clicks"
 
     def run(*arguments: str) -> Any:

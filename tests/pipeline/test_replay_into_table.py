@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +55,8 @@ def produce_rows(bootstrap: str, topic: str, rows: range) -> None:
 
 
 @pytest.fixture
-def run(spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(bootstrap: str, commands_in_session: None) -> Run:
     """The commands in this process and its session."""
-    for module in ("load", "replay"):
-        monkeypatch.setattr(f"ottla.pipeline.cli.{module}.open_session", lambda *_: nullcontext(spark))
 
     def run(*arguments: str | Path) -> Result:
         return CliRunner().invoke(pipeline, [*map(str, arguments), "-b", bootstrap])

@@ -296,6 +296,13 @@ for deadly in (True, False):
 
 
 @pytest.mark.pipeline
+def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> None:
+    with pytest.raises(OperatorError, match="open in this process already"), session.open_session("local[1]"):
+        pass
+    assert spark.range(3).count() == 3
+
+
+@pytest.mark.pipeline
 def test_a_session_after_one_whose_java_died() -> None:
     """As in a scheduled load: the death is told, and the next run has a Java of its own."""
     run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=250, check=False)

@@ -315,7 +315,8 @@ def open_session(
     """A Spark session on `master` (local[*], spark://..., sc://...), stopped at the end.
 
     `conf` entries win over the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are taken.
-    Raises OperatorError when the extra or Java is missing, the master is none or not there, or Spark can't start.
+    Raises OperatorError when the extra or Java is missing, the master is none or not there, a session is open in this
+    process already, or Spark can't start.
     """
     java = require_spark(master)
     connect = java is None
@@ -433,16 +434,21 @@ def require_own_spark(environment: Mapping[str, str]) -> None:
 
 
 def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, str | None]) -> Any:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     with _environment_set(environment):
         try:
             _forget_ended_jvm()
+            if SparkContext._active_spark_context is not None:  # it would be shared, and stopped at the end of this one
+                raise OperatorError("a Spark session is open in this process already: take that one, or stop it first")
             builder = SparkSession.builder
             for key, value in settings.items():
                 builder = builder.config(key, value)
             with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
                 return builder.getOrCreate()
+        except OperatorError:
+            raise
         except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
             raise OperatorError(f"Spark did not start with master {master!r}: {spark_reason(error)}") from error
 

@@ -18,7 +18,7 @@ from ottla.app import main  # noqa: E402
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.usefixtures("commands_in_session")]
 
 numbers = itertools.count()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import cli
-from ottla.pipeline.cli import load as load_command
 from ottla.pipeline.events import page_views
 from ottla.pipeline.query import register_tables, run_sql
 from ottla.pipeline.sinks.delta import DeltaTarget
@@ -24,9 +22,8 @@ from ..topics import new_topic, produce
 pytestmark = pytest.mark.pipeline
 
 
-def test_load_and_query(bootstrap: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_command, "open_session", lambda *_: nullcontext(spark))
-
+@pytest.mark.usefixtures("commands_in_session")
+def test_load_and_query(bootstrap: str, spark: Any, tmp_path: Path) -> None:
     def run(topic: str, table: str, decode: str, values: list[bytes]) -> Any:
         produce(bootstrap, topic, ({"value": value, "partition": number % 2} for number, value in enumerate(values)))
         arguments = ["load", "-t", topic, "--table", str(tmp_path / table), "--decode", decode, "--json"]
