@@ -77,6 +77,7 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
             lost = store.child(DEAD_LETTER_DIRECTORY)
             _remove(lost, {file for file in lost.files() if load_of(file.path) in gone}, summary, abandoned=True)
         if not dry_run:
+            store.sweep(_ms(now_s - EXPIRY_S))
             for one in gone:
                 forget(store, one)
     except OSError as error:

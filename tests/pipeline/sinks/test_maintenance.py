@@ -157,6 +157,21 @@ def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster,
     assert not after(EXPIRY_S + 60)
 
 
+def test_what_killed_writers_staged_goes_after_a_while(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    old, new, foreign = (Path(table.location, f".{name}") for name in ("0" * 32, "1" * 32, "hidden"))
+    for path in (old, new, foreign):
+        path.touch()
+    for path in (old, foreign):
+        os.utime(path, (time.time() - EXPIRY_S - 60,) * 2)
+    vacuum(again(table), NONE, dry_run=True)
+    assert old.exists()
+    vacuum(again(table), NONE)
+    assert not old.exists()
+    assert new.exists()
+    assert foreign.exists()
+
+
 def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> None:
     load_often(cluster, table)
     small = data_files(table)

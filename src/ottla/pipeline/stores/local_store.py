@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ import pyarrow.fs
 
 from ottla.pipeline.stores.durable import sync, write_synced
 from ottla.pipeline.stores.store import StoredFile, UnknownOutcomeError
+
+_STAGED = re.compile(r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,13 @@ class LocalStore:
 
     def remove(self, path: str) -> None:
         (self.path / path).unlink(missing_ok=True)
+
+    def sweep(self, before_ms: int) -> None:
+        for directory, _, names in os.walk(self.path):
+            for path in (Path(directory, name) for name in names if _STAGED.fullmatch(name)):
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime * 1000 < before_ms:
+                        path.unlink()
 
     def arrow(self, paths: Sequence[str]) -> tuple[Any, list[str]]:
         return pyarrow.fs.LocalFileSystem(), [str(self.path / path) for path in paths]

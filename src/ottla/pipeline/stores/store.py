@@ -100,6 +100,9 @@ class Store(Protocol):
     def remove(self, path: str) -> None:
         """Take a file away; one that is gone already is none to complain about."""
 
+    def sweep(self, before_ms: int) -> None:
+        """Remove what killed writers left under names of nobody, where it was last written before that time."""
+
     def arrow(self, paths: Sequence[str]) -> tuple[Any, list[str]]:
         """A `pyarrow.fs.FileSystem` to read data files, and what it calls them."""
 
