@@ -18,9 +18,8 @@ from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.environment import environment_settings
 from ottla.pipeline.plan import Boundary
 from ottla.pipeline.session import DEFAULT_MASTER
+from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
-
-TABLE_FORMATS = ("delta", "iceberg", "parquet")
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
 MAX_SIZE_BYTES = (1 << 63) - 1

@@ -23,7 +23,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
-from ottla.pipeline.cli.options import TABLE_FORMATS, GivenPath, conf_option, master_option, with_decode_options
+from ottla.pipeline.cli.options import GivenPath, conf_option, master_option, with_decode_options
 from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
 from ottla.pipeline.session import (
     DEFAULT_MASTER,
@@ -33,6 +33,7 @@ from ottla.pipeline.session import (
     require_spark,
     with_light_java,
 )
+from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import DecodeOptions
 
 if TYPE_CHECKING:

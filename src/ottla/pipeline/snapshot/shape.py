@@ -22,7 +22,6 @@ from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS
 
 DEFAULT_BUCKETS = 16
-MAX_BUCKETS = 1_024
 CURRENT = "current"
 VALID_FROM = "valid_from"
 VALID_TO = "valid_to"

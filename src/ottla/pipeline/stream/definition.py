@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 from ottla.common.errors import OperatorError
 from ottla.common.suggestion import did_you_mean
+from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
 MAX_FILE_BYTES = 1 << 20
 MAX_SOURCES = 64
 OUTPUTS = ("append", "update", "complete")
-TABLE_FORMATS = ("delta", "iceberg", "parquet")
 STARTS = ("earliest", "latest")
 RESULT_VIEW = "result"
 DEFAULT_TRIGGER = "10 seconds"
