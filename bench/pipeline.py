@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +25,15 @@ from harness.conditions import conditions
 from harness.peers import PEERS, ROOT, Server
 from harness.plots import draw_bars
 from harness.processes import Usage, proportional_mb, usage
+from harness.spark import CONNECTOR, conf, present, program
 
 from ottla.client.cluster import Cluster
-from ottla.common.errors import OperatorError
-from ottla.pipeline.session import EXTRA_MODULES, find_java, launch_home
 
 TOPIC = "records"
-WAYS = ("load", "ottla", "connector")
-PROGRAM = Path(__file__).parent / "readers" / "into_parquet.py"
-COMPAT = ROOT / ".cache" / "compat"
-CONNECTOR_PYTHON = COMPAT / "spark" / "bin" / "python"
-CONNECTOR_JARS = COMPAT / "java-spark"
+WAYS = ("load", "ottla", CONNECTOR)
 LIMIT_S = 3600.0
 SAMPLE_S = 0.25
 POOL_BYTES = 1 << 20
-
-
-def missing(way: str) -> str:
-    """What must be there first, as a sentence."""
-    if way == "connector" and not (CONNECTOR_PYTHON.exists() and any(CONNECTOR_JARS.glob("spark-sql-kafka*.jar"))):
-        return "its jars and its pyspark come from Maven and PyPI by `make bench-pipeline`"
-    if way != "connector" and any(find_spec(name) is None for name in EXTRA_MODULES):
-        return "it needs the extra `pipeline`"
-    try:
-        find_java()
-    except OperatorError as error:
-        return str(error)
-    return ""
 
 
 def produce(server: Server, records: int, size_bytes: int, partitions: int, codec: str) -> None:
@@ -98,22 +76,6 @@ class Peak(threading.Thread):
         return self.mb
 
 
-def conf(way: str, heap: str, scratch: Path) -> dict[str, str]:
-    """Spark's settings, alike for all; the connector's jars besides."""
-    settings = {
-        "spark.driver.memory": heap,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(scratch),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.parquet.compression.codec": "zstd",
-    }
-    if way == "connector":
-        settings["spark.jars"] = ",".join(map(str, sorted(CONNECTOR_JARS.glob("*.jar"))))
-    return settings
-
-
 def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[str, float]:
     """One run; raises RuntimeError when it fails, or when not all records are in its files."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
@@ -126,28 +88,14 @@ def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[st
             "master": f"local[{arguments.cores}]",
             "conf": conf(way, arguments.heap, scratch),
         }
-        python = CONNECTOR_PYTHON if way == "connector" else Path(sys.executable)
-        variables = {"JAVA_HOME": str(launch_home(find_java(), scratch)), "PYSPARK_PYTHON": str(python)}
         before = server.usage()
-        with (scratch / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(python), str(PROGRAM), json.dumps(job)],
-                env={**os.environ, **variables},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        peak = Peak(process.pid)
-        try:
-            started = usage(process.pid)
+        with program("into_parquet", job, scratch) as running:
+            peak = Peak(running.pid)
+            started = usage(running.pid)
             peak.start()
-            ready, done = said(process, "ready", scratch / "log"), said(process, "done", scratch / "log")
+            ready, done = running.said("ready"), running.said("done")
             mb = peak.stop()
-            process.communicate(timeout=120)
-        finally:
-            process.kill()
-            process.wait()
+            running.end()
         rows, written = counted(target)
         if rows != arguments.records:
             raise RuntimeError(f"{way}: {rows:,} of {arguments.records:,} records are in its files")
@@ -157,16 +105,6 @@ def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[st
             "written_mb": written,
             "broker_cpu_s": round((server.usage() - before).cpu_s, 2),
         }
-
-
-def said(process: subprocess.Popen[str], word: str, log: Path) -> Usage:
-    """What was used when the program said a word."""
-    if process.stdout is None:
-        raise RuntimeError("the program has no output")
-    for line in process.stdout:
-        if line.strip() == word:
-            return usage(process.pid)
-    raise RuntimeError(f"the program ended before it said {word!r}:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def figures(rows: int, work: Usage, whole: Usage) -> dict[str, float]:
@@ -202,15 +140,15 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     medians = {
         way: {name: statistics.median(by_round[way, each][name] for each in rounds) for name in names} for way in ways
     }
-    if "connector" not in ways:
+    if CONNECTOR not in ways:
         return {"medians": medians}
     ratios = {
         way: {
-            name: round(statistics.median(by_round[way, n][name] / by_round["connector", n][name] for n in rounds), 2)
+            name: round(statistics.median(by_round[way, n][name] / by_round[CONNECTOR, n][name] for n in rounds), 2)
             for name in names
         }
         for way in ways
-        if way != "connector"
+        if way != CONNECTOR
     }
     return {"medians": medians, "to_connector": ratios}
 
@@ -238,10 +176,7 @@ def main() -> int:
     ways = arguments.ways.split(",")
     if set(ways) - set(WAYS):
         parser.error(f"--ways takes {', '.join(WAYS)}")
-    for way in ways:
-        if missing(way):
-            print(f"{way} is left out: {missing(way)}", file=sys.stderr)
-    ways = [way for way in ways if not missing(way)]
+    ways = present(ways)
     if not ways:
         return 2
     runs: list[dict[str, Any]] = []

@@ -92,3 +92,17 @@ def draw_bars(title: str, panels: Mapping[str, str], runs: Sequence[Mapping[str,
     path.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(path, dpi=100)
     pyplot.close(canvas)
+
+
+def draw_percentiles(title: str, unit: str, lines: Mapping[str, Sequence[float]], path: Path) -> None:
+    """One line for each name: its percentiles, the 1st to the 99th, upwards, over what they are in `unit`."""
+    canvas, axes = pyplot.subplots(figsize=(8, 5))
+    for name, percentiles in lines.items():
+        axes.plot(percentiles, range(1, len(percentiles) + 1), label=name)
+    axes.set(xscale="log", title=title, xlabel=unit, ylabel="% of records")
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    canvas.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path, dpi=100)
+    pyplot.close(canvas)

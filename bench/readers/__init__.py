@@ -1,1 +1,1 @@
-"""Programs that read a topic into Parquet files by Spark, for `bench/pipeline.py`."""
+"""Programs that read a topic by Spark, for `bench/pipeline.py` and `bench/micro_batch.py`."""

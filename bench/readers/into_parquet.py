@@ -6,14 +6,15 @@ load        `ottla pipeline load`, as the command does it
 ottla       Spark's reader by the source `ottla`
 connector   Spark's reader by its own Kafka connector, whose jars `conf` names
 
-It prints `ready` when the session is up and `done` when all is written, and stays until its input ends, so that its
-processes can be read meanwhile.
+It prints `ready` when the session is up and `done` when all is written. Until its input ends it stays, and so does the
+session, whose workers are then there to be asked what they used: those of a session that ended are nobody's children.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -40,8 +41,8 @@ def by_reader(job: dict[str, Any]) -> None:
     reader.option("subscribe", job["topic"]).option("startingOffsets", "earliest").load().write.parquet(job["target"])
 
 
-def by_load(job: dict[str, Any]) -> None:
-    """A load into a new table."""
+def by_load(job: dict[str, Any], until: ExitStack) -> None:
+    """A load into a new table, whose session ends with `until`."""
     from pathlib import Path
 
     from ottla.pipeline.load import Observer, load
@@ -54,7 +55,9 @@ def by_load(job: dict[str, Any]) -> None:
             tell("ready")
 
     def session() -> Any:
-        return open_session(job["master"], "ottla bench", with_light_java(job["conf"]))
+        return nullcontext(
+            until.enter_context(open_session(job["master"], "ottla bench", with_light_java(job["conf"])))
+        )
 
     settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
     load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Told())
@@ -62,9 +65,10 @@ def by_load(job: dict[str, Any]) -> None:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    by_load(job) if job["way"] == "load" else by_reader(job)
-    tell("done")
-    sys.stdin.read()
+    with ExitStack() as until:
+        by_load(job, until) if job["way"] == "load" else by_reader(job)
+        tell("done")
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

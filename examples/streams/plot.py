@@ -1,4 +1,4 @@
-"""Pictures of what the streams gave, and of the windows they use; needs matplotlib.
+"""Pictures of what the streams gave, and of the windows they use; needs `ottla[pipeline,plots]`.
 
     python plot.py lake pictures       # one PNG for each table that is in the directory `lake`, and windows.png
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def main(lake: Path, pictures: Path) -> None:
             found = DeltaTable(str(lake / table)).to_pandas()
             for column in {"since", "until"} & set(found.columns):
                 found[column] = pd.to_datetime(found[column], utc=True)
-            draw(pictures / f"{name}.png", lambda axes, found=found, picture=picture: picture(found, axes))
+            draw(pictures / f"{name}.png", partial(picture, found))
 
 
 if __name__ == "__main__":

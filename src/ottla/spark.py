@@ -12,13 +12,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.pipeline.datasource.provider import OttlaDataSource
+from ottla.pipeline.extras import install_command
+
+try:
+    from ottla.pipeline.datasource.provider import OttlaDataSource
+    from ottla.pipeline.session import name_programs_python
+except ImportError as error:
+    if not error.name or error.name.startswith("ottla"):
+        raise
+    raise ImportError(
+        f"ottla.spark needs the packages of 'ottla[pipeline]': {error}; run {install_command('ottla[pipeline]')}",
+        name=error.name,
+    ) from None
 
 __all__ = ["register"]
 
 
 def register(spark: Any) -> None:
-    """Register the format "ottla" with a session, classic or of Spark Connect; again does no harm."""
+    """Register the format "ottla" with a session, classic or of Spark Connect; again does no harm.
+
+    The workers of a local session take this program's Python from here on, unless PYSPARK_PYTHON or
+    spark.pyspark.python names another: Spark itself takes the python3 of PATH, which may know nothing of Ottla.
+    """
+    name_programs_python(spark)
     spark.dataSource.register(OttlaDataSource)
 
 

@@ -35,14 +35,15 @@ def spark(light_java: None) -> Iterator[Any]:
     """A local session on two cores; skips when the extra is missing."""
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
-    with open_session("local[2]", "ottla tests", {DATABASE_SETTING: DATABASE}) as session:
+    settings = {DATABASE_SETTING: DATABASE, "spark.sql.shuffle.partitions": "2"}
+    with open_session("local[2]", "ottla tests", settings) as session:
         yield session
 
 
 @pytest.fixture
 def commands_in_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process run in the session of all tests, which one of their own would be, and end."""
-    for command in ("load", "replay", "snapshot", "sql"):
+    for command in ("load", "replay", "snapshot", "sql", "stream"):
         monkeypatch.setattr(f"ottla.pipeline.cli.{command}.open_session", lambda *_: nullcontext(spark))
 
 

@@ -1,15 +1,17 @@
 """`ottla pipeline ...` as a process of its own that dies at a step: `driver.py SETTINGS ARGUMENT...`
 
-SETTINGS is JSON: folder and deaths as `deaths.Deaths` takes them. The steps are those of a load, in its driver
-("planned", "landing", "landed", "committed") and in the workers ("reading" before a task has anything, "written" when
-its files are there). "N committing" is the one before the Nth step of the commit, or of all that a command without
-Spark does; "log committing" the moment in which another process sees that the table changes.
+SETTINGS is JSON: table (its directory), folder and deaths as `deaths.Deaths` takes them. The steps are those of a load
+or a snapshot, in its driver ("planned", "landing", "landed", "merging", "merged", "committed") and in the workers
+("reading" before a task has anything, "written" when its files are there), or those of each batch of a stream
+("planned", "files", "letters", "committed"). "N committing" is the one before the Nth step of the commit, or of all
+that a command without Spark does; "log committing" the moment in which another process sees that the table changes.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,15 +23,19 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.pipeline import deaths
 from tests.pipeline.deaths import LOGS, Deaths
+from tests.pipeline.stream.stream_driver import wrap
 
 from ottla.app.main import cli
 from ottla.client.cluster import Cluster
 from ottla.pipeline import load as loading
 from ottla.pipeline.land import Counters, Landed
-from ottla.pipeline.load import Observer
 from ottla.pipeline.plan import LoadPlan
 from ottla.pipeline.sinks.open_table import found_format
+from ottla.pipeline.snapshot import run as snapshots
+from ottla.pipeline.snapshot.run import SnapshotObserver
 from ottla.pipeline.stores.local_store import LocalStore
+from ottla.pipeline.stream.table_results import TableResults
+from ottla.pipeline.stream.topic_results import TopicResults
 
 
 def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
@@ -44,23 +50,39 @@ def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
             deaths.die_before(int(when))
 
 
+LAST_STEPS = {"load": "landed", "snapshot": "merged", "stream": "letters"}
+"""The one before the commit."""
+
+
 def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
     told = Deaths(Path(settings["folder"]), settings["deaths"])
-    table = Path(arguments[arguments.index("--table") + 1])
+    table, command = Path(settings["table"]), arguments[0]
+    armed = threading.Event()
 
-    class Teller(Observer):
-        def planned(self, plan: LoadPlan) -> None:
-            told.reach("planned")
-
-        def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
-            told.reach("landing")
-
-        def landed(self, rows: Sequence[Landed]) -> None:
-            told.reach("landed")
+    def reach(step: str) -> None:
+        told.reach(step)
+        if step == LAST_STEPS[command] and not armed.is_set():
+            armed.set()
             arm(settings["deaths"], table)
 
+    class Teller(SnapshotObserver):
+        def planned(self, plan: LoadPlan) -> None:
+            reach("planned")
+
+        def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
+            reach("landing")
+
+        def landed(self, rows: Sequence[Landed]) -> None:
+            reach("landed")
+
+        def merging(self, buckets: int, counters: Counters | None) -> None:
+            reach("merging")
+
+        def merged(self) -> None:
+            reach("merged")
+
         def committed(self, version: int) -> None:
-            told.reach("committed")
+            reach("committed")
 
     class TaskCluster(Cluster):
         """A task's, which is opened behind its files, so it is closed when they are whole."""
@@ -79,7 +101,11 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
 
     cloudpickle.register_pickle_by_value(deaths)
     vars(loading).update(Observer=Teller, Cluster=TaskCluster)
-    if arguments[0] != "load":
+    vars(snapshots).update(SnapshotObserver=Teller, Cluster=TaskCluster)
+    for results in (TableResults, TopicResults):
+        wrap(results, "prepare", reach, "planned", "files")
+        wrap(results, "commit", reach, "letters", "committed")
+    if command not in LAST_STEPS:
         arm(settings["deaths"], table)
     cli(["pipeline", *arguments])
 

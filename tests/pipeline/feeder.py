@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
+from ottla.client.producer import SILENT
+
 ABORTED = 0.2
 """How many of the transactions are."""
+DELETED = 0.1
+"""How many of the records are tombstones."""
 MAX_RECORDS = 40
 """Of a transaction."""
 KEYS = 17
@@ -19,7 +23,11 @@ WAIT_S = 120.0
 
 
 class Feeder(threading.Thread):
-    """Writes transactions of records with keys and ever higher numbers; some are aborted."""
+    """Writes transactions of records with keys and ever higher numbers; some are aborted, some records are tombstones.
+
+    An abort of a transaction that the coordinator never heard of, since it was away, is a fatal error of librdkafka
+    (INVALID_TXN_STATE, which Apache Kafka answers as well); the next producer goes on.
+    """
 
     def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
         super().__init__(daemon=True)
@@ -50,7 +58,7 @@ class Feeder(threading.Thread):
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "linger.ms": 1,
-                "log_level": 0,
+                "logger": SILENT,
             }
         )
         try:
@@ -67,8 +75,9 @@ class Feeder(threading.Thread):
         try:
             for _ in range(self._random.randint(1, MAX_RECORDS)):
                 self._number += 1
-                values.append(b"%08d" % self._number)
-                producer.produce(self._topic, values[-1], key=b"k%d" % self._random.randrange(KEYS))
+                value = None if self._random.random() < DELETED else b"%08d" % self._number
+                values += [] if value is None else [value]
+                producer.produce(self._topic, value, key=b"k%d" % self._random.randrange(KEYS))
             if self._random.random() < ABORTED:
                 producer.flush(ANSWER_S)
                 _persist(producer.abort_transaction)

@@ -16,7 +16,13 @@ from typing import Any
 
 ACCESS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
 BUCKET = "lake"
+WRONG_KEY = "wrong"
+"""An access key that the server does not know; it takes every other."""
 _KILL = "/-kill/"
+_REFUSAL = (
+    b"<Error><Code>InvalidAccessKeyId</Code>"
+    b"<Message>The AWS Access Key Id you provided does not exist in our records.</Message></Error>"
+)
 
 
 class S3Server:
@@ -52,6 +58,9 @@ class _Application:
                 self._victim, self._puts_left = map(int, environ["PATH_INFO"].removeprefix(_KILL).split("/"))
                 start_response("204 No Content", [])
                 return []
+            if f"Credential={WRONG_KEY}/" in environ.get("HTTP_AUTHORIZATION", ""):
+                start_response("403 Forbidden", [("Content-Type", "application/xml")])
+                return [_REFUSAL]
             answer = list(self._app(environ, start_response))
             if environ["REQUEST_METHOD"] == "PUT":
                 if self._puts_left == 0:

@@ -43,7 +43,7 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
     landed = [land_task(number, task, land_settings) for number, task in enumerate(plan.tasks)]
     assert [row.error for row in landed] == [""] * len(landed)
     if not plan.is_empty:
-        loading._commit(plan, target, landed, land_settings)
+        loading._commit(plan, target, landed, land_settings.load_id)
     return plan.notes
 
 

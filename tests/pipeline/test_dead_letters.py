@@ -59,7 +59,7 @@ class Load:
 
     def run(self) -> list[Landed]:
         rows = self.land()
-        loading._commit(self.plan, self.target, rows, self.settings)
+        loading._commit(self.plan, self.target, rows, self.settings.load_id)
         return rows
 
     def die_between_the_commits(self) -> None:
@@ -68,7 +68,7 @@ class Load:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            loading._commit(self.plan, Dead(self.target.location), self.land(), self.settings)
+            loading._commit(self.plan, Dead(self.target.location), self.land(), self.settings.load_id)
 
 
 def letters(target: DeltaTarget) -> list[int]:
@@ -176,5 +176,5 @@ def test_letters_that_can_not_be_kept_stop_the_load(cluster: MemoryCluster, targ
     rows = load.land()
     lost = [replace(row, dead_files=row.dead_files.replace(load.settings.load_id, "gone")) for row in rows]
     with pytest.raises(OperatorError, match="nothing was committed: 1 files"):
-        loading._commit(load.plan, target, lost, load.settings)
+        loading._commit(load.plan, target, lost, load.settings.load_id)
     assert held(target) == []

@@ -106,7 +106,7 @@ def test_local_workers_need_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match=r"can't be written: no such file or directory; .*--output"):
+    with pytest.raises(OperatorError, match=r"can't be written: no such file or directory \(.*\); .*--output"):
         environment.write_environment(tmp_path / "missing" / "e.tar.gz")
 
 

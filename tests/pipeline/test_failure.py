@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
-from ottla.pipeline.failure import JAVA_DIED, spark_reason
+from ottla.pipeline.failure import JAVA_DIED, os_reason, spark_reason
 
 JAVA_STACK = """
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
@@ -96,3 +99,16 @@ def test_the_cause_in_a_sentence(text: str, reason: str) -> None:
 
 def test_a_connection_that_is_gone_was_that_to_java() -> None:
     assert spark_reason(ConnectionRefusedError(111, "Connection refused")) == JAVA_DIED
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/t/_delta_log"), "not a directory (/t/_delta_log)"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left on device"),
+        (OSError("a store's words\nand a stack trace"), "a store's words"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_words_of_the_system_without_their_numbers(error: Exception, reason: str) -> None:
+    assert os_reason(error) == reason

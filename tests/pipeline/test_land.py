@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 
 from ottla.client.model import AbortedTransaction, FetchResult
+from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
 
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
 from ottla.pipeline.plan import OffsetRange, OnDataLoss  # noqa: E402
 from ottla.pipeline.sinks import writer  # noqa: E402
+from ottla.pipeline.sinks.partitioned_writer import unplaceable  # noqa: E402
+from ottla.pipeline.sinks.partitioning import require_partition_columns  # noqa: E402
 from ottla.pipeline.sinks.table import ColumnStatistics, DataFile, FileLayout, files_from_json  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
 from ottla.pipeline.sources import fetch as fetching  # noqa: E402
@@ -91,6 +95,18 @@ def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCl
     assert "topic" not in names
     assert "partition" not in names
     assert "partition" not in file_of(row).columns
+
+
+def test_what_names_no_directory_is_told() -> None:
+    texts = ["__HIVE_DEFAULT_PARTITION__", "", " a", "a/b", "a%2fb", "ü", "t" * 250, None, "a b", "_a", "t" * 249]
+    batch = pa.record_batch({"topic": texts})
+    assert unplaceable(batch, ["topic"]).to_pylist() == [True] * 7 + [False] * 4
+
+
+@pytest.mark.parametrize("name", ["_hidden", ".hidden", "n" * 128, "a=b"])
+def test_columns_that_name_no_directory_are_refused(name: str) -> None:
+    with pytest.raises(OperatorError, match="a table can't be partitioned by"):
+        require_partition_columns(pa.schema([(name, pa.string())]), [name])
 
 
 def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     told, scratch = table.with_name("told"), table.with_name("scratch")  # what Spark leaves behind when it is killed
     scratch.mkdir()
     make_folder(told)
-    settings = json.dumps({"folder": str(told), "deaths": [{"step": step, "victim": "driver"}]})
+    settings = json.dumps({"folder": str(told), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]})
     arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
     command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
@@ -202,7 +202,8 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     assert loaded(table) == values(0, 3_000 if committed else 1_000)
     files = {str(path) for path in table.glob("*.parquet")}
     orphans = files - set(deltalake.DeltaTable(str(table)).file_uris())
-    assert bool(orphans) == (not committed)
+    if step != "written":  # the other worker's file may be there by then, or not
+        assert bool(orphans) == (not committed)
     assert load_topic().rows == (0 if committed else 2_000)
     assert loaded(table) == values(0, 3_000)
     assert load_topic().version is None

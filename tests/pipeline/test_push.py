@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet")
 deltalake = pytest.importorskip("deltalake")
 
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.transactional_producer import ProducerHung, TransactionalProducer  # noqa: E402
+from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
+from ottla.pipeline.push import Observe  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
 
@@ -147,6 +153,13 @@ def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
     assert records(bootstrap, topic) == []
 
 
+def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
+    """Its reader would wait for a writer, whatever signal came, and what was read is gone."""
+    path = tmp_path / "rows.csv"
+    os.mkfifo(path)
+    assert "is no file that can be read twice" in str(run(path).exception)
+
+
 def test_another_source_under_the_same_id_is_refused(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
@@ -157,6 +170,87 @@ def test_another_source_under_the_same_id_is_refused(
     result = run(path)
     assert "was begun with other rows than these" in str(result.exception)
     assert records(bootstrap, topic, 2) == [(None, b"1"), (None, b"2")]
+
+
+def test_a_producer_that_the_library_loses(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
+) -> None:
+    """As it does where a broker was away for a moment: the next one fences it and goes on behind what is committed."""
+    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{row}\n" for row in range(5_000)))
+    send_offsets, hung = TransactionalProducer.send_offsets, iter([False, True])
+
+    def hanging_send_offsets(producer: TransactionalProducer, *offsets: Any) -> None:
+        send_offsets(producer, *offsets)
+        if next(hung, False):
+            raise ProducerHung("group")
+
+    monkeypatch.setattr(TransactionalProducer, "send_offsets", hanging_send_offsets)
+    result = run(path, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert (summary["rows"], summary["transactions"], summary["resumed"]) == (5_000, 5, False)
+    assert sorted(int(value) for _, value in records(bootstrap, topic, 5_000)) == list(range(5_000))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_topic_that_goes_while_rows_go_into_it(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], again: bool
+) -> None:
+    """A topic of the name gets all rows or none: no run goes on in it behind what went with the other."""
+    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{row}\n" for row in range(3_000)))
+    first = iter([True])
+
+    def go(positions: object, rows: int) -> None:
+        if next(first, False):
+            with Cluster(bootstrap) as cluster:
+                cluster.delete_topics([topic])
+                if again:
+                    cluster.create_topic(topic, 1)
+
+    @contextmanager
+    def observed(*_: object, **__: object) -> Iterator[Observe]:
+        yield go
+
+    monkeypatch.setattr("ottla.pipeline.cli.push.progress_bar", observed)
+    result = run(path)
+    assert isinstance(result.exception, OttlaError)
+    assert "\n" not in str(result.exception)
+    if again:
+        assert "was deleted and made again while rows went into it" in str(result.exception)
+        assert records(bootstrap, topic) == []
+    else:
+        with Cluster(bootstrap) as cluster:
+            cluster.create_topic(topic, 1)
+    assert run(path).exit_code == 0
+    assert sorted(int(value) for _, value in records(bootstrap, topic, 3_000)) == list(range(3_000))
+
+
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{row}\n" for row in range(4_000)))
+    with Broker() as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic("t", 1)
+        once = iter([True])
+
+        def crash(positions: object, rows: int) -> None:
+            if next(once, False):
+                broker.restart(crash=True)
+
+        @contextmanager
+        def observed(*_: object, **__: object) -> Iterator[Observe]:
+            yield crash
+
+        monkeypatch.setattr("ottla.pipeline.cli.push.progress_bar", observed)
+        arguments = ["push", str(path), "--topic", "t", "-b", broker.bootstrap_servers]
+        result = CliRunner().invoke(pipeline, arguments)
+        assert result.exit_code == 0, result.exception
+        assert sorted(int(value) for _, value in records(broker.bootstrap_servers, "t", 4_000)) == list(range(4_000))
 
 
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,24 @@ def is_elsewhere(text: str) -> bool:
     return any(text.startswith(beginning) for beginning in ELSEWHERE)
 
 
+def commands(text: str) -> Iterator[str]:
+    """Those of a block, without comments; a loop is one."""
+    command = ""
+    for line in text.splitlines():
+        command = f"{command}\n{line.split('  #')[0].rstrip()}".strip()
+        is_whole = subprocess.run(["bash", "-n", "-c", command], capture_output=True, check=False).returncode == 0
+        if command and is_whole:
+            yield command
+            command = ""
+    assert not command, command
+
+
 class Reader:
     """Types what is printed; a start goes on beside the next commands until the next start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command_s: float = COMMAND_S) -> None:
         self.folder = folder
+        self.command_s = command_s
         self.running: subprocess.Popen[bytes] | None = None
         self.typed: list[str] = []
         binaries = Path(sys.executable).parent
@@ -96,9 +110,8 @@ class Reader:
         if language == "toml":
             (self.folder / f"{tomllib.loads(text)['name']}.toml").write_text(text)
             return
-        for line in text.splitlines():
-            command = line.split("  #")[0].strip()
-            if not command or is_elsewhere(command):
+        for command in commands(text):
+            if is_elsewhere(command):
                 continue
             if command.startswith("ottla start"):
                 self.start(command)
@@ -113,7 +126,7 @@ class Reader:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=COMMAND_S,
+            timeout=self.command_s,
             check=False,
         )
         assert done.returncode == 0, f"{name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

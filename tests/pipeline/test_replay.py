@@ -19,7 +19,7 @@ deltalake = pytest.importorskip("deltalake")
 from ottla.pipeline.cli import pipeline  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
-from .topics import new_topic  # noqa: E402
+from .topics import make_again, new_topic  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
@@ -97,6 +97,18 @@ def test_a_killed_replay_is_gone_on_with(
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     assert rows(bootstrap, target, ROWS) == list(range(ROWS))
+
+
+def test_a_target_that_was_made_again(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
+    """Empty it gets every record again, by the same command; with records of others it is refused."""
+    target = f"{topic}-again"
+    for _ in range(2):
+        assert run("--topic", topic, "--to-topic", target).exit_code == 0
+        assert rows(bootstrap, target, ROWS) == list(range(ROWS))
+        make_again(bootstrap, target, 3)
+    assert run("--topic", topic, "--to", "300", "--to-topic", target).exit_code == 0
+    result = run("--topic", topic, "--to-topic", target)
+    assert f"topic '{target}' has records that are not of the replay" in str(result.exception)
 
 
 def test_rows_of_a_table_by_time(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:

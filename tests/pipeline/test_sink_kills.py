@@ -40,7 +40,7 @@ SEED = int(os.environ.get("OTTLA_SINK_SEED", "1"))
 ROWS = 100
 """Of a file; three files are an epoch, each a task."""
 WAIT_S = 600.0
-"""Of a machine that has much else to do."""
+"""For the next step, on a machine that has much else to do."""
 STEPS_APART = 25
 """The most steps of tasks from one kill to the next: an epoch has nine."""
 PAUSE_S = 0.2
@@ -208,6 +208,8 @@ class Course:
         return None if self._process is None else self._process.poll()
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it as long as any task tells of a step now and then."""
+
         def looked_after() -> bool:
             if self._ended() not in (None, 0):
                 self._failures += 1
@@ -217,7 +219,11 @@ class Course:
                 self.start()
             return condition()
 
-        eventually(looked_after, what, WAIT_S)
+        def went_on(told: int) -> bool:
+            return looked_after() or len(steps(self._told)) > told
+
+        while not looked_after():
+            eventually(partial(went_on, len(steps(self._told))), f"{what}, or a step", WAIT_S)
 
     def check(self) -> None:
         """The target is the input."""

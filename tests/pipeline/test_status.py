@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -173,7 +175,28 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    for path, sentence in ((tmp_path, "there is no table in"), (tmp_path / "x", "there is no directory")):
+    (tmp_path / "file").touch()
+    for path, sentence in (
+        (tmp_path, "there is no table in"),
+        (tmp_path / "x", "there is no directory"),
+        (tmp_path / "file", "file is no directory, as a table is: name another"),
+    ):
         result = CliRunner().invoke(main.cli, ["pipeline", "status", str(path)])
         assert result.exit_code == 2
         assert sentence in result.output
+
+
+def test_a_path_that_is_no_utf8_is_told_by_its_bytes(tmp_path: Path) -> None:
+    """Not by the surrogates that Python has in their place, by which nobody finds a file."""
+    path = f"{tmp_path}/x\udcff"
+    assert told("status", path) == f"ottla: there is no directory {tmp_path}/x\\xff\n"
+    sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
+    assert told("compact", "--table", path) == f"ottla: {sentence}\n"
+
+
+def told(*arguments: str) -> str:
+    """What a command of the pipeline that is refused says; a process of its own, for its streams' encoding."""
+    command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    return done.stderr

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
+from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.transactional_producer import ProducerFenced  # noqa: E402
 from ottla.common.errors import KafkaError, OperatorError  # noqa: E402
 from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch  # noqa: E402
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
 
@@ -158,6 +164,31 @@ def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
         write_epoch(target, task, failing())
     assert write_epoch(target, task, [values(0, 50)]) == 50
     assert written(target, 50) == list(range(50))
+
+
+def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Callable[..., Broker]) -> None:
+    """The broker dies with the request that would have begun the transaction: to librdkafka that is a fatal error
+    (INVALID_TXN_STATE, as of Apache Kafka), to a task that ends anyhow nothing, and its next attempt goes on."""
+    broker = ottla_broker_factory()
+    with Cluster(broker.bootstrap_servers) as cluster:
+        cluster.create_topic("rows", 1)
+    target = TopicTarget(broker.bootstrap_servers, "rows", {"linger.ms": "1"})
+    producer = target.transactional_producer("task")
+    producer.send("rows", b"0")
+    producer.commit()
+    os.kill(broker.pid, signal.SIGSTOP)
+    producer.send("rows", b"1")
+    producer.flush(1.0)  # what is sent meanwhile nobody reads
+    broker.kill()
+    starter = threading.Timer(0.5, broker.start)
+    starter.start()
+    producer.end(60.0)
+    starter.join()
+    assert (producer.committed_count, producer.open_count) == (1, 1)
+    following = target.transactional_producer("task")
+    following.send("rows", b"2")
+    following.commit()
+    assert written(target, 2) == [0, 2]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_string()])

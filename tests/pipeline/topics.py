@@ -24,6 +24,13 @@ def new_topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None
     return name
 
 
+def make_again(bootstrap: str, topic: str, partitions: int) -> None:
+    """Delete a topic and make another of its name."""
+    with Cluster(bootstrap) as cluster:
+        cluster.delete_topics([topic])
+        cluster.create_topic(topic, partitions)
+
+
 def produce(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]], **properties: Any) -> None:
     """Produce records, each as the arguments of confluent_kafka's `produce`, and wait for them.
 

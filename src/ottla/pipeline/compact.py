@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ottla.common.errors import OttlaError
-from ottla.pipeline.leases import held_lease
-from ottla.pipeline.sinks.table import Table, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.leased_files import leased_files
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.writer import new_load_id
 
 DEFAULT_TARGET_BYTES = 256 << 20
 
@@ -34,13 +33,6 @@ def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSu
     """Raises OperatorError, StaleCommitError."""
     before = len(table.files())
     load_id = new_load_id()
-    store = table.layout().store
-    with held_lease(store, load_id) as lease:
-        try:
-            table.compact(target_bytes, load_id, lease.require)
-        except UnknownCommitError:
-            raise  # its files may be in the table
-        except OttlaError:
-            discard_load(store, load_id, table.named_files())
-            raise
+    with leased_files(table, load_id) as lease:
+        table.compact(target_bytes, load_id, lease.require)
     return CompactSummary(table.location, table.version(), before, len(table.files()))

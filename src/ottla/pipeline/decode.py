@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView, iter_batches
+from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.errors import InvalidRecord
+from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import Aborted, TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records, parse_headers
 
@@ -196,7 +197,7 @@ def _kept_batches(
 
 def _whole_batches(records: Buffer, topic: str, partition: int, decoded: Decoded) -> Iterator[BatchView]:
     try:
-        yield from iter_batches(records)
+        yield from iter_any_batches(records)
     except KafkaError as error:
         raise _broken(topic, partition, decoded.next_offset, error.message) from error
 

@@ -25,7 +25,8 @@ from ottla.cli.command import CLIENT_ID, size_text
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.extras import require_packages
+from ottla.pipeline.failure import os_reason, spark_reason
 from ottla.pipeline.session import (
     DRIVER_MEMORY,
     DRIVER_MEMORY_SETTING,
@@ -48,6 +49,8 @@ WORKER_BYTES = 512 << 20
 FREE_BYTES = 256 << 20
 """Room that a table's disk should have: what one task reads by default."""
 
+STORE_MANUAL = "docs/pipeline-object-stores.md"
+
 MAX_MEMORY_DIGITS = 18
 _MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -68,7 +71,8 @@ class Subject:
     bootstrap_servers: str
     master: str
     conf: Mapping[str, str]
-    table: Path | None
+    table: Path | str | None
+    """A directory, or the URL of an object store."""
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
@@ -82,8 +86,10 @@ def examine(subject: Subject) -> Iterator[Finding]:
         lambda: brokers(subject.bootstrap_servers),
     ]
     if subject.table is not None:
-        path = subject.table
-        checks.append(lambda: _one("table", lambda: table(path)))
+        location = subject.table
+        checks.append(
+            lambda: _one("table", lambda: table(location) if isinstance(location, Path) else stored_table(location))
+        )
     for check in checks:
         for finding in check():
             found.append(finding)
@@ -228,14 +234,36 @@ def table(path: Path) -> str:
             os.unlink(name)
         free = shutil.disk_usage(existing).free
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         raise OperatorError(
-            f"{existing} can't be written: {reason}; mend that or name another directory with --table"
+            f"{existing} can't be written: {os_reason(error)}; mend that or name another directory with --table"
         ) from error
     if free < FREE_BYTES:
         raise OperatorError(f"{size_text(free)} are free at {existing}, less than a task reads: free some")
     there = "is there" if existing == path.absolute() else f"will be made in {existing}"
     return f"{path} {there}, files can be written, {size_text(free)} are free"
+
+
+def stored_table(url: str) -> str:
+    """Whether a load could hold a lease at a URL: files are written and removed there, and created once only."""
+    packages = {"pyarrow": "pyarrow", "obstore": "obstore", "deltalake": "deltalake"}
+    require_packages("object stores need", packages, "ottla[object-stores]")
+    from ottla.pipeline.leases import held_lease
+    from ottla.pipeline.sinks.open_table import found_format
+    from ottla.pipeline.sinks.writer import new_load_id
+    from ottla.pipeline.stores.open_store import open_store
+
+    store = open_store(url)
+    try:
+        there = "is there" if found_format(store) else "will be made"
+        with held_lease(store, new_load_id()) as lease:
+            lease.renew()
+        store.remove(lease.path)
+    except (OttlaError, OSError) as error:
+        raise OperatorError(
+            f"{error}; the bucket has to be there, and the variables of {STORE_MANUAL} name the store and a key that "
+            "may read, write and delete in it"
+        ) from error
+    return f"{store.location} {there}, files can be written and removed, and of two writers one creates a file"
 
 
 def spark(master: str, conf: Mapping[str, str]) -> str:

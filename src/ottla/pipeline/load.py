@@ -13,75 +13,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
-from ottla.pipeline.land import (
-    Counters,
-    Landed,
-    LandSettings,
-    OpenCluster,
-    land,
-    make_counters,
-)
-from ottla.pipeline.leases import held_lease
+from ottla.pipeline.land import Counters, Landed, land, make_counters
+from ottla.pipeline.leased_files import leased_files
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.reading import Planner, Reading, find_reading
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
-from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, UnknownCommitError, files_from_json
-from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, files_from_json
 from ottla.pipeline.snapshot.shape import require_no_snapshot
-from ottla.pipeline.sources.segments import open_source
-from ottla.pipeline.sources.source import ReadRange
+from ottla.pipeline.summary import RunSummary, Summary, with_commit, with_plan
 from ottla.pipeline.transform.record_decoder import RecordDecoder
-from ottla.pipeline.transform.target_schema import settle
 from ottla.pipeline.transform.value_format import ValueFormat
 
 CLIENT_ID = "ottla-pipeline"
 
 OpenSession = Callable[[], AbstractContextManager[Any]]
-Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPlan]
-"""Plans what a load brings into a table, and into that of its dead letters."""
-Summary = TypeVar("Summary", bound=Any)
-"""A dataclass with `group` and `notes`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSummary:
-    """What a load did; sizes in bytes, durations in seconds. `version` is None when nothing was committed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSummary(RunSummary):
+    """What a load did."""
 
-    table: str
-    topics: list[str]
     pipeline_id: str
-    version: int | None = None
-    rows: int = 0
-    offsets: int = 0
-    partitions: int = 0
     tasks: int = 0
-    files: int = 0
-    fetched_bytes: int = 0
     body_bytes: int = 0
-    written_bytes: int = 0
-    skipped_offsets: int = 0
-    dead_letters: int = 0
-    """Records that the table can't hold; they are in the table of dead letters with the reason."""
-    plan_s: float = 0.0
-    start_s: float = 0.0
     land_s: float = 0.0
     commit_s: float = 0.0
     seconds: float = 0.0
     """From the first question to the brokers to the last answer, the start of Spark in it."""
-    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
-    group: str = ""
-    """The consumer group that tells the offsets of the table to lag tools."""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def rows_per_s(self) -> float:
@@ -125,25 +93,14 @@ def load(
     require_no_snapshot(target)
     open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
     started = time.monotonic()
-    with open_cluster() as cluster:
-        plan = planner(cluster, target, topics, settings, target.dead_letters())
-        read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
-        decoder = None
-        if value_format is not None and plan.tasks:
-            decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation)
-    summary = LoadSummary(
-        table=target.location,
-        topics=list(dict.fromkeys(topics)),
-        pipeline_id=settings.pipeline_id,
-        plan_s=time.monotonic() - started,
-        skipped_offsets=plan.skipped_offsets,
-        notes=plan.notes,
-    )
-    observer.planned(plan)
-    if not plan.is_empty:
-        summary = _run(plan, target, open_cluster, open_session, settings, observer, summary, decoder, read_range)
+    reading = find_reading(topics, target, open_cluster, settings, value_format, planner=planner)
+    summary = LoadSummary(table=target.location, topics=list(dict.fromkeys(topics)), pipeline_id=settings.pipeline_id)
+    summary = with_plan(summary, reading)
+    observer.planned(reading.plan)
+    if not reading.plan.is_empty:
+        summary = _run(reading, target, open_session, observer, summary)
     if group:
-        summary = show_offsets(summary, plan, open_cluster, group)
+        summary = show_offsets(summary, reading.plan, open_cluster, group)
     return replace(summary, seconds=time.monotonic() - started)
 
 
@@ -162,72 +119,34 @@ def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cl
 
 
 def _run(
-    plan: LoadPlan,
-    target: Table,
-    open_cluster: OpenCluster,
-    open_session: OpenSession,
-    settings: PlanSettings,
-    observer: Observer,
-    summary: LoadSummary,
-    decoder: RecordDecoder | None,
-    read_range: ReadRange,
+    reading: Reading, target: Table, open_session: OpenSession, observer: Observer, summary: LoadSummary
 ) -> LoadSummary:
-    letters = target.dead_letters()
-    land_settings = LandSettings(
-        open_cluster=open_cluster,
-        layout=target.ensure(rows_schema(target, decoder)),
-        letters_layout=letters.layout(),
-        load_id=new_load_id(),
-        isolation=settings.isolation,
-        on_data_loss=settings.on_data_loss,
-        letters_held=plan.letters.held,
-        record_decoder=decoder,
-        read_range=read_range,
-        bounds=plan.bounds,
-    )
-    try:
-        with held_lease(land_settings.layout.store, land_settings.load_id) as lease:
-            started = time.monotonic()
-            rows: list[Landed] = []
-            landing = started
-            if plan.tasks:
-                with open_session() as spark:
-                    landing = time.monotonic()
-                    counters = make_counters(spark)
-                    observer.landing(plan, counters)
-                    rows = land(spark, plan.tasks, land_settings, counters)
-                    landed_at = time.monotonic()
-            else:
-                landed_at = started
-            observer.landed(rows)
-            committing = time.monotonic()
-            lease.require()
-            committed = _commit(plan, target, rows, land_settings)
-    except UnknownCommitError:
-        raise  # its files may be in the table
-    except OttlaError:
-        discard_files(target, land_settings)
-        raise
+    plan = reading.plan
+    layout = target.ensure(rows_schema(target, reading.decoder))
+    settings = reading.land_settings(layout, target.dead_letters().layout())
+    with leased_files(target, settings.load_id) as lease:
+        started = landing = landed_at = time.monotonic()
+        rows: list[Landed] = []
+        if plan.tasks:
+            with open_session() as spark:
+                landing = time.monotonic()
+                counters = make_counters(spark)
+                observer.landing(plan, counters)
+                rows = land(spark, plan.tasks, settings, counters)
+                landed_at = time.monotonic()
+        observer.landed(rows)
+        committing = time.monotonic()
+        lease.require()
+        committed = _commit(plan, target, rows, settings.load_id)
     observer.committed(committed.version)
-    return replace(
-        summary,
-        version=committed.version,
-        rows=sum(row.rows for row in rows),
-        offsets=plan.offsets,
-        partitions=len(plan.ranges),
-        tasks=len(plan.tasks),
-        files=sum(len(files_from_json(row.files)) for row in rows),
-        fetched_bytes=sum(row.fetched_bytes for row in rows),
-        body_bytes=sum(row.body_bytes for row in rows),
-        written_bytes=sum(row.size_bytes for row in rows),
-        skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in rows),
-        start_s=landing - started,
-        land_s=landed_at - landing,
-        commit_s=time.monotonic() - committing,
-        ranges=readable_ranges(plan),
-        dead_letters=sum(row.dead_rows for row in rows),
-        notes=[*plan.notes, *letter_notes(rows, target), *([committed.note] if committed.note else [])],
-    )
+    own = {
+        "tasks": len(plan.tasks),
+        "body_bytes": sum(row.body_bytes for row in rows),
+        "start_s": landing - started,
+        "land_s": landed_at - landing,
+        "commit_s": time.monotonic() - committing,
+    }
+    return with_commit(summary, reading, target, rows, rows, committed, own)
 
 
 def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
@@ -236,28 +155,6 @@ def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
     schema = with_date_column(decoder.schema if decoder else SCHEMA, columns)
     require_partition_columns(schema, columns)
     return schema
-
-
-def discard_files(target: Table, settings: LandSettings) -> None:
-    """Remove what the tasks of a load wrote, but for what target and dead letters name."""
-    letters = target.dead_letters()
-    with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
-        named = target.named_files() | (letters.named_files() if letters.exists() else set())
-        for layout in (settings.layout, settings.letters_layout):
-            discard_load(layout.store, settings.load_id, named)
-
-
-def letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:
-    """What an operator should know of dead letters; nothing without one."""
-    count = sum(row.dead_rows for row in rows)
-    path = target.dead_letters().location
-    records = "record" if count == 1 else "records"
-    return [f"{count:,} {records} that the table can't hold went to {path}, with the reason of each"] if count else []
-
-
-def readable_ranges(plan: LoadPlan) -> dict[str, tuple[int, int]]:
-    """`topic/partition` -> offsets [start, end) of a plan."""
-    return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in plan.ranges}
 
 
 def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableCommit:
@@ -269,7 +166,7 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
         following=plan.following,
         pipeline_id=plan.pipeline_id,
         topic_ids=plan.topic_ids,
-        ranges=readable_ranges(plan),
+        ranges=plan.readable_ranges,
     )
 
 
@@ -284,7 +181,7 @@ def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[Landed], load_i
         table.commit(replace(commit, expected=plan.letters.expected, following=plan.letters.following))
 
 
-def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], settings: LandSettings) -> Committed:
-    commit_letters(plan, target, rows, settings.load_id)
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], load_id: str) -> Committed:
+    commit_letters(plan, target, rows, load_id)
     files = [file for row in rows for file in files_from_json(row.files)]
-    return target.commit(commit_of(plan, settings.load_id, files))
+    return target.commit(commit_of(plan, load_id, files))

@@ -34,7 +34,7 @@ from ottla.client.model import (
 )
 from ottla.common.errors import KafkaError, OperatorError, OttlaError
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
-from ottla.record.batch import iter_batches
+from ottla.record.legacy.stored import iter_any_batches
 
 if TYPE_CHECKING:
     from ottla.pipeline.row_bounds import RowBounds
@@ -197,6 +197,11 @@ class LoadPlan:
     @property
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in self.ranges)
+
+    @property
+    def readable_ranges(self) -> dict[str, tuple[int, int]]:
+        """`topic/partition` -> offsets [start, end)."""
+        return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in self.ranges}
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +461,7 @@ def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: st
     result = fetch_planned(cluster, whole, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
     following, size = offset, 0
     try:
-        for batch in iter_batches(result.records):
+        for batch in iter_any_batches(result.records):
             share = (batch.next_offset - max(offset, batch.base_offset)) / max(batch.next_offset - batch.base_offset, 1)
             following, size = batch.next_offset, size + int(batch.size_bytes * share)
     except KafkaError:

@@ -2,25 +2,29 @@
 
 The rows of each transaction and the positions behind them are committed together, the positions as offsets of a group
 that has the push's name. A push that was killed at any point and is run again goes on behind the last transaction; one
-that runs still is fenced by the next one under the same id.
+that runs still is fenced by the next one under the same id. So is a producer that the library lost when its broker was
+away for a moment.
 
 **Invariants:** a push under an id is one source only (its identity is stored with the positions); a row is committed
 once, whoever dies when; a push that ended adds nothing when it is run again, as long as the group's offsets are kept
-(`offsets.retention.minutes`).
+(`offsets.retention.minutes`) and the topic is the same: its id is stored as well, and one made again gets every row.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ottla.client.cluster import Cluster
 from ottla.client.model import CommittedOffset, Position
-from ottla.client.transactional_producer import TransactionalProducer
-from ottla.common.errors import OperatorError
-from ottla.pipeline.sinks.topic import RowWriter, TopicTarget
+from ottla.client.transactional_producer import ProducerHung, TransactionalProducer
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.sinks.topic import LIBRARYS_END, RowWriter, TopicTarget
 from ottla.pipeline.sources.rows import RowSource
 
 TRANSACTION_ROWS = 50_000
@@ -28,6 +32,8 @@ TRANSACTION_S = 5.0
 """A transaction ends with the batch that reaches either."""
 ABORT_S = 5.0
 PUSH_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ID_MARK = "@"
+"""Between the identity of a source and the id of a topic."""
 
 Observe = Callable[[Mapping[Position, int], int], None]
 """Is told the positions and the number of rows that are committed, after each transaction."""
@@ -58,45 +64,103 @@ def group_name(push_id: str) -> str:
 def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe | None = None) -> PushSummary:
     """Copy what `source` has behind the positions that are committed under `push_id`.
 
-    Raises OperatorError when the id was another source's, ProducerFenced when the same push was begun elsewhere, and
-    KafkaError.
+    Raises OperatorError when the id was another source's and when the topic is made again meanwhile, ProducerFenced
+    when the same push was begun elsewhere, TopicNotFound and KafkaError.
     """
     started = time.monotonic()
-    group = group_name(push_id)
-    producer = target.transactional_producer(group)
-    done = _positions(target, source, push_id)
-    resumed = bool(done)
+    rows = transactions = 0
+    was_begun: bool | None = None
+    with _outage_told(), target.open_cluster() as cluster:
+        while True:
+            producer = target.transactional_producer(group_name(push_id))
+            progress = _Progress(cluster, target, push_id, source.identity, _topic_id(cluster, target))
+            done = _positions(progress)
+            was_begun = bool(done) if was_begun is None else was_begun
+            try:
+                _copy(producer, source, progress, done, _behind(observe, rows))
+                is_done = True
+            except ProducerHung:  # it is lost, and can't be ended: the next one fences it
+                is_done = False
+            except BaseException:
+                producer.end(ABORT_S)
+                raise
+            rows += producer.committed_count
+            transactions += producer.transaction_count
+            if is_done:
+                seconds = time.monotonic() - started
+                return PushSummary(push_id, target.topic or "", rows, transactions, seconds, was_begun)
+
+
+@contextmanager
+def _outage_told() -> Iterator[None]:
     try:
-        _copy(producer, target, source, group, done, observe)
-    except BaseException:
-        producer.end(ABORT_S)
-        raise
-    return PushSummary(
-        push_id,
-        target.topic or "",
-        producer.committed_count,
-        producer.transaction_count,
-        time.monotonic() - started,
-        resumed,
-    )
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.REQUEST_TIMED_OUT:
+            raise
+        raise OperatorError(
+            f"{error.message}; when the cluster answers again, the same command goes on behind what is committed"
+        ) from error
+
+
+def _behind(observe: Observe | None, rows: int) -> Observe | None:
+    """Tells the rows of an earlier producer as well."""
+    return None if observe is None else lambda positions, count: observe(positions, rows + count)
+
+
+def _topic_id(cluster: Cluster, target: TopicTarget) -> str:
+    return uuid_to_string(cluster.topic(target.topic or "").topic_id)
+
+
+def progress_in(topic_id: str, committed: Mapping[Position, CommittedOffset]) -> dict[Position, CommittedOffset]:
+    """Of the offsets of a push those in the topic of that id, with the source's identity as metadata.
+
+    Positions of an earlier topic of the name say nothing: its rows are gone.
+    """
+    found = {}
+    for key, offset in committed.items():
+        identity, _, of_topic = offset.metadata.rstrip(LIBRARYS_END).partition(_ID_MARK)
+        if of_topic == topic_id:
+            found[key] = replace(offset, metadata=identity)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """Whose positions are committed with the rows, and in which topic these are."""
+
+    cluster: Cluster
+    target: TopicTarget
+    push_id: str
+    identity: str
+    topic_id: str
+
+    def commit(self, producer: TransactionalProducer, positions: Mapping[Position, int]) -> None:
+        """Raises OperatorError, with nothing committed, for a topic that was made again, TopicNotFound, KafkaError."""
+        metadata = f"{self.identity}{_ID_MARK}{self.topic_id}"
+        offsets = {key: CommittedOffset(offset, -1, metadata) for key, offset in positions.items()}
+        producer.send_offsets(group_name(self.push_id), offsets)
+        if _topic_id(self.cluster, self.target) != self.topic_id:
+            raise OperatorError(
+                f"topic {self.target.topic!r} was deleted and made again while rows went into it, and nothing was "
+                "committed in the new one: run the same command again, which begins anew"
+            )
+        producer.commit()
 
 
 def _copy(
     producer: TransactionalProducer,
-    target: TopicTarget,
     source: RowSource,
-    group: str,
+    progress: _Progress,
     done: Mapping[Position, int],
     observe: Observe | None,
 ) -> None:
-    writer = RowWriter(producer, target.topic)
+    writer = RowWriter(producer, progress.target.topic)
     pending: dict[Position, int] = {}
 
     def commit() -> None:
         if producer.open_count:  # positions without rows are passed again
-            offsets = {key: CommittedOffset(offset, -1, source.identity) for key, offset in pending.items()}
-            producer.send_offsets(group, offsets)
-            producer.commit()
+            progress.commit(producer, pending)
             if observe is not None:
                 observe(pending, producer.committed_count)
 
@@ -111,11 +175,11 @@ def _copy(
     commit()
 
 
-def _positions(target: TopicTarget, source: RowSource, push_id: str) -> dict[Position, int]:
-    committed = target.committed_offsets(group_name(push_id))
-    if any(each.metadata != source.identity for each in committed.values()):
+def _positions(progress: _Progress) -> dict[Position, int]:
+    committed = progress_in(progress.topic_id, progress.target.committed_offsets(group_name(progress.push_id)))
+    if any(each.metadata != progress.identity for each in committed.values()):
         raise OperatorError(
-            f"the push {push_id!r} was begun with other rows than these, or in another form; undo that to go on with "
-            "it, or begin another under a new id"
+            f"the push {progress.push_id!r} was begun with other rows than these, or in another form; undo that to "
+            "go on with it, or begin another under a new id"
         )
     return {key: each.offset for key, each in committed.items()}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from ottla.pipeline.topic_views import allow_pushdown
 DEFAULT_VIEW = "records"
 MAX_READERS = 256
 """Tasks that read one table from an object store."""
+READS_ONLY = "`ottla pipeline sql` does not write, it takes queries, SHOW, DESCRIBE and EXPLAIN of a query"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
 """First words of statements that are no queries and change nothing."""
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
@@ -61,17 +63,24 @@ def register_tables(spark: Any, targets: Sequence[Table]) -> list[str]:
     return names
 
 
-def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None) -> Any:
-    """The newest version of the table as a DataFrame, or of its files those of `paths`. Raises OperatorError."""
+def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None, *, file_column: str | None = None) -> Any:
+    """The newest version of the table as a DataFrame, or of its files those of `paths`. Raises OperatorError.
+
+    `file_column`: one that is added, with the address of the file that each row is from, percent-encoded.
+    """
     from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(target.schema(), prefer_timestamp_ntz=True)
     layout = target.layout()
     files = list(target.files() if paths is None else paths)
     if not files:
-        return spark.createDataFrame([], schema)
+        frame = spark.createDataFrame([], schema)
+        return frame if file_column is None else frame.withColumn(file_column, F.lit(""))
     if layout.store.is_remote:
+        if file_column is not None:
+            schema = schema.add(file_column, "string")
         return _read_remote(spark, layout, target.schema(), schema, files)
     files = list(map(plain_path, files))
     columns = [f"`{name.replace('`', '``')}`" for name in schema.names]
@@ -80,7 +89,8 @@ def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None) ->
         if layout.partition_columns and not layout.partitions_in_files:
             # The base path makes Spark take partition columns from the directories; they come last then.
             reader = reader.option("basePath", layout.directory)
-        return reader.parquet(*files).select(*columns)
+        added = [] if file_column is None else [F.input_file_name().alias(file_column)]
+        return reader.parquet(*files).select(*columns, *added)
     except PySparkException as error:
         raise OperatorError(f"Spark can't read the table {target.location}: {refusal(error)}") from error
 
@@ -91,13 +101,19 @@ def plain_path(path: str) -> str:
 
 
 def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema: Any, files: Sequence[str]) -> Any:
-    """By Arrow in Python workers, since PySpark has no jar for object stores; all columns are read."""
+    """By Arrow in Python workers, since PySpark has no jar for object stores; all columns are read.
+
+    A column of `spark_schema` behind those of `schema` gets the file's address.
+    """
     frozen = list(files)
+    added = spark_schema.names[len(schema) :]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            chosen = [frozen[number] for number in batch.column(0).to_pylist()]
-            yield from open_dataset(layout, schema, chosen).to_batches()
+        for file in (frozen[number] for batch in batches for number in batch.column(0).to_pylist()):
+            for rows in open_dataset(layout, schema, [file]).to_batches():
+                for name in added:
+                    rows = rows.append_column(name, pa.repeat(quote(file, safe=":/"), rows.num_rows))
+                yield rows
 
     return spark.range(0, len(frozen), 1, min(len(frozen), MAX_READERS)).mapInArrow(run, spark_schema)
 
@@ -129,10 +145,7 @@ def _require_reading(spark: Any, statement: str) -> None:
     try:
         spark.sql(f"SELECT * FROM (\n{_explained(statement)}\n)")
     except ParseException as error:
-        raise OperatorError(
-            f"the statement is no query: {refusal(error)}; `ottla pipeline sql` does not write, it takes queries, "
-            "SHOW, DESCRIBE and EXPLAIN of a query"
-        ) from error
+        raise OperatorError(f"the statement is no query: {refusal(error)}; {READS_ONLY}") from error
     except AnalysisException:
         pass  # a query of something that is not there: running it says so with the right line
 

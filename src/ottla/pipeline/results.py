@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,7 @@ class ResultFile:
         try:
             yield
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = os_reason(error)
             raise OperatorError(f"{self._path} can't be written: {reason}; name another file with --output") from error
 
 

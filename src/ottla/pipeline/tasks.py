@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
-from typing import Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,15 +22,18 @@ from ottla.pipeline.plan import DataLossError
 from ottla.pipeline.sources.source import RecordsDeletedError
 
 
-class ManifestRow(Protocol):
-    """What a task hands back: a dataclass with fields `str` and `int` only; `error` is empty unless it failed."""
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """What one task hands back, in fields `str` and `int` only; `error` is empty unless it failed."""
 
-    @property
-    def task(self) -> int: ...
-    @property
-    def error_kind(self) -> str: ...
-    @property
-    def error(self) -> str: ...
+    task: int
+    files: str = ""
+    """What it wrote, as `sinks.table.files_to_json` writes them."""
+    rows: int = 0
+    """In these files."""
+    size_bytes: int = 0
+    error_kind: str = ""
+    error: str = ""
 
 
 Row = TypeVar("Row", bound=ManifestRow)
@@ -78,14 +81,14 @@ def run_tasks(spark: Any, count: int, work: Callable[[int], Row], kind: type[Row
 
     `work` is pickled; `what` they are of is told when they fail: "load". Raises the first error of a task.
     """
-    columns = fields(kind)  # type: ignore[arg-type]
+    columns = fields(kind)
     schema = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in columns])
     ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                row: Any = work(number)
+                row = work(number)
                 yield pa.RecordBatch.from_pylist([asdict(row)], schema=schema)
 
     try:

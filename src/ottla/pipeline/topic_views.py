@@ -20,7 +20,9 @@ DATABASE_SETTING = "spark.sql.globalTempDatabase"
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType as timestamp_type", "key", "value", "headers")
 """Those of a table that a load makes."""
-_NAMED = re.compile(rf"\b{DATABASE}\s*\.\s*(?:`((?:[^`]|``)+)`|(\w+))", re.IGNORECASE | re.ASCII)
+_QUOTED = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\""
+_NAMED = re.compile(rf"(?:\b{DATABASE}|([`\"]){DATABASE}\1)\s*\.\s*({_QUOTED}|\w+)", re.IGNORECASE | re.ASCII)
+"""A name after `topic.`, quoted as Spark does or as DuckDB."""
 _SCAN = re.compile(r"\bRelationV2\[[^\]]*\] ottla\b")
 
 
@@ -46,7 +48,12 @@ def topics_in(statement: str, known: Iterable[str]) -> list[str]:
 
 def names_in(statement: str) -> list[str]:
     """The names after `topic.` in a statement, each once."""
-    return list(dict.fromkeys((quoted or plain).replace("``", "`") for quoted, plain in _NAMED.findall(statement)))
+    return list(dict.fromkeys(_unquoted(name) for _, name in _NAMED.findall(statement)))
+
+
+def _unquoted(name: str) -> str:
+    quote = name[0]
+    return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
 
 
 def register_topics(spark: Any, topics: Iterable[str], bootstrap_servers: str) -> None:
@@ -55,16 +62,19 @@ def register_topics(spark: Any, topics: Iterable[str], bootstrap_servers: str) -
 
     spark.dataSource.register(OttlaDataSource)
     for topic in topics:
-        reader = spark.read.format(NAME).options(
-            **{
-                "kafka.bootstrap.servers": bootstrap_servers,
-                "kafka.isolation.level": "read_committed",
-                "includeHeaders": "true",
-                "filterPushdown": "true",
-                "subscribe": topic,
-            }
-        )
+        reader = spark.read.format(NAME).options(**read_options(topic, bootstrap_servers))
         reader.load().selectExpr(*COLUMNS).createOrReplaceGlobalTempView(f"`{topic}`")
+
+
+def read_options(topic: str, bootstrap_servers: str) -> dict[str, str]:
+    """What is read of a topic that a statement names, as options of the source."""
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "filterPushdown": "true",
+        "subscribe": topic,
+    }
 
 
 def allow_pushdown(spark: Any, statement: str) -> None:

@@ -3,8 +3,8 @@
 **Invariant:** no file of a load that runs is taken, and none that a version of the last `retention` names. Files of an
 expired lease are taken only after the lease was (see `ottla.pipeline.leases`) and the table was asked behind that
 whether it names them. Whose load began after the leases were read has written nothing before that time, and what is
-younger is never taken. Files that tell no load may be of a commit or a compaction that is under way, however short the
-retention is: they are spared for as long as a lease lasts, and longer while any is held.
+younger is never taken. Files that tell no load may be of a commit or another's compaction that is under way, however
+short the retention is: they are spared for as long as a lease lasts, and longer while any is held.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.leases import EXPIRY_S, forget, read_leases, revoke
 from ottla.pipeline.sinks.table import DEAD_LETTER_DIRECTORY, Table
 from ottla.pipeline.sinks.writer import file_name, load_of
@@ -39,6 +40,10 @@ class VacuumSummary:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+TICK_MS = 10
+"""The system stamps files with the time of its latest tick: one that is written from now on may seem so much older."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
             for one in gone:
                 forget(store, one)
     except OSError as error:
-        raise OperatorError(f"the table {table.location} could not be vacuumed: {error}") from error
+        raise OperatorError(f"the table {table.location} could not be vacuumed: {os_reason(error)}") from error
     return summary
 
 
@@ -99,7 +104,7 @@ def _vacuum_one(
         for file in map(found.get, unneeded)
         if file is not None
         and (load := load_of(file.path)) not in running
-        and file.modified_ms <= (before.of_nobody_ms if load is None else before.of_loads_ms)
+        and file.modified_ms < (before.of_nobody_ms if load is None else before.of_loads_ms) - TICK_MS
     }
     _remove(store, old - abandoned, summary, abandoned=False)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ..memory_cluster import MemoryCluster
+from ..s3_server import BUCKET
+
+if TYPE_CHECKING:
+    from ottla.pipeline.sinks.table import Table
 
 
 @pytest.fixture(params=["delta", "iceberg", "parquet"])
@@ -21,6 +26,22 @@ def kind(request: pytest.FixtureRequest) -> str:
 def table(kind: str, tmp_path: Path):
     from ottla.pipeline.sinks.open_table import open_table
 
+    return open_table(tmp_path / "table", format=kind)
+
+
+@pytest.fixture(
+    params=["delta-disk", "iceberg-disk", "parquet-disk", "delta-s3", "parquet-s3"],
+)
+def placed_table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """Of each format, in each kind of place that can hold it."""
+    from ottla.pipeline.sinks.open_table import open_table
+
+    kind, _, place = request.param.partition("-")
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    if place == "s3":
+        request.getfixturevalue("s3_server")
+        return open_table(f"s3://{BUCKET}/{tmp_path.name}/table", format=kind)
     return open_table(tmp_path / "table", format=kind)
 
 

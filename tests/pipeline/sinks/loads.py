@@ -30,7 +30,7 @@ def topic_rows(cluster: MemoryCluster) -> list[tuple[int, int]]:
 
 
 def plan_load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> LoadPlan:
-    return make_plan(cluster, table, [TOPIC], PlanSettings(pipeline_id=pipeline_id))
+    return make_plan(cluster, table, list(cluster.topic_ids), PlanSettings(pipeline_id=pipeline_id))
 
 
 def write_files(cluster: MemoryCluster, table: Table, plan: LoadPlan, load_id: str) -> list[DataFile]:

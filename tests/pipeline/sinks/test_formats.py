@@ -17,11 +17,16 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 import pyarrow.parquet as pq  # noqa: E402
+from deltalake.table import TableAlterer  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.sinks.dataset import open_dataset  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
+from ottla.pipeline.sinks.parquet import ParquetTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, Table, TableCommit  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
+from ottla.pipeline.status import find_tables, row_counts  # noqa: E402
+from ottla.pipeline.stores.object_store import is_url  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
@@ -38,7 +43,9 @@ def again(table: Table) -> Table:
 
 
 def content(table: Table) -> Any:
-    """All rows by a reader that is not ours, where the format has one."""
+    """All rows by a reader that is not ours, where the format has one for the place."""
+    if is_url(table.location):
+        return open_dataset(table.layout(), table.schema(), table.files()).to_table()
     kind = found_format(open_store(table.location))
     if kind == "delta":
         return deltalake.DeltaTable(table.location).to_pyarrow_table()
@@ -56,7 +63,8 @@ def rows(table: Table) -> list[tuple[int, int]]:
     return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
 
 
-def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Table) -> None:
+def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_table: Table) -> None:
+    table = placed_table
     first = load(cluster, table)
     assert rows(table) == topic_rows(cluster)
     assert load(cluster, again(table)) is None
@@ -67,8 +75,9 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Tabl
     assert rows(table) == topic_rows(cluster)
     assert table.known_topic_ids().keys() == {"clicks"}
     store = table.layout().store
-    assert {store.relative(path) for path in table.files()} == table.named_files()
-    assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
+    found = {file.path for file in store.files() if file.name.startswith("part-")}
+    assert {store.relative(path) for path in table.files()} == table.named_files() == found
+    assert find_tables(table.location.removesuffix("/table")) == [table.location]
 
 
 def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> None:
@@ -99,6 +108,21 @@ def test_partition_columns_have_their_values(
         assert set(content(table).column("topic").to_pylist()) == {"clicks"}
 
 
+@pytest.mark.parametrize("name", ["_under", "__consumer_offsets", "-dash", ".dot", "t" * 249])
+def test_a_topic_of_any_name_has_its_directory(kind: str, tmp_path: Path, name: str) -> None:
+    """And none of its rows goes to the dead letters, or is lost on who counts and rewrites."""
+    cluster = MemoryCluster()
+    cluster.create(name, 1)
+    table = open_table(tmp_path / "table", format=kind, partition_by=("topic",))
+    for value in (b"one", b"two"):
+        cluster.partitions[name, 0].append_values([value])
+        load(cluster, table)
+    assert [Path(path).parent.name for path in table.files()] == [f"topic={name}"] * 2
+    table.compact(1 << 30, "compaction", lambda: None)
+    assert len(table.files()) == 1
+    assert row_counts(again(table)) == {(name, 0): 2}
+
+
 def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
     for name in ODD_NAMES:
         table = open_table(tmp_path / name, format=kind)
@@ -107,8 +131,13 @@ def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path:
         assert rows(table) == topic_rows(cluster), name
 
 
-def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table) -> None:
-    """All have the same plan and files of their own, and commit in the same moment."""
+def test_of_racing_committers_one_wins(
+    cluster: MemoryCluster, placed_table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have the same plan and files of their own, and commit in the same moment; also where the environment tells
+    delta-rs to do without conditional puts."""
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    table = placed_table
     plan = plan_load(cluster, table)
     files = [write_files(cluster, table, plan, f"load{number}") for number in range(RACERS)]
     barrier, outcomes = threading.Barrier(RACERS), dict[int, object]()
@@ -131,7 +160,8 @@ def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table) -> 
     assert load(cluster, again(table)) is None
 
 
-def test_committers_of_other_pipelines_all_win(cluster: MemoryCluster, table: Table) -> None:
+def test_committers_of_other_pipelines_all_win(cluster: MemoryCluster, placed_table: Table) -> None:
+    table = placed_table
     table.ensure(SCHEMA)
     errors: list[Exception] = []
 
@@ -227,6 +257,34 @@ def test_a_table_gets_new_columns(cluster: MemoryCluster, table: Table) -> None:
     assert rows(table) == topic_rows(cluster)
     with pytest.raises(OperatorError, match="value"):
         table.widen(pa.schema([("value", pa.int64())]))
+
+
+def test_columns_that_another_adds_meanwhile_are_no_obstacle(
+    cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(cluster, table)
+    ours, theirs = (pa.schema([(name, pa.int64())]) for name in ("ours", "theirs"))
+    committer, name = committer_of(kind)
+    write = getattr(committer, name)
+
+    def lose_the_race(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        again(table).widen(theirs)
+        return write(*arguments, **named)
+
+    monkeypatch.setattr(committer, name, lose_the_race)
+    assert table.widen(ours).names == again(table).schema().names == [*SCHEMA.names, "theirs", "ours"]
+
+
+def committer_of(kind: str) -> tuple[type, str]:
+    """What makes the next version of a table where that is the next one."""
+    if kind == "delta":
+        return TableAlterer, "add_columns"
+    if kind == "parquet":
+        return ParquetTarget, "_write"
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog, "commit_table"
 
 
 def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: MemoryCluster) -> None:

@@ -13,24 +13,26 @@ import pytest
 
 from ottla.common.errors import OperatorError
 
-pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
-pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline import leases
-from ottla.pipeline import vacuum as vacuuming
-from ottla.pipeline.compact import compact
-from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
-from ottla.pipeline.sinks import rewrite
-from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import DataFile, Table
-from ottla.pipeline.stores.local_store import LocalStore
-from ottla.pipeline.stores.open_store import open_store
-from ottla.pipeline.stores.store import Store
-from ottla.pipeline.vacuum import vacuum
+from ottla.pipeline import leases  # noqa: E402
+from ottla.pipeline import vacuum as vacuuming  # noqa: E402
+from ottla.pipeline.compact import compact  # noqa: E402
+from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
+from ottla.pipeline.sinks import rewrite  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.sinks.table import DataFile, Table  # noqa: E402
+from ottla.pipeline.sinks.writer import load_of  # noqa: E402
+from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
+from ottla.pipeline.stores.open_store import open_store  # noqa: E402
+from ottla.pipeline.stores.store import Store  # noqa: E402
+from ottla.pipeline.vacuum import vacuum  # noqa: E402
 
-from ..memory_cluster import MemoryCluster
-from .loads import commit, load, plan_load, topic_rows, write_files
-from .test_formats import again, rows
+from ..memory_cluster import MemoryCluster  # noqa: E402
+from .loads import commit, load, plan_load, topic_rows, write_files  # noqa: E402
+from .test_formats import again, committer_of, content, rows  # noqa: E402
 
 NONE = timedelta(0)
 
@@ -210,7 +212,6 @@ def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # delta-rs writes and commits in one call
 def test_a_compaction_whose_lease_was_taken_commits_nothing(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,60 @@ def test_a_compaction_whose_lease_was_taken_commits_nothing(
         compact(again(table))
     assert again(table).files() == named
     assert {str(path) for path in data_files(table)} == set(named)
+
+
+def test_a_compaction_tells_whose_its_files_are(cluster: MemoryCluster, table: Table) -> None:
+    load_often(cluster, table)
+    small = data_files(table)
+    compact(again(table))
+    [made] = data_files(table) - small
+    assert load_of(made.name) is not None
+    assert load_of(made.name) not in {load_of(path.name) for path in small}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])  # others write to these
+@pytest.mark.parametrize("text", ["a/b", "../up", "\N{SNOWMAN}"])
+def test_partitions_that_no_directory_can_be_named_by_are_left_alone(kind: str, tmp_path: Path, text: str) -> None:
+    table = open_table(tmp_path / "table", format=kind, partition_by=("place",))
+    schema = pa.schema([("place", pa.string()), ("number", pa.int64())])
+    table.ensure(schema)
+    for number in range(2):
+        append(table, pa.table({"place": [text], "number": [number]}, schema=schema))
+    before = table.version(), set(table.files())
+    with pytest.raises(OperatorError, match=r"partition place=.*, which no directory can be named by"):
+        compact(again(table))
+    assert (again(table).version(), set(again(table).files())) == before
+    assert sorted(content(table).column("number").to_pylist()) == [0, 1]
+
+
+def append(table: Table, rows: Any) -> None:
+    """As another writer does it, by the library of the format."""
+    if isinstance(table, DeltaTarget):
+        deltalake.write_deltalake(table.location, rows, mode="append")
+    else:
+        made: Any = again(table)
+        made._open().append(rows)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log forgets versions by itself
+def test_a_load_that_commits_beside_a_vacuum_is_no_obstacle(
+    cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_often(cluster, table)
+    compact(again(table))
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    committer, name = committer_of(kind)
+    write = getattr(committer, name)
+
+    def lose_the_race(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        load(cluster, again(table))
+        return write(*arguments, **named)
+
+    monkeypatch.setattr(committer, name, lose_the_race)
+    assert vacuum(again(table), NONE).old_files > 0
+    assert {str(path) for path in data_files(table)} == set(again(table).files())
+    assert rows(table) == topic_rows(cluster)
 
 
 def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

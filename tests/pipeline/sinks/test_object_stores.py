@@ -1,4 +1,5 @@
-"""Tables in an S3 bucket: what a format promises in a directory holds there, under races and kills."""
+"""Tables in an S3 bucket: what is different there from a directory, kills and leases first; `test_formats.py` has what
+both hold."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import itertools
 import signal
 import subprocess
 import sys
-import threading
 from datetime import timedelta
 
 import pytest
@@ -23,8 +23,7 @@ from ottla.pipeline.compact import compact
 from ottla.pipeline.leases import held_lease
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import StaleCommitError, Table
-from ottla.pipeline.status import find_tables
+from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.object_store import ObjectStore
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.vacuum import vacuum
@@ -32,7 +31,7 @@ from ottla.pipeline.vacuum import vacuum
 from ..memory_cluster import MemoryCluster
 from ..s3_server import BUCKET, S3Server
 from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files
-from .test_formats import COMMITTER, RACERS
+from .test_formats import COMMITTER
 
 numbers = itertools.count()
 
@@ -45,39 +44,6 @@ def table(request: pytest.FixtureRequest, s3_server: S3Server) -> Table:
 def rows(table: Table) -> list[tuple[int, int]]:
     found = open_dataset(table.layout(), table.schema(), table.files()).to_table(columns=["partition", "offset"])
     return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
-
-
-def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, table: Table) -> None:
-    assert load(cluster, table) is not None
-    assert load(cluster, open_table(table.location)) is None
-    cluster.partitions["clicks", 1].append_values([b"more"])
-    assert load(cluster, open_table(table.location)) is not None
-    assert rows(table) == topic_rows(cluster)
-    assert find_tables(table.location.removesuffix("/table")) == [table.location]
-
-
-def test_of_racing_committers_one_wins(cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the environment tells delta-rs to do without conditional puts."""
-    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
-    plan = plan_load(cluster, table)
-    files = [write_files(cluster, table, plan, f"load{number}") for number in range(RACERS)]
-    barrier, outcomes = threading.Barrier(RACERS), dict[int, object]()
-
-    def race(number: int) -> None:
-        mine = open_table(table.location)
-        barrier.wait()
-        try:
-            outcomes[number] = commit(mine, plan, files[number], f"load{number}")
-        except StaleCommitError as error:
-            outcomes[number] = error
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["Committed"] + ["StaleCommitError"] * 3
-    assert rows(table) == topic_rows(cluster)
 
 
 @pytest.mark.parametrize("put", range(4))

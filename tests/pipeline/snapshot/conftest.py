@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..s3_server import BUCKET
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -21,11 +23,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Callable[..., World]:
+def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., World]:
     from .world import TOPIC, World
 
-    def make(kind: str = "delta", *, history: bool = False, buckets: int = 4) -> World:
-        world = World(tmp_path / f"table {kind} {history}", kind, history, buckets)
+    def make(kind: str = "delta", *, place: str = "disk", history: bool = False, buckets: int = 4) -> World:
+        path: Path | str = tmp_path / f"table {kind} {history}"
+        if place == "s3":
+            request.getfixturevalue("s3_server")
+            path = f"s3://{BUCKET}/{tmp_path.name}/{kind}-{history}"
+        world = World(path, kind, history, buckets)
         world.cluster.create(TOPIC, 2)
         return world
 

@@ -22,7 +22,7 @@ def die() -> None:
 
 if __name__ == "__main__":
     kind, path, step = sys.argv[1:]
-    world = World(Path(path), kind, history=True)
+    world = World(path, kind, history=True)
     world.cluster.create(TOPIC, 2)
     first_records(world)
     second_records(world)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY
-
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.stores.open_store import open_store
 
 if TYPE_CHECKING:
     from .world import World
 
 KILLED = Path(__file__).with_name("killed.py")
+PLACES = (("delta", "disk"), ("iceberg", "disk"), ("parquet", "disk"), ("delta", "s3"), ("parquet", "s3"))
 STEPS = ("landing", "landed", "merging", "merged", "committed")
 
 
@@ -31,7 +31,8 @@ def kill(world: World, step: str) -> int:
 
 def files_there(world: World) -> set[str]:
     """Names of data files, each of which is there once only."""
-    return {found.name for found in world.path.rglob("*.parquet") if "_delta_log" not in found.parts}
+    found = open_store(world.path).files()
+    return {file.name for file in found if file.name.endswith(".parquet") and "_delta_log" not in file.path.split("/")}
 
 
 def files_named(world: World) -> set[str]:
@@ -39,7 +40,7 @@ def files_named(world: World) -> set[str]:
     return {Path(path).name for table in tables if table.exists() for path in table.named_files()}
 
 
-def check_goes_on(world: World) -> None:
+def check_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a vacuum and the next run make of what was left behind."""
     from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
     from ottla.pipeline.vacuum import vacuum
@@ -47,10 +48,10 @@ def check_goes_on(world: World) -> None:
     from .world import second_records
 
     second_records(world)
-    for lease in (world.path / LEASE_DIRECTORY).iterdir():
-        os.utime(lease, (lease.stat().st_mtime - EXPIRY_S - 1,) * 2)
-    vacuum(world.open())
-    assert not list((world.path / STAGED_DIRECTORY).rglob("*.arrow"))
+    with monkeypatch.context() as patch:
+        patch.setattr("ottla.pipeline.leases.EXPIRY_S", -1)
+        vacuum(world.open())
+    assert list(open_store(world.path).files(STAGED_DIRECTORY)) == []
     assert files_there(world) == files_named(world)
     world.snapshot()
     world.check()
@@ -59,28 +60,35 @@ def check_goes_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_each_step(make_world: Callable[..., World], kind: str, step: str) -> None:
+@pytest.mark.parametrize(("kind", "place"), PLACES)
+def test_killed_at_each_step(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, kind: str, place: str, step: str
+) -> None:
     from .world import first_records
 
-    world = make_world(kind, history=True)
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    world = make_world(kind, place=place, history=True)
     first_records(world)
     world.snapshot()
     before = world.rows()
     assert kill(world, step) == -signal.SIGKILL
     if step != "committed":
         assert world.rows() == before
-    check_goes_on(world)
+    check_goes_on(world, monkeypatch)
 
 
 @pytest.mark.parametrize("operation", range(0, 12, 2))
-def test_killed_before_an_operation_on_files(make_world: Callable[..., World], operation: int) -> None:
+def test_killed_before_an_operation_on_files(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, operation: int
+) -> None:
     from .world import first_records
 
     world = make_world("parquet", history=True)
     first_records(world)
     world.snapshot()
     assert kill(world, str(operation)) == -signal.SIGKILL
-    check_goes_on(world)
+    check_goes_on(world, monkeypatch)
 
 
 @pytest.mark.parametrize("step", ["planned", "landing", "landed", "merging", "merged"])

@@ -12,9 +12,12 @@ from ottla.common.errors import OperatorError
 
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
+import pyarrow as pa
+
+from ottla.pipeline.cli.replay import _new_table
+from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.replay.into_table import copy_rows
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import FileLayout
-from ottla.pipeline.snapshot.run import require_disk
 from ottla.pipeline.snapshot.shape import Shape, require_no_snapshot, settled_shape, shape_of
 
 from ..sinks.loads import load, make_cluster
@@ -51,6 +54,25 @@ def test_a_table_of_records_is_no_snapshot(kind: str, tmp_path: Path) -> None:
         settled_shape(table, None, history=False)
 
 
+def test_no_rows_are_copied_into_an_empty_snapshot(kind: str, tmp_path: Path) -> None:
+    source, shape = open_table(tmp_path / "source"), Shape(4, history=False)
+    load(make_cluster(), source)
+    target = open_table(tmp_path / "snapshot", format=kind, partition_by=shape.partition_columns)
+    target.ensure(pa.schema([*SCHEMA, *shape.own_columns]))
+    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+        copy_rows(source, target, "replay", None, lambda: pytest.fail("Spark was started"))
+    assert target.files() == []
+
+
+def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
+    """As one the copy would take no other rows, and forget some by the next snapshot."""
+    world = make_world(kind)
+    world.produce((b"a", b"1"))
+    world.snapshot()
+    copied = _new_table(tmp_path / "copy", None, (), world.path)
+    assert (copied.layout().partition_columns, shape_of(copied)) == ((), None)
+
+
 @pytest.mark.parametrize(
     ("path", "place"),
     [
@@ -68,11 +90,6 @@ def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
         return
     with pytest.raises(OperatorError, match="lies in no bucket"):
         shape.place_of(path)
-
-
-def test_a_table_in_an_object_store_is_refused() -> None:
-    with pytest.raises(OperatorError, match="is in an object store; choose a directory"):
-        require_disk(FileLayout("s3://lake/users"))
 
 
 def test_the_bucket_of_a_key_never_changes() -> None:

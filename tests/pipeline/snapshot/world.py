@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pyarrow as pa
 from ottla.pipeline.compact import compact
 from ottla.pipeline.land import Counters, Landed
 from ottla.pipeline.plan import LoadPlan
+from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.rewrite import rewrite_files
 from ottla.pipeline.sinks.table import DataFile, Table, TableCommit
@@ -91,7 +91,8 @@ class Steps(SnapshotObserver):
 class World:
     """A cluster, a table, and all records that were produced by key, in their order."""
 
-    path: Path
+    path: Path | str
+    """A directory, or a URL."""
     kind: str = "delta"
     history: bool = False
     buckets: int = 4
@@ -141,7 +142,7 @@ class World:
         files = []
         for number, path in enumerate(removed):
             values = dict(part.split("=", 1) for part in Path(path).parts if "=" in part)
-            old = DataFile(os.path.relpath(path, layout.directory), 0, 0, 0, {}, values)
+            old = DataFile(layout.store.relative(path), 0, 0, 0, {}, values)
             files.append(rewrite_files(layout, schema, [old], number, "compaction"))
         table.commit(TableCommit("compaction", files, removed))
 
@@ -212,18 +213,8 @@ def _versions(records: list[Record]) -> Iterator[Version]:
 
 
 def read_rows(table: Table) -> list[dict[str, Any]]:
-    import pyarrow.dataset as ds
-
-    if not table.exists():
-        return []
-    schema, layout = table.schema(), table.layout()
-    names = () if layout.partitions_in_files else layout.partition_columns
-    partitioning = ds.partitioning(pa.schema([schema.field(name) for name in names]), flavor="hive")
-    files = table.files()
-    if not files:
-        return []
-    found = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning)
-    return list(found.to_table().to_pylist())
+    files = table.files() if table.exists() else []
+    return open_dataset(table.layout(), table.schema(), files).to_table().to_pylist() if files else []
 
 
 def key_of(row: Mapping[str, Any]) -> Key:

@@ -21,6 +21,8 @@ DRIVER = Path(__file__).with_name("stream_driver.py")
 STEPS = ("planned", "files", "letters", "committed")
 """Before a batch is computed, with its files, with its dead letters committed, with its rows committed."""
 WAIT_S = 240
+VIEWS = 30
+"""Three batches: the one that is killed again and again, one on top of its state, and one that is not full."""
 
 TEXT = """
     name = "{name}"
@@ -79,7 +81,7 @@ def wanted(sent: list[bytes]) -> dict[str, int]:
 
 @pytest.mark.timeout(1500)
 def test_a_table_through_kills(streams: Streams, send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
-    sent = views(60)
+    sent = views(VIEWS)
     send(sent)
     result = f'table = "{tmp_path}/table"\nkeys = ["page"]'
     Course(bootstrap, tmp_path, TEXT.format(name="through", topic=topic, result=result)).run_through()
@@ -93,7 +95,7 @@ def test_a_topic_through_kills(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
 ) -> None:
     """Of each page each count comes once at most, and they rise."""
-    sent = views(60)
+    sent = views(VIEWS)
     send(sent)
     target = make_topic()
     result = f'topic = "{target}"\nkey = "page"'

@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.compact import compact
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.snapshot.shape import Shape
 from ottla.pipeline.status import table_status
 from ottla.pipeline.stream.definition import parse_definition
 from ottla.pipeline.stream.state import held_state
@@ -70,6 +72,15 @@ def test_a_state_that_is_older_than_the_topic(
     assert streams.run(text).rows_out == 2
     with pytest.raises(OperatorError, match="has results of this stream up to batch 0"):
         streams.run(text, checkpoint=tmp_path / "another")
+
+
+def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
+    """It holds one row a key, and a stream would add more."""
+    columns = Shape().partition_columns
+    schema = pa.schema([("word", pa.string()), (columns[0], pa.int32())])
+    open_table(streams.directory / "table", partition_by=columns).ensure(schema)
+    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+        streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 
 @pytest.mark.parametrize(

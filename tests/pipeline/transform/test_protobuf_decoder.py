@@ -243,3 +243,14 @@ def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> 
     lake.produce(b"\0\0\0\0\x07\0" + View(i64=3).SerializeToString())
     lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry("http://127.0.0.1:1")))
     assert lake.rows()[0]["i64"] == 3
+
+
+def test_a_topic_whose_schema_comes_as_text_only(lake: Lake, registry: RegistryServer) -> None:
+    """All its values would be dead letters for what the registry can't give; a descriptor set is the way out."""
+    number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
+    lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())
+    with pytest.raises(OperatorError, match=r"'clicks' can't be used .* give a descriptor set of protoc by --schema"):
+        lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry(registry.url)))
+    assert [row["i64"] for row in lake.rows()] == [3]
+    assert lake.letters() == {}

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +15,7 @@ from ottla.common.errors import OperatorError
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.transform import registry as registries
-from ottla.pipeline.transform.registry import SchemaRegistry
+from ottla.pipeline.transform.registry import SchemaRegistry, UnknownSchemaError
 
 Answer = Callable[[socket.socket, bytes], None]
 
@@ -138,3 +139,53 @@ def test_a_redirect_takes_the_password_to_no_other_host() -> None:
     assert found.text == "text"
     assert b"GET /x" in heads[0]
     assert b"Authorization" not in heads[0]
+
+
+MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b"
+
+
+def missing(text: bytes) -> bytes:
+    return MISSING % (len(text), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"<html>no such page</html>", b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b"[" * 100_000, b"[]"],
+    ids=lambda text: repr(text[:20]),
+)
+def test_under_a_wrong_path_nothing_is_unknown(text: bytes) -> None:
+    with answering(saying(missing(text))) as url, pytest.raises(OperatorError, match=r"is no schema registry.*ccompat"):
+        SchemaRegistry(url).schema(1)
+
+
+@pytest.mark.parametrize("code", [40401, 40402, 40403])
+def test_what_a_registry_says_that_it_does_not_know(code: int) -> None:
+    told = missing(b'{"error_code": %d, "message": "not found"}' % code)
+    with answering(saying(told)) as url, pytest.raises(UnknownSchemaError):
+        SchemaRegistry(url).schema(1)
+
+
+def test_a_registry_without_guids_knows_none() -> None:
+    """It has no such path; it is asked once whether it is a registry at all."""
+    asked = []
+
+    def answer(connection: socket.socket, head: bytes) -> None:
+        asked.append(head.split()[1].partition(b"?")[0])
+        connection.sendall(body(b'["AVRO"]') if asked[-1] == b"/schemas/types" else missing(b""))
+
+    with answering(answer) as url:
+        registry = SchemaRegistry(url)
+        for guid in (UUID(int=1), UUID(int=2), UUID(int=1)):
+            with pytest.raises(UnknownSchemaError):
+                registry.schema(guid)
+    assert asked == [b"/schemas/guids/%b" % str(UUID(int=1)).encode(), b"/schemas/types",
+                     b"/schemas/guids/%b" % str(UUID(int=2)).encode()]  # fmt: skip
+
+
+def test_an_id_beyond_all_is_not_asked_for() -> None:
+    """A registry may call it a bad request, by which one record would end every load."""
+    with answering(saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as url:
+        with pytest.raises(UnknownSchemaError):
+            SchemaRegistry(url).schema(1 << 31)
+        with pytest.raises(OperatorError):
+            SchemaRegistry(url).schema((1 << 31) - 1)

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
+from ottla.pipeline.cli.options import TableLocation, conf_option, master_option
 from ottla.pipeline.doctor import Finding, Subject, examine
 
 
@@ -24,18 +24,20 @@ from ottla.pipeline.doctor import Finding, Subject, examine
 )
 @click.option(
     "--table",
-    type=GivenPath(),
-    help="Directory of a table that is or will be; without it none is looked at.",
+    type=TableLocation(),
+    help="Directory of a table that is or will be, or its URL in an object store; without it none is looked at.",
 )
 @master_option
 @conf_option
 @json_option
 @bootstrap_option
-def doctor(table: Path | None, master: str, conf: Mapping[str, str], as_json: bool, bootstrap_server: str) -> None:
+def doctor(
+    table: Path | str | None, master: str, conf: Mapping[str, str], as_json: bool, bootstrap_server: str
+) -> None:
     """Look at what a load needs, and say of what is wrong how to mend it.
 
     That is the packages of 'ottla[pipeline]', Java, the master, memory, every broker under the address that it gives to
-    clients, the table's directory, and at last a Spark session in which a Python worker imports what a load does. The
+    clients, the table's place, and at last a Spark session in which a Python worker imports what a load does. The
     exit code is 2 when something is wrong.
     """
     findings = []

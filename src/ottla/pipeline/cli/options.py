@@ -104,6 +104,11 @@ class TableLocation(GivenPath):
         return str(value) if is_url(value) else super().convert(value, parameter, ctx)
 
 
+def absolute(location: Path | str) -> Path | str:
+    """A location that names the same place wherever it is typed; a URL does as it is."""
+    return location.absolute() if isinstance(location, Path) else location
+
+
 def catalog_option(function: Any) -> Any:
     """--catalog as `catalog_url`."""
     return click.option(

@@ -22,13 +22,14 @@ from ottla.cli.command import (
     settings_option,
 )
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import GivenPath
+from ottla.pipeline.cli.options import TableLocation, absolute
 from ottla.pipeline.session import require_extra
 
 if TYPE_CHECKING:
     from ottla.client.model import Position
     from ottla.pipeline.push import Observe, PushSummary
     from ottla.pipeline.sources.rows import RowSource
+    from ottla.pipeline.stores.store import Store
 
 
 @click.command(
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
         "ottla pipeline push lake/clicks --topic clicks-again          # a table, of any format that `load` writes",
         "ottla pipeline push users.csv --topic users --key-column id   # rows become JSON objects",
         "ottla pipeline push day1.parquet day2.parquet --topic days --value-column payload",
+        "ottla pipeline push s3://lake/clicks --topic clicks-again",
         "ottla pipeline push orders.jsonl --topic orders --push-id orders-2 --json",
     ),
 )
-@click.argument("sources", nargs=-1, required=True, type=GivenPath(exists=True))
+@click.argument("sources", nargs=-1, required=True, type=TableLocation(exists=True))
 @click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Where the rows go.")
 @click.option("--push-id", help="Whose progress counts.  [default: one made of topic and sources]")
 @click.option("--key-column", metavar="NAME", help="The column of the keys.  [default: `key`, where there is one]")
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 @json_option
 @bootstrap_option
 def push(
-    sources: tuple[Path, ...],
+    sources: tuple[Path | str, ...],
     topic: str,
     push_id: str | None,
     key_column: str | None,
@@ -82,8 +84,7 @@ def push(
 
     name = push_id or default_push_id(topic, sources)
     pushing.group_name(name)
-    files, kind = files_of(sources)
-    rows = FileRows(files, kind, Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
+    rows = FileRows(*files_of(sources), Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
     with open_cluster(bootstrap_server) as cluster:
         cluster.topic(topic)
     target = TopicTarget(bootstrap_server, topic, properties)
@@ -92,30 +93,40 @@ def push(
     print_summary(summary, as_json=as_json, quiet=quiet)
 
 
-def default_push_id(topic: str, sources: tuple[Path, ...]) -> str:
+def default_push_id(topic: str, sources: tuple[Path | str, ...]) -> str:
     """The same for the same command, wherever it is typed."""
-    names = "\n".join([topic, *(str(path.absolute()) for path in sources)])
+    names = "\n".join([topic, *map(str, map(absolute, sources))])
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def files_of(sources: tuple[Path, ...]) -> tuple[list[Path], str]:
-    """The data files of a table, or the given files, and their format. Raises OperatorError for a mixture."""
+def files_of(sources: tuple[Path | str, ...]) -> tuple[Store, list[str], str]:
+    """The data files of a table, or the given files, by their paths in a store, and their format.
+
+    Raises OperatorError for a mixture, and for what is no file that can be read twice.
+    """
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sources.rows import FORMATS, format_of
+    from ottla.pipeline.stores.local_store import LocalStore
 
-    directories = [path for path in sources if path.is_dir()]
-    if directories:
+    files = [source for source in sources if isinstance(source, Path) and not source.is_dir()]
+    if len(files) < len(sources):
         if len(sources) > 1:
-            raise OperatorError("one table, or some files: name one directory, or files only")
-        return sorted(Path(path) for path in open_table(directories[0]).files()), "parquet"
-    kinds = {path: format_of(path) for path in sources}
+            raise OperatorError("one table, or some files: name one directory or URL, or files only")
+        table = open_table(sources[0])
+        store = table.layout().store
+        return store, sorted(map(store.relative, table.files())), "parquet"
+    pipe = next((path for path in files if not path.is_file()), None)
+    if pipe is not None:  # to open it may wait for ever
+        raise OperatorError(f"{pipe} is no file that can be read twice, as going on after a kill needs it")
+    kinds = {path: format_of(path) for path in files}
     unknown = next((path for path, kind in kinds.items() if kind is None), None)
     if unknown is not None:
         suffixes = ", ".join(suffix for known in FORMATS.values() for suffix in known)
         raise OperatorError(f"what {unknown} holds can't be told by its name, which ends in none of {suffixes}")
     if len(set(kinds.values())) > 1:
         raise OperatorError("files of one push are of one format: push the others for themselves")
-    return list(sources), str(kinds[sources[0]])
+    root = LocalStore(Path("/"))
+    return root, [root.relative(str(path.absolute())) for path in files], str(kinds[files[0]])
 
 
 @contextmanager

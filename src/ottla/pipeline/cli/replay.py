@@ -23,7 +23,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
-from ottla.pipeline.cli.options import GivenPath, conf_option, master_option, with_decode_options
+from ottla.pipeline.cli.options import TableLocation, absolute, conf_option, master_option, with_decode_options
 from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
 from ottla.pipeline.session import (
     DEFAULT_MASTER,
@@ -53,7 +53,7 @@ class Replay:
     """What is replayed, as it was asked for; one of `selection` and `table` is given."""
 
     selection: Selection
-    table: Path | None
+    table: Path | str | None
     start: str
     end: str
     replay_id: str
@@ -89,15 +89,17 @@ class Replay:
 )
 @click.option(
     "--table",
-    type=GivenPath(exists=True, file_okay=False),
-    help="What is replayed: a table that `load` made.",
+    type=TableLocation(exists=True, file_okay=False),
+    help="What is replayed: a table that `load` made, by its directory or its URL in an object store.",
 )
 @click.option("--from", "start", default="earliest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}.")
 @click.option(
     "--to", "end", default="latest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}; left out itself."
 )
 @click.option("--to-topic", metavar="NAME", help="A new topic; it gets as many partitions as the topic.")
-@click.option("--to-table", type=GivenPath(file_okay=False), help="Directory of a new table.")
+@click.option(
+    "--to-table", type=TableLocation(file_okay=False), help="Directory of a new table, or its URL in an object store."
+)
 @click.option("--replay-id", help="Whose progress counts.  [default: one made of what, where from and where to]")
 @click.option("--keep-timestamps", is_flag=True, help="Records in a topic get the times that they had, not of now.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
@@ -121,11 +123,11 @@ class Replay:
 @bootstrap_option
 def replay(
     selection: Selection,
-    table: Path | None,
+    table: Path | str | None,
     start: str,
     end: str,
     to_topic: str | None,
-    to_table: Path | None,
+    to_table: Path | str | None,
     replay_id: str | None,
     keep_timestamps: bool,
     properties: Mapping[str, str],
@@ -165,7 +167,7 @@ def replay(
     from ottla.pipeline.push import group_name
     from ottla.pipeline.sinks.topic import TopicTarget
 
-    what = (selection, table and table.absolute(), start, end, to_topic or (to_table and to_table.absolute()))
+    what = (selection, table and absolute(table), start, end, to_topic or (to_table and absolute(to_table)))
     asked = Replay(selection, table, start, end, replay_id or default_replay_id(*what, keep_timestamps))
     group_name(asked.replay_id)
     if to_table is None:
@@ -202,9 +204,8 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
         partitions = -1
         rows: RowSource
         if asked.table is not None:
-            files, kind = files_of((asked.table,))
             shape = Shape(keep_timestamps=keep_timestamps, bounds=row_bounds(*bounds, offsets=True))
-            rows = FileRows(files, kind, shape, (name, 0))
+            rows = FileRows(*files_of((asked.table,)), shape, (name, 0))
         else:
             ranges = topic_ranges(cluster, find_positions(cluster, asked.selection), *bounds)
             chosen = row_bounds(*bounds, offsets=False)
@@ -215,14 +216,19 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
             return push(target, rows, asked.replay_id, observe)
 
 
-def _new_table(path: Path, format_name: str | None, partition_by: tuple[str, ...], source: Path | None) -> Table:
-    """What is not said is as in the table that is replayed."""
+def _new_table(
+    path: Path | str, format_name: str | None, partition_by: tuple[str, ...], source: Path | str | None
+) -> Table:
+    """What is not said is as in the table that is replayed; but rows of a snapshot make no snapshot."""
     from ottla.pipeline.sinks.open_table import found_format, open_table
+    from ottla.pipeline.snapshot.shape import shape_of
     from ottla.pipeline.stores.open_store import open_store
 
     if source is not None and found_format(open_store(path)) is None:
         format_name = format_name or found_format(open_store(source))
-        partition_by = partition_by or open_table(source).layout().partition_columns
+        table = open_table(source)
+        if not partition_by and shape_of(table) is None:
+            partition_by = table.layout().partition_columns
     return open_table(path, format=format_name, partition_by=partition_by)
 
 
@@ -248,7 +254,7 @@ def _topic_into_table(
     return load(topics, target, bootstrap_server, session, settings, value_format=value_format, planner=planner)
 
 
-def _table_into_table(asked: Replay, table: Path, target: Table, session: OpenSession) -> CopySummary:
+def _table_into_table(asked: Replay, table: Path | str, target: Table, session: OpenSession) -> CopySummary:
     from ottla.pipeline.replay.into_table import copy_rows
     from ottla.pipeline.replay.ranges import row_bounds
     from ottla.pipeline.sinks.open_table import open_table

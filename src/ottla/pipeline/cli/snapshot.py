@@ -12,7 +12,7 @@ import click
 from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, size_text
 from ottla.pipeline.cli.load import progress_line, tell
 from ottla.pipeline.cli.options import (
-    GivenPath,
+    TableLocation,
     catalog_option,
     conf_option,
     format_option,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 @click.option(
     "--table",
     required=True,
-    type=GivenPath(file_okay=False),
-    help="Directory of the table; it is made by the first run.",
+    type=TableLocation(file_okay=False),
+    help="Directory of the table, or its URL in an object store; made by the first run.",
 )
 @format_option
 @catalog_option
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 @bootstrap_option
 def snapshot(
     topics: tuple[str, ...],
-    table: Path,
+    table: Path | str,
     format_name: str | None,
     catalog_url: str | None,
     buckets: int | None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,13 @@ from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option,
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, conf_option, master_option
-from ottla.pipeline.session import open_session, require_extra
+from ottla.pipeline.engines import DUCKDB, ENGINES, SPARK
+from ottla.pipeline.session import DEFAULT_MASTER, open_session, require_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.pipeline.sinks.table import Table
 
 
 @click.command(
@@ -24,6 +30,7 @@ from ottla.pipeline.session import open_session, require_extra
         'ottla pipeline sql "select cast(value as string) from records limit 5" --table lake/clicks --json',
         "ottla pipeline sql \"select count(*) from topic.clicks where timestamp > now() - interval '1' hour\"",
         'ottla pipeline sql "select * from topic.`page-views` where partition = 0" --output views.parquet',
+        'ottla pipeline sql "select count(*) from records where partition = 0" --table lake/clicks --engine duckdb',
     ),
 )
 @click.argument("statement")
@@ -41,6 +48,13 @@ from ottla.pipeline.session import open_session, require_extra
     help="Write the result to a file instead: .csv, .json or .parquet.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=SPARK,
+    show_default=True,
+    help="What runs it; DuckDB answers small queries at once, and needs no Java.",
+)
 @catalog_option
 @master_option
 @conf_option
@@ -51,29 +65,39 @@ def sql(
     tables: tuple[Path | str, ...],
     output: Path | None,
     as_csv: bool,
+    engine: str,
     catalog_url: str | None,
     master: str,
     conf: Mapping[str, str],
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Run one Spark SQL query over loaded tables and over topics; a statement that would write is refused.
+    """Run one SQL query over loaded tables and over topics; a statement that would write is refused.
 
     A table is visible under the name of its directory, a single one also as `records`; a topic as `topic.NAME`, with
     what is committed in it now. Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
     Filters on topic, partition, offset and timestamp bound what is fetched. Binary columns are printed as UTF-8, other
     bytes as \\xNN.
+
+    --engine spark takes Spark SQL. --engine duckdb, of the extra 'ottla[duckdb]', takes that of DuckDB, in which odd
+    names stand in double quotes: topic."page-views", and the column "offset". It runs in this process with 1 GiB of
+    memory, gives up to 1 GiB of results, and reads no file but those of the tables.
     """
     if (output is not None) + as_csv + as_json > 1:
         raise click.UsageError("Give one of --output, --csv and --json.")
     if not statement.strip(" \t\r\n;"):
         raise click.UsageError("The statement is empty.")
+    if engine == DUCKDB and (master != DEFAULT_MASTER or conf):
+        raise click.UsageError("--master, --conf and --environment are Spark's: they say nothing with --engine duckdb.")
     require_extra()
-    from ottla.pipeline.query import register_tables, run_sql, view_names
+    from ottla.pipeline.query import view_names
     from ottla.pipeline.results import ResultFile, as_records, file_kind, write_csv
     from ottla.pipeline.sinks.open_table import open_table
-    from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING, register_topics
 
+    if engine == DUCKDB:
+        from ottla.pipeline.duckdb_query import require_duckdb
+
+        require_duckdb()
     if output is not None:
         file_kind(output)
     targets = [open_table(path, catalog_url=catalog_url) for path in tables]
@@ -81,13 +105,11 @@ def sql(
         target.version()  # a missing table is told before Spark starts
     view_names(targets)
     topics = _named_topics(statement, bootstrap_server, master, alone=not targets)
-    if topics:
-        conf = {**conf, DATABASE_SETTING: DATABASE}
     with ResultFile(output) if output is not None else nullcontext() as file:
-        with open_session(master, "ottla pipeline sql", conf) as spark:
-            register_tables(spark, targets)
-            register_topics(spark, topics, bootstrap_server)
-            result = run_sql(spark, statement, reads_topics=bool(topics))
+        if engine == DUCKDB:
+            result = _by_duckdb(statement, targets, topics, bootstrap_server)
+        else:
+            result = _by_spark(statement, targets, topics, bootstrap_server, master, conf)
         if file is not None:
             file.write(result)
     if as_json:
@@ -96,6 +118,34 @@ def sql(
         write_csv(result, sys.stdout)
     elif output is None:
         _print(result)
+
+
+def _by_spark(
+    statement: str,
+    targets: Sequence[Table],
+    topics: Sequence[str],
+    bootstrap_server: str,
+    master: str,
+    conf: Mapping[str, str],
+) -> pa.Table:
+    from ottla.pipeline.query import register_tables, run_sql
+    from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING, register_topics
+
+    if topics:
+        conf = {**conf, DATABASE_SETTING: DATABASE}
+    with open_session(master, "ottla pipeline sql", conf) as spark:
+        register_tables(spark, targets)
+        register_topics(spark, topics, bootstrap_server)
+        return run_sql(spark, statement, reads_topics=bool(topics))
+
+
+def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], bootstrap_server: str) -> pa.Table:
+    from ottla.pipeline.duckdb_query import open_query
+
+    with open_query() as query:
+        query.register_tables(targets)
+        query.register_topics(topics, bootstrap_server)
+        return query.run(statement)
 
 
 def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: bool) -> list[str]:
@@ -116,7 +166,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
     return topics
 
 
-def _print(result: Any) -> None:
+def _print(result: pa.Table) -> None:
     from ottla.pipeline.results import rows_of
 
     numeric = [field.name for field in result.schema if str(field.type).startswith(("int", "uint", "float", "double"))]

@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, tell
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
 from ottla.pipeline.session import is_local, open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--checkpoint",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=GivenPath(file_okay=False),  # Spark's own reaches no object store without a jar
     metavar="DIR",
     help="Where the stream keeps how far it is.  [default: .ottla-streams/NAME beside the table, for a topic here]",
 )

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeGuard
 
 from ottla.client.cluster import DEFAULT_TIMEOUT_S
 from ottla.client.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP, Position
@@ -259,7 +259,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 def _assigned(text: str) -> frozenset[Position]:
     found: set[Position] = set()
     for topic, partitions in _json_object(text, "assign").items():
-        if not isinstance(partitions, list) or not all(_is_int(one) and one >= 0 for one in partitions):
+        if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
             _refuse_json("assign", '{"topicA":[0,1]}')
         found.update((topic, one) for one in partitions)
     if not found:
@@ -291,15 +291,19 @@ def _by_partition(text: str, name: str, least: int) -> dict[Position, int]:
         if not isinstance(partitions, dict):
             _refuse_json(name, example)
         for partition, value in partitions.items():
-            if not (partition.isascii() and partition.isdigit()) or not _is_int(value) or not least <= value < 1 << 63:
+            number = _digits(partition)
+            if not _is_partition(number) or str(number) != partition:  # "00" would be a second value for "0"
                 _refuse_json(name, example)
-            found[topic, int(partition)] = value
+            if not _is_int(value) or not least <= value < 1 << 63:
+                _refuse_json(name, example)
+            found[topic, number] = value
     return found
 
 
 def _json_object(text: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(text) if len(text) <= MAX_JSON_CHARS else None
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is no name
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -314,6 +318,10 @@ def _refuse_json(name: str, example: str) -> NoReturn:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_partition(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
 def _digits(text: str) -> int | None:

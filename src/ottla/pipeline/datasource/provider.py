@@ -17,7 +17,8 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
 from ottla.pipeline.datasource.options import SourceOptions, for_batch, for_stream, parse_options
 from ottla.pipeline.datasource.pushdown import asked_for_filters
-from ottla.pipeline.datasource.rows import OpenCluster, spark_schema
+from ottla.pipeline.datasource.records import OpenCluster
+from ottla.pipeline.datasource.rows import spark_schema
 from ottla.pipeline.datasource.sink import batch_writer, stream_writer
 from ottla.pipeline.datasource.stream import StreamReader
 

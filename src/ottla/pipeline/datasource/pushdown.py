@@ -1,8 +1,4 @@
-"""Filters of a batch query on partition, offset and timestamp as bounds of what is read.
-
-Spark evaluates every filter again, so a bound may let too much pass and never too little. Where a filter bounds the
-timestamp from below, a partition is read from the first record on that is as late (ListOffsets tells it exactly,
-whatever the order of timestamps); from above it is only tested in the worker, since a later record may be older.
+"""Spark's filters of a batch query on partition, offset and timestamp as bounds of what is read.
 
 Spark asks for filters in a worker of its own, which runs only where `spark.sql.python.filterPushdown.enabled` is set;
 a reader that takes filters anywhere else is an error there. Hence `asked_for_filters`.
@@ -11,13 +7,10 @@ a reader that takes filters anywhere else is an error there. Hence `asked_for_fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -29,9 +22,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from ottla.pipeline.datasource.bounds import UNBOUNDED, Bounds
+
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-UNBOUNDED = (LEAST, GREATEST)
 _NUMBERS = ("partition", "offset", "timestamp")
 _COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -44,43 +37,6 @@ def asked_for_filters() -> bool:
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", "") == PUSHDOWN_WORKER
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What rows are wanted, by column: inclusive ranges, and sets of values; a column without is not bounded.
-
-    Timestamps are microseconds since 1970.
-    """
-
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    sets: Mapping[str, frozenset[int | str]] = field(default_factory=dict)
-
-    def range_of(self, column: str) -> tuple[int, int]:
-        """(least, greatest) that a number can be."""
-        least, greatest = self.ranges.get(column, UNBOUNDED)
-        wanted = [value for value in self.sets.get(column, ()) if isinstance(value, int)]
-        if column in self.sets:
-            least, greatest = max(least, min(wanted, default=GREATEST)), min(greatest, max(wanted, default=LEAST))
-        return least, greatest
-
-    def admits(self, topic: str, partition: int) -> bool:
-        """Whether a partition can have wanted rows."""
-        least, greatest = self.ranges.get("partition", UNBOUNDED)
-        return (
-            least <= partition <= greatest
-            and partition in self.sets.get("partition", {partition})
-            and topic in self.sets.get("topic", {topic})
-        )
-
-    def filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that are wanted by their timestamp; the range that is read was cut by the rest."""
-        least, greatest = self.ranges.get("timestamp", UNBOUNDED)
-        if (least, greatest) == UNBOUNDED:
-            return batch
-        times = batch.column("timestamp").cast(pa.int64())
-        wanted = pc.and_(pc.greater_equal(times, pa.scalar(least)), pc.less_equal(times, pa.scalar(greatest)))
-        return batch.filter(wanted)  # a null is wanted by no comparison
 
 
 def bounds(filters: Iterable[Filter]) -> Bounds:

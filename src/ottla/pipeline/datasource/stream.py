@@ -43,7 +43,8 @@ from ottla.pipeline.datasource.offsets import (
     subscribed,
 )
 from ottla.pipeline.datasource.options import Bound, SourceOptions
-from ottla.pipeline.datasource.rows import OpenCluster, RangePartition, RowReader
+from ottla.pipeline.datasource.records import OpenCluster
+from ottla.pipeline.datasource.rows import RangePartition, RowReader
 from ottla.pipeline.plan import DataLossError, OffsetRange
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from ottla.client.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.failure import spark_reason
-from ottla.pipeline.leases import held_lease
+from ottla.pipeline.leased_files import leased_files
 from ottla.pipeline.load import OpenSession
 from ottla.pipeline.plan import (
     DataLossError,
@@ -44,11 +44,11 @@ from ottla.pipeline.sinks.table import (
     FileLayout,
     Table,
     TableCommit,
-    UnknownCommitError,
     files_from_json,
     files_to_json,
 )
-from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.snapshot.shape import require_no_snapshot
 
 OWNER = "ottla-replays"
 """The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
@@ -109,8 +109,9 @@ def _move(plan: LoadPlan, name: str, part: OffsetRange, committed: Mapping[str, 
 def _require_own(table: Table, replay_id: str, app_ids: Sequence[str]) -> dict[str, int | None]:
     """The table's offsets of these application ids and of OWNER.
 
-    Raises OperatorError when the table has rows that are not of this replay.
+    Raises OperatorError when the table has rows that are not of this replay, and when it is a snapshot.
     """
+    require_no_snapshot(table)
     committed = table.committed_offsets([*app_ids, OWNER])
     if table.exists():
         is_ours = any(committed[name] is not None for name in app_ids)
@@ -161,26 +162,20 @@ def copy_rows(
     schema = schema if DATE_COLUMN in schema.names else with_date_column(schema, columns)
     require_partition_columns(schema, columns)
     layout, load_id = target.ensure(schema), new_load_id()
-    with held_lease(layout.store, load_id) as lease:
-        try:
-            with open_session() as spark:
-                frame = _within(read_table(spark, source), column, bounds)
-                files = _write_files(frame, partial(_copy_task, layout=layout, schema=schema, load_id=load_id))
-            lease.require()
-            made = target.commit(
-                TableCommit(
-                    load_id=load_id,
-                    files=files,
-                    expected={name: None, OWNER: committed[OWNER]},
-                    following={name: version, OWNER: (committed[OWNER] or 0) + 1},
-                    pipeline_id=replay_id,
-                )
+    with leased_files(target, load_id) as lease:
+        with open_session() as spark:
+            frame = _within(read_table(spark, source), column, bounds)
+            files = _write_files(frame, partial(_copy_task, layout=layout, schema=schema, load_id=load_id))
+        lease.require()
+        made = target.commit(
+            TableCommit(
+                load_id=load_id,
+                files=files,
+                expected={name: None, OWNER: committed[OWNER]},
+                following={name: version, OWNER: (committed[OWNER] or 0) + 1},
+                pipeline_id=replay_id,
             )
-        except UnknownCommitError:
-            raise  # its files may be in the table
-        except OttlaError:
-            discard_load(layout.store, load_id, target.named_files())
-            raise
+        )
     return CopySummary(
         target.location,
         source.location,

@@ -6,13 +6,14 @@ from ottla.client.cluster import Cluster
 from ottla.client.failure import TopicNotFound
 from ottla.client.model import TopicInfo
 from ottla.common.errors import OperatorError
-from ottla.pipeline.push import group_name
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.push import group_name, progress_in
 from ottla.pipeline.replay.ranges import Bound, topic_ranges
 from ottla.pipeline.sources.rows import TopicRows
 
 
-def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> TopicInfo:
-    """The target, made with so many partitions unless it is there.
+def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> None:
+    """Make the target with so many partitions unless it is there.
 
     Raises OperatorError when it has records that are not of this replay.
     """
@@ -20,13 +21,13 @@ def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: i
         topic = cluster.topic(name)
     except TopicNotFound:
         cluster.create_topic(name, partitions)
-        return cluster.topic(name)
-    if not cluster.group_offsets(group_name(replay_id)) and _has_records(cluster, topic):
+        return
+    begun = progress_in(uuid_to_string(topic.topic_id), cluster.group_offsets(group_name(replay_id)))
+    if not begun and _has_records(cluster, topic):
         raise OperatorError(
             f"topic {name!r} has records that are not of the replay {replay_id!r}: "
             "nothing is replayed in between; name a new topic, or the --replay-id that wrote them"
         )
-    return topic
 
 
 def _has_records(cluster: Cluster, topic: TopicInfo) -> bool:

@@ -38,8 +38,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.sinks.delta_features import require_writable
+from ottla.pipeline.failure import os_reason
+from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
 from ottla.pipeline.sinks.own_directory import require_own_directory
+from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
@@ -53,7 +55,6 @@ from ottla.pipeline.sinks.table import (
     DataFile,
     FileLayout,
     PastLoad,
-    StaleCommitError,
     TableCommit,
     UnknownCommitError,
     check_schema,
@@ -90,6 +91,11 @@ class DeltaTarget:
         self._store: Store = open_store(path)
         real = self.location if self._store.is_remote else os.path.realpath(path)  # delta-rs follows links as well
         unusable = UNUSABLE_IN_PATHS.search(real)
+        if unusable and "\udc80" <= unusable[0] <= "\udcff":
+            raise OperatorError(
+                f"no table can be kept in {os.fsencode(self.location)!r}, which is not valid UTF-8; choose another "
+                "directory"
+            )
         if unusable:
             raise OperatorError(
                 f"no table can be kept in {self.location!r}, since {unusable[0]!r} in a path leads the Delta library "
@@ -180,7 +186,7 @@ class DeltaTarget:
             table = self._open()
             commit.check_expected({name: table.transaction_version(name) for name in commit.expected})
             version = int(table.version()) + 1
-            error = _write(table, commit.files, self._removals(table, commit), properties)
+            error = _write(table, commit, self._removals(table, commit), properties)
             if error is None:
                 return Committed(version, self._sync_log(version))
             if self._is_version_of(version, commit.load_id):
@@ -194,11 +200,7 @@ class DeltaTarget:
     def files(self) -> list[str]:
         """Refused for a table with deletion vectors, which the plain files would ignore."""
         table = self._open()
-        features = table.protocol().reader_features or []
-        if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
-            raise OperatorError(
-                f"the table {self.location} has deletion vectors, which reading by its files would ignore"
-            )
+        self._require_whole_files(table)
         return [self._store.locate(self._data_path(address)) for address in _addresses(table)]
 
     def named_files(self) -> set[str]:
@@ -214,7 +216,7 @@ class DeltaTarget:
                     adds = (action["add"] for action in _actions(content) if "add" in action)
                     found |= {self._data_path(add["path"]) for add in adds}
         except (OSError, ValueError) as error:
-            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         return found
 
     def schema(self) -> pa.Schema:
@@ -223,30 +225,28 @@ class DeltaTarget:
     def widen(self, schema: pa.Schema) -> pa.Schema:
         """Columns and fields of structs can be added; a type stays, since delta-rs doesn't write tables with Delta's
         type widening."""
-        table = self._open()
-        grown = grown_columns(self.location, pa.schema(table.schema()), schema)
-        if grown:
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._open()
+            found = pa.schema(table.schema())
+            grown = grown_columns(self.location, found, schema)
+            if not grown:
+                return found
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
+            except CommitFailedError:
+                continue  # someone was faster
             except DeltaError as error:
                 raise OperatorError(f"the table {self.location} can't take new columns: {_words(error)}") from error
-        return self.schema()
+            return self.schema()
+        raise too_many_commits(self.location, "take new columns")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
-        """By delta-rs, which keeps the rows' order, and writes and commits in one call."""
+        """Not by delta-rs, whose files tell no load and are not synced."""
         table = self._open()
-        self.files()  # refuses deletion vectors
-        before_commit()
-        try:
-            table.optimize.compact(
-                target_size=target_bytes, commit_properties=CommitProperties(custom_metadata={LOAD_KEY: load_id})
-            )
-        except CommitFailedError as error:
-            raise StaleCommitError(
-                f"the table {self.location} was not compacted: {_words(error)}; try again"
-            ) from error
-        except DeltaError as error:
-            raise OperatorError(f"the table {self.location} could not be compacted: {_words(error)}") from error
+        require_compactable(self.location, table)
+        self._require_whole_files(table)
+        files = [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
+        compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         """Delta's own vacuum says which; its log forgets versions by itself."""
@@ -282,8 +282,8 @@ class DeltaTarget:
             return False
         except (OSError, ValueError) as error:
             raise OperatorError(
-                f"the table {self.location} can't be read to see whether version {version} was committed: {error}; the "
-                "next load finds out"
+                f"the table {self.location} can't be read to see whether version {version} was committed: "
+                f"{os_reason(error)}; the next load finds out"
             ) from error
 
     def _data_path(self, address: str) -> str:
@@ -309,36 +309,45 @@ class DeltaTarget:
         check_schema(self.location, pa.schema(table.schema()), schema)
         require_writable(self.location, table)
 
+    def _require_whole_files(self, table: Any) -> None:
+        """Raise OperatorError for a table with deletion vectors."""
+        features = table.protocol().reader_features or []
+        if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
+            raise OperatorError(
+                f"the table {self.location} has deletion vectors, which reading by its files would ignore"
+            )
+
+    def _data_file(self, row: Mapping[str, Any]) -> DataFile:
+        """A file of a version, from its row there; without its statistics."""
+        path = self._data_path(row["path"])
+        return DataFile(path, row["size_bytes"], row["num_records"] or 0, 0, {}, _partition_texts(row))
+
     def _removals(self, table: Any, commit: TableCommit) -> list[RemoveAction]:
-        """Raises StaleCommitError when one of them is not in that version any more."""
+        """Raises StaleCommitError when one of them is not in that version any more, OperatorError when rows were
+        deleted from them since they were read."""
         if not commit.removed:
             return []
+        self._require_whole_files(table)
         rows = pa.table(table.get_add_actions()).to_pylist()
         found = {self._store.locate(self._data_path(row["path"])): row for row in rows}
         commit.check_removed(found)
-        return [_removal(found[path]) for path in commit.removed]
+        return [_removal(found[path], data_change=not commit.is_compaction) for path in commit.removed]
 
     def _sync_log(self, version: int) -> str:
         """Make a commit durable, which delta-rs leaves to the operating system; returns why that failed, or nothing."""
         try:
             self._store.sync(_commit_file(version))
         except OSError as error:
-            return f"version {version} was committed, but may not outlive a loss of power: {error}"
+            return f"version {version} was committed, but may not outlive a loss of power: {os_reason(error)}"
         return ""
 
 
 def _write(
-    table: Any, files: Sequence[DataFile], removals: Sequence[RemoveAction], properties: CommitProperties
+    table: Any, commit: TableCommit, removals: Sequence[RemoveAction], properties: CommitProperties
 ) -> Exception | None:
     """Try to commit; returns the error, which does not tell whether the commit happened."""
     schema = pa.schema(table.schema())
-    actions = [
-        *(
-            AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, True, _stats(file, schema))
-            for file in files
-        ),
-        *removals,
-    ]
+    actions = [*(_addition(file, schema, data_change=not commit.is_compaction) for file in commit.files), *removals]
     partition_by = list(table.metadata().partition_columns) or None
     try:
         table.create_write_transaction(
@@ -349,13 +358,20 @@ def _write(
     return None
 
 
-def _removal(found: Mapping[str, Any]) -> RemoveAction:
+def _addition(file: DataFile, schema: pa.Schema, *, data_change: bool) -> AddAction:
+    values, stats = file.partition_values, _stats(file, schema)
+    return AddAction(file.path, file.size_bytes, values, file.modified_ms, data_change, stats)
+
+
+def _removal(found: Mapping[str, Any], *, data_change: bool) -> RemoveAction:
     """The action that takes a file out, from its row among the table's files."""
-    values = {
-        name: pa.scalar(value).cast(pa.string()).as_py() for name, value in (found.get("partition") or {}).items()
-    }
     path = unquote(found["path"])  # delta-rs encodes it again
-    return RemoveAction(path, True, int(time.time() * 1000), found["size_bytes"], values)
+    return RemoveAction(path, data_change, int(time.time() * 1000), found["size_bytes"], _partition_texts(found))
+
+
+def _partition_texts(found: Mapping[str, Any]) -> dict[str, str | None]:
+    """The values of a file's partition, from its row among the table's files."""
+    return {name: pa.scalar(value).cast(pa.string()).as_py() for name, value in (found.get("partition") or {}).items()}
 
 
 def _stats(file: DataFile, schema: pa.Schema) -> str:

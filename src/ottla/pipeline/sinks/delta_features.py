@@ -1,11 +1,13 @@
 """What a Delta table asks of its writers (the protocol's "Writer Requirements"), and a load doesn't do.
 
 A load adds files that Spark's workers wrote, past delta-rs, which would look after some of this. Such files in a table
-with column mapping read as nulls; in one with constraints they may break what its readers rely on.
+with column mapping read as nulls; in one with constraints they may break what its readers rely on. A compaction writes
+rows that are in the table already, so what is asked of their values they have.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,14 +49,26 @@ def require_writable(location: str, table: Any) -> None:
             f"the table {location} sets {TRANSACTION_RETENTION}, which would forget loaded offsets and load "
             "records twice; remove that property"
         )
-    asked = next(_asked(table, settings), None)
+    asked = next(itertools.chain(_asked_of_files(table), _asked_of_rows(table, settings)), None)
     if asked is not None:
         raise OperatorError(f"the table {location} has {asked}, which loads don't do; load into another table")
 
 
-def _asked(table: Any, settings: dict[str, str]) -> Iterator[str]:
-    if settings.get(_MAPPING_MODE, "none") != "none":
+def require_compactable(location: str, table: Any) -> None:
+    """Raise OperatorError for a table whose files have to be more than their rows. `table`: of delta-rs."""
+    asked = next(_asked_of_files(table), None)
+    if asked is not None:
+        raise OperatorError(f"the table {location} has {asked}, which our compaction doesn't do; use that of its maker")
+
+
+def _asked_of_files(table: Any) -> Iterator[str]:
+    if table.metadata().configuration.get(_MAPPING_MODE, "none") != "none":
         yield f"column mapping ({_MAPPING_MODE})"
+    for feature in sorted(set(table.protocol().writer_features or ()) - _HARMLESS):
+        yield f"the feature {feature!r} for writers"
+
+
+def _asked_of_rows(table: Any, settings: dict[str, str]) -> Iterator[str]:
     for name in settings:
         if name.startswith(_CONSTRAINT_PREFIX):
             yield f"the constraint {name.removeprefix(_CONSTRAINT_PREFIX)!r} on its rows"
@@ -64,5 +78,3 @@ def _asked(table: Any, settings: dict[str, str]) -> Iterator[str]:
         for name in _MADE_BY_WRITERS:
             if name in column.metadata:
                 yield f"the column {column.name!r} with {name}"
-    for feature in sorted(set(table.protocol().writer_features or ()) - _HARMLESS):
-        yield f"the feature {feature!r} for writers"

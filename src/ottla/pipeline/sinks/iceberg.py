@@ -53,7 +53,9 @@ from pyiceberg.utils.datetime import date_str_to_days
 from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.own_directory import require_own_directory
+from ottla.pipeline.sinks.rest_catalog import open_rest_catalog, words
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
@@ -174,7 +176,7 @@ class IcebergTarget:
                 if not self.exists():
                     self._require_own_directory()
         except OSError as error:
-            raise OperatorError(f"the table directory {self.path} can't be made: {error}") from error
+            raise OperatorError(f"the table directory {self.path} can't be made: {os_reason(error)}") from error
         if not self.exists():
             with self._told("can't be made"):
                 self._create(schema)
@@ -217,7 +219,7 @@ class IcebergTarget:
             snapshot = self._snapshot_of(commit.load_id, error)
             if snapshot is not None:
                 version = snapshot.sequence_number or 0
-                note = f"version {version} was committed, but what came after that failed: {_words(error)}"
+                note = f"version {version} was committed, but what came after that failed: {words(error)}"
                 return Committed(version, note)
             if not isinstance(error, CommitFailedException):
                 self._raise_failed(error)
@@ -259,20 +261,23 @@ class IcebergTarget:
         return _plain_schema(self._open().schema().as_arrow())
 
     def widen(self, schema: pa.Schema) -> pa.Schema:
-        table = self._open()
-        found = _plain_schema(table.schema().as_arrow())
-        if all(
-            column.name in found.names and same_type(found.field(column.name).type, column.type) for column in schema
-        ):
-            return found
-        try:
-            with table.update_schema() as update:
-                update.union_by_name(pa.schema([column.with_nullable(True) for column in schema]))
-        except Exception as error:  # of pyiceberg's own kinds, ValueError and ValidationError among them
-            raise OperatorError(
-                f"the table {self.location} can't hold the columns of these records: {_words(error)}"
-            ) from error
-        return self.schema()
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._open()
+            found = _plain_schema(table.schema().as_arrow())
+            if all(one.name in found.names and same_type(found.field(one.name).type, one.type) for one in schema):
+                return found
+            change = table.transaction()
+            try:
+                with change.update_schema() as update:
+                    update.union_by_name(pa.schema([column.with_nullable(True) for column in schema]))
+            except Exception as error:  # of pyiceberg's own kinds, ValueError and ValidationError among them
+                raise OperatorError(
+                    f"the table {self.location} can't hold the columns of these records: {words(error)}"
+                ) from error
+            with self._told("can't take new columns"), suppress(CommitFailedException):  # someone was faster
+                change.commit_transaction()
+                return self.schema()
+        raise too_many_commits(self.location, "take new columns")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
         """As an overwrite, since pyiceberg makes no snapshots of the kind `replace`."""
@@ -286,12 +291,19 @@ class IcebergTarget:
         before = datetime.fromtimestamp(before_ms / 1000, UTC)
         with self._told("could not be vacuumed"):
             if not dry_run:
-                self._open().maintenance.expire_snapshots().older_than(before.replace(tzinfo=None)).commit()
+                self._expire_snapshots(before.replace(tzinfo=None))
             table = self._open()
             store = self._store(table)
             named = self.named_files() | {store.relative(_plain_location(one)) for one in _metadata_files(table)}
             found = [file for file in store.files() if _VACUUMED.fullmatch(file.path)]
         return {file.path for file in found if file.path not in named and file.modified_ms <= before_ms}
+
+    def _expire_snapshots(self, before: datetime) -> None:
+        for _ in range(COMMIT_ATTEMPTS):
+            with suppress(CommitFailedException):  # someone was faster
+                self._open().maintenance.expire_snapshots().older_than(before).commit()
+                return
+        raise too_many_commits(self.location, "be vacuumed")
 
     def version(self) -> int:
         return _version(self._open())
@@ -303,7 +315,7 @@ class IcebergTarget:
             if self._url is not None:
                 known = settings_from_environment()
                 properties = {S3_PROPERTIES[name]: value for name, value in known.items()}
-                self._catalog = load_catalog(CATALOG_NAME, type="rest", uri=self._url, **properties)
+                self._catalog = open_rest_catalog(CATALOG_NAME, self._url, properties)
             else:
                 database = f"file:{quote(str(self.path / CATALOG_FILE))}"  # as SQLite takes names of any characters
                 address = URL.create(
@@ -388,7 +400,7 @@ class IcebergTarget:
                 "paths, so if the directory was moved, move it back"
             ) from error
         except Exception as error:  # of pyiceberg, SQLAlchemy, requests and pydantic
-            raise OperatorError(f"the Iceberg table {self.location} {what}: {_words(error)}") from error
+            raise OperatorError(f"the Iceberg table {self.location} {what}: {words(error)}") from error
 
     # Parts of a commit
 
@@ -443,9 +455,9 @@ class IcebergTarget:
 
     def _raise_failed(self, error: Exception) -> None:
         if self._url is None or isinstance(error, _REFUSED):  # an SQLite transaction is over when its call is
-            raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
+            raise OperatorError(f"the table {self.location} could not be committed: {words(error)}") from error
         raise UnknownCommitError(
-            f"the catalog did not say whether the load was committed to {self.location}: {_words(error)}; the next "
+            f"the catalog did not say whether the load was committed to {self.location}: {words(error)}; the next "
             "load finds out"
         ) from error
 
@@ -592,8 +604,3 @@ def _plain(kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, _plain(one.type), one.nullable) for one in kind])
     return kind
-
-
-def _words(error: Exception) -> str:
-    """The first line of an error, or its kind."""
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Sequence
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.extras import require_packages
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.object_store import is_url
 from ottla.pipeline.stores.open_store import open_store
@@ -23,7 +23,7 @@ def found_format(store: Store) -> str | None:
     try:
         return next((name for mark, name in _MARKS.items() if store.holds(mark)), None)
     except OSError as error:
-        raise OperatorError(f"the table {store.location} can't be looked up: {error}") from error
+        raise OperatorError(f"the table {store.location} can't be looked up: {os_reason(error)}") from error
 
 
 def open_table(
@@ -49,11 +49,8 @@ def open_table(
             "catalog by --catalog, or take --format delta or parquet"
         )
     if kind == "iceberg":
-        if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("sqlalchemy") is None:
-            raise OperatorError(
-                "Iceberg tables need pyiceberg, which is not installed: run "
-                f"`{sys.executable} -m pip install 'ottla[iceberg]'`"
-            )
+        packages = {"pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"}
+        require_packages("Iceberg tables need", packages, "ottla[iceberg]")
         from ottla.pipeline.sinks.iceberg import IcebergTarget
 
         return IcebergTarget(location, partition_by, catalog_url)

@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -105,7 +106,7 @@ class ParquetTarget:
         try:
             return self._store.find(_commit_file(0)) is not None or bool(self._checkpoints())
         except OSError as error:
-            raise OperatorError(f"the table {self.location} can't be looked up: {error}") from error
+            raise OperatorError(f"the table {self.location} can't be looked up: {os_reason(error)}") from error
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
         try:
@@ -121,7 +122,7 @@ class ParquetTarget:
                 with suppress(FileExistsError):  # another load made it in the same moment
                     self._write(made)
         except OSError as error:
-            raise OperatorError(f"the table {self.location} can't be made: {error}") from error
+            raise OperatorError(f"the table {self.location} can't be made: {os_reason(error)}") from error
         check_schema(self.location, self.schema(), schema)
         return self.layout()
 
@@ -149,7 +150,7 @@ class ParquetTarget:
                 if commit.get("pipeline")
             ]
         except (OSError, ValueError, KeyError) as error:
-            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
 
     def commit(self, commit: TableCommit) -> Committed:
         require_files(self._store, commit.files)
@@ -174,7 +175,7 @@ class ParquetTarget:
             except FileExistsError:
                 continue  # someone was faster: look again whether the plan still holds
             except OSError as error:
-                raise OperatorError(f"the table {self.location} could not be committed: {error}") from error
+                raise OperatorError(f"the table {self.location} could not be committed: {os_reason(error)}") from error
             state.apply(entry)
             self._checkpoint(state)
             return Committed(state.version, note)
@@ -207,27 +208,37 @@ class ParquetTarget:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise OperatorError(f"the table {self.location} can't take new columns: {error}") from error
+                raise OperatorError(f"the table {self.location} can't take new columns: {os_reason(error)}") from error
             return wider
-        raise OperatorError(f"the table {self.location} could not take new columns: others came first; try again")
+        raise too_many_commits(self.location, "take new columns")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
         compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        state = self._read()
-        forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
-        if forgotten and not dry_run:
-            try:
-                self._write({"version": state.version + 1, "time_ms": _now_ms(), "forget": forgotten})
-            except OSError as error:
-                raise OperatorError(f"the table {self.location} could not be vacuumed: {error}; try again") from error
-        named = {*state.files, *state.removed} - set(forgotten)
+        named = self._named_after_expiry(before_ms, dry_run=dry_run)
         try:
             found = [file for file in self._store.files() if DATA_FILE.fullmatch(file.name)]
         except OSError as error:
-            raise OperatorError(f"the table {self.location} could not be vacuumed: {error}") from error
+            raise OperatorError(f"the table {self.location} could not be vacuumed: {os_reason(error)}") from error
         return {file.path for file in found if file.path not in named and file.modified_ms <= before_ms}
+
+    def _named_after_expiry(self, before_ms: int, *, dry_run: bool) -> set[str]:
+        """Forget what went before that time; returns the files that are named then."""
+        for _ in range(COMMIT_ATTEMPTS):
+            state = self._read()
+            forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
+            if forgotten and not dry_run:
+                try:
+                    self._write({"version": state.version + 1, "time_ms": _now_ms(), "forget": forgotten})
+                except FileExistsError:
+                    continue  # someone was faster, and may have taken more files out
+                except OSError as error:
+                    raise OperatorError(
+                        f"the table {self.location} could not be vacuumed: {os_reason(error)}"
+                    ) from error
+            return {*state.files, *state.removed} - set(forgotten)
+        raise too_many_commits(self.location, "be vacuumed")
 
     def version(self) -> int:
         return self._read().version
@@ -251,7 +262,7 @@ class ParquetTarget:
                     break
                 state.apply(json.loads(text))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise OperatorError(f"the log of the table {self.location} can't be read: {error}") from error
+            raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         if state.version < 0:
             raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")
         return state
@@ -266,8 +277,8 @@ class ParquetTarget:
             note = self._store.create(_commit_file(version), json.dumps(commit).encode())
         except UnknownOutcomeError as error:
             raise UnknownCommitError(
-                f"the table {self.location} can't be read to see whether the load was committed: {error}; the next "
-                "load finds out"
+                f"the table {self.location} can't be read to see whether the load was committed: "
+                f"{os_reason(error)}; the next load finds out"
             ) from error
         return f"version {version} was committed, but may not outlive a loss of power: {note}" if note else ""
 

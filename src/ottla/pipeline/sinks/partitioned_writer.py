@@ -17,15 +17,17 @@ import pyarrow.compute as pc
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.sinks.table import DataFile, FileLayout
-from ottla.pipeline.sinks.writer import ROW_GROUP_BYTES, DataFileWriter
+from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFileWriter
 
 MAX_OPEN_FILES = 64
 MAX_FILES = 4_000
 """Files of one task: a column with more values than that makes tables that nobody can read."""
 _SEPARATOR = "\x1f"
 _NULL = "\x00"
-_PLACEABLE = r"\A[0-9A-Za-z][0-9A-Za-z ._+@~-]{0,127}\z"
-"""Text that is a directory's name for every format and reader as it stands."""
+_DIRECTORY_BYTES = 255
+"""Of a name that file systems take: that of a partition's directory is COLUMN=TEXT."""
+_PLACEABLE = r"\A[0-9A-Za-z._-][0-9A-Za-z ._+@~-]{{0,{rest}}}\z"
+"""Text that such a name has as it stands, for every format and reader; the name of every topic is."""
 
 
 def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
@@ -34,7 +36,9 @@ def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     for name in columns:
         column = batch.column(name)
         if pa.types.is_string(column.type):
-            odd = pc.invert(pc.match_substring_regex(column, _PLACEABLE))
+            rest = _DIRECTORY_BYTES - len(f"{name}=".encode()) - 1
+            placeable = pc.match_substring_regex(column, _PLACEABLE.format(rest=rest))
+            odd = pc.or_(pc.invert(placeable), pc.equal(column, NULL_DIRECTORY))
             found = pc.or_(found, pc.fill_null(odd, fill_value=False))
     return found
 

@@ -15,6 +15,8 @@ from ottla.common.errors import OperatorError
 DATE_COLUMN = "date"
 UNUSABLE_CHARACTERS = frozenset("/\\%=:*?#[]")
 """In the name of a partition column: they end a directory's name, or readers take them for more than themselves."""
+MAX_NAME_BYTES = 127
+"""Of a partition column: as much is left for its values in the names of directories."""
 
 
 def with_date_column(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -46,6 +48,11 @@ def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None
             raise OperatorError(
                 f"a table can't be partitioned by {name!r}: directories are named by it, so it can't have any of "
                 f"{' '.join(sorted(UNUSABLE_CHARACTERS))}"
+            )
+        if name.startswith(("_", ".")) or len(name.encode()) > MAX_NAME_BYTES:
+            raise OperatorError(
+                f"a table can't be partitioned by {name!r}: readers pass over directories whose names begin with '_' "
+                f"or '.', and a column's name may have {MAX_NAME_BYTES} bytes in them"
             )
         type_ = schema.field(name).type
         if not any(test(type_) for test in _PARTITION_TYPES):

@@ -1,4 +1,7 @@
-"""Small data files as larger ones, for formats whose library doesn't do it."""
+"""Small data files as larger ones, which are named and synced as those of a load.
+
+So a vacuum knows whose they are, and before the commit a lease is asked whether they are there still.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.sinks.partitioned_writer import unplaceable
+from ottla.pipeline.sinks.partitioning import require_partition_columns
 from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.stores.store import Store
@@ -41,10 +46,27 @@ def compact_groups(
     if not groups:
         return
     layout, schema = table.layout(), table.schema()
+    _require_placeable(table, layout, schema, groups)
     made = [rewrite_files(layout, schema, group, number, load_id) for number, group in enumerate(groups)]
-    removed = [layout.store.locate(file.path) for group in groups for file in group]
+    kept = {file.path for file in made} & {file.path for group in groups for file in group}
+    removed = [layout.store.locate(file.path) for group in groups for file in group if file.path not in kept]
     before_commit()
-    table.commit(TableCommit(load_id, made, removed))
+    table.commit(TableCommit(load_id, [file for file in made if file.path not in kept], removed, is_compaction=True))
+
+
+def _require_placeable(
+    table: Table, layout: FileLayout, schema: pa.Schema, groups: Sequence[Sequence[DataFile]]
+) -> None:
+    """Raise OperatorError for partitions of others that no directory can be named by."""
+    require_partition_columns(schema, layout.partition_columns)
+    for name in layout.partition_columns:
+        texts = pa.array([group[0].partition_values[name] for group in groups], pa.string())
+        odd = texts.filter(unplaceable(pa.record_batch({name: texts}), [name]))
+        if len(odd):
+            raise OperatorError(
+                f"the table {table.location} can't be compacted: it has a partition {name}={odd[0].as_py()!r}, which "
+                "no directory can be named by"
+            )
 
 
 def rewrite_files(
@@ -52,7 +74,7 @@ def rewrite_files(
 ) -> DataFile:
     """The rows of `files` in one file of `schema`, a row group in memory at a time; all are of one partition.
 
-    Raises OperatorError for what can't be read or written.
+    The first of them where there is no row. Raises OperatorError for what can't be read or written.
     """
     values = dict(files[0].partition_values)
     kept = schema if layout.partitions_in_files else pa.schema([one for one in schema if one.name not in values])
@@ -64,7 +86,7 @@ def rewrite_files(
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise OperatorError(f"files of the table {layout.directory} can't be rewritten: {reason}") from error
-    return made or files[0]  # there are rows: no load commits an empty file
+    return made or files[0]
 
 
 def _rows(store: Store, files: Sequence[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -125,6 +125,8 @@ class TableCommit:
     """Topic name -> id."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end), for people."""
+    is_compaction: bool = False
+    """True where the files to add hold the rows of those that go, and nothing else."""
 
     @property
     def rows(self) -> int:
@@ -288,10 +290,10 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
     ]
 
 
-def too_many_commits(location: str) -> OperatorError:
+def too_many_commits(location: str, wanted: str = "be committed") -> OperatorError:
     """Of others, who came first each time."""
     return OperatorError(
-        f"the table {location} could not be committed: {COMMIT_ATTEMPTS} other commits came first; try again"
+        f"the table {location} could not {wanted}: {COMMIT_ATTEMPTS} other commits came first; try again"
     )
 
 

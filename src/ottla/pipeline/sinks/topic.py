@@ -29,6 +29,8 @@ from ottla.common.errors import KafkaError, OperatorError
 SLICE_ROWS = 1_000
 """Rows between two looks at what became of those before."""
 DELIVERY_TIMEOUT_S = 120.0
+LIBRARYS_END = "\0"
+"""confluent-kafka stores the zero byte behind an offset's metadata with it."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """A transaction is open for as long as a task computes what it writes; abandoned ones hold readers of committed records
 for as long, unless the id is used again."""
@@ -114,10 +116,13 @@ class TopicTarget:
 
     def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
         """How far the transactions of this target have come that store offsets of a group. Raises KafkaError."""
-        with Cluster(self.bootstrap_servers, client_id=self.client_id, timeout_s=self.delivery_timeout_s) as cluster:
+        with self.open_cluster() as cluster:
             found = cluster.group_offsets(group_id, stable=True)
-        # confluent-kafka stores the zero byte behind the text with it
-        return {key: replace(each, metadata=each.metadata.rstrip("\0")) for key, each in found.items()}
+        return {key: replace(each, metadata=each.metadata.rstrip(LIBRARYS_END)) for key, each in found.items()}
+
+    def open_cluster(self) -> Cluster:
+        """One that waits as long for a cluster that is gone as a producer does."""
+        return Cluster(self.bootstrap_servers, client_id=self.client_id, timeout_s=self.delivery_timeout_s)
 
 
 def _acks(properties: Mapping[str, str]) -> str:

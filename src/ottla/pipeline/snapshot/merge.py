@@ -29,7 +29,8 @@ from ottla.pipeline.sinks.table import DataFile, FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.snapshot.shape import CURRENT, TIME_TYPE, VALID_FROM, VALID_TO, Shape
 from ottla.pipeline.snapshot.staging import StagedBatch
-from ottla.pipeline.tasks import attempt
+from ottla.pipeline.stores.store import Store
+from ottla.pipeline.tasks import ManifestRow, attempt
 
 BATCH_ROWS = 64 << 10
 NO_TIME = np.iinfo(np.int64).min
@@ -40,7 +41,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """`held`: absolute paths of the bucket's files in the table, in a history of its open rows alone."""
+    """`held`: the bucket's files as the table's `files()` gives them, in a history those of its open rows alone."""
 
     bucket: int
     held: tuple[str, ...] = ()
@@ -64,22 +65,16 @@ class MergeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """The manifest row of one task. `changed` is 0 when the bucket's files stay, else 1 and they are replaced.
+class Merged(ManifestRow):
+    """The manifest row of a task that merges. `changed` is 0 when the bucket's files stay, 1 when they are replaced.
 
-    `inserted`, `updated`, `deleted`: keys that came, changed or went. `files`: as `files_to_json` writes them.
+    `inserted`, `updated`, `deleted`: keys that came, changed or went.
     """
 
-    task: int
     changed: int = 0
-    files: str = ""
-    rows: int = 0
-    size_bytes: int = 0
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    error_kind: str = ""
-    error: str = ""
 
 
 def merge_task(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
@@ -209,12 +204,13 @@ def _joined(parts: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
 def _read_index(task: BucketTask, settings: MergeSettings) -> RowIndex:
     index = RowIndex()
     names = ["topic", "partition", "key", "offset", *([VALID_FROM] if settings.shape.history else [])]
-    for batch in _held_rows(task.held, pa.schema([settings.schema.field(name) for name in names])):
+    store = settings.layout.store
+    for batch in _held_rows(store, task.held, pa.schema([settings.schema.field(name) for name in names])):
         times = batch.column(VALID_FROM) if settings.shape.history else None
         _add(index, batch, times, alive=np.ones(batch.num_rows, np.bool_), void=_void(batch, settings))
         index.held += batch.num_rows
     for staged in task.staged:
-        batch = staged.read()
+        batch = staged.read(store)
         alive = _flags(batch.column("value").is_valid())
         _add(index, batch, batch.column("timestamp"), alive=alive, void=np.zeros(batch.num_rows, np.bool_))
     return index
@@ -244,10 +240,11 @@ def _add(index: RowIndex, batch: pa.RecordBatch, times: pa.Array | None, *, aliv
     index.void.append(void)
 
 
-def _held_rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _held_rows(store: Store, files: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of files of the table, by these columns."""
+    filesystem, paths = store.arrow(list(map(store.relative, files)))
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
             names = [name for name in schema.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(BATCH_ROWS, columns=names):
                 yield conformed(batch, schema)
@@ -271,7 +268,7 @@ def _write(task: BucketTask, verdict: Verdict, settings: MergeSettings) -> list[
             for current in ((True, False) if settings.shape.history else (True,))
         }
         place = 0
-        for batch in _all_rows(task, records):
+        for batch in _all_rows(task, settings.layout.store, records):
             here = slice(place, place + batch.num_rows)
             place += batch.num_rows
             for current, writer in writers.items():
@@ -282,11 +279,11 @@ def _write(task: BucketTask, verdict: Verdict, settings: MergeSettings) -> list[
         return [file for writer in writers.values() if (file := writer.finish()) is not None]
 
 
-def _all_rows(task: BucketTask, records: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _all_rows(task: BucketTask, store: Store, records: pa.Schema) -> Iterator[pa.RecordBatch]:
     """In the order of the index."""
-    yield from _held_rows(task.held, records)
+    yield from _held_rows(store, task.held, records)
     for staged in task.staged:
-        yield conformed(staged.read(), records)
+        yield conformed(staged.read(store), records)
 
 
 def _with_own_columns(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.model import Position
-from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.land import (
     Counters,
@@ -35,28 +35,12 @@ from ottla.pipeline.land import (
     read_rows,
     read_tasks,
 )
-from ottla.pipeline.leases import Lease, held_lease
-from ottla.pipeline.load import (
-    CLIENT_ID,
-    Observer,
-    OpenSession,
-    commit_letters,
-    commit_of,
-    discard_files,
-    letter_notes,
-    readable_ranges,
-    show_offsets,
-)
-from ottla.pipeline.plan import LoadPlan, OffsetRange, PlanSettings, app_id, make_plan
-from ottla.pipeline.sinks.table import (
-    Committed,
-    FileLayout,
-    StaleCommitError,
-    Table,
-    UnknownCommitError,
-    files_from_json,
-)
-from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.leased_files import discard_files, leased_files
+from ottla.pipeline.leases import Lease
+from ottla.pipeline.load import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, show_offsets
+from ottla.pipeline.plan import LoadPlan, OffsetRange, PlanSettings, app_id
+from ottla.pipeline.reading import Reading, find_reading
+from ottla.pipeline.sinks.table import Committed, StaleCommitError, Table, files_from_json
 from ottla.pipeline.snapshot.merge import BucketTask, Merged, MergeSettings, merge_task
 from ottla.pipeline.snapshot.shape import Shape
 from ottla.pipeline.snapshot.staging import (
@@ -65,13 +49,10 @@ from ottla.pipeline.snapshot.staging import (
     discard_staged,
     staged_by_bucket,
     staged_to_json,
-    staging_directory,
 )
-from ottla.pipeline.sources.segments import open_source
-from ottla.pipeline.stores.object_store import is_url
+from ottla.pipeline.summary import RunSummary, with_commit, with_plan
 from ottla.pipeline.tasks import attempt, run_tasks
 from ottla.pipeline.transform.record_decoder import RecordDecoder
-from ottla.pipeline.transform.target_schema import settle
 from ottla.pipeline.transform.value_format import ValueFormat
 
 PIPELINE_ID = "snapshot"
@@ -83,14 +64,11 @@ MERGE_ATTEMPTS = 3
 NO_KEY = "the record has no key, and a snapshot holds one row a key"
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSummary:
-    """What a run did; sizes in bytes, durations in seconds. `version` is None when nothing was committed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSummary(RunSummary):
+    """What a run did; dead letters, records without a key among them, change nothing."""
 
-    table: str
-    topics: list[str]
     history: bool = False
-    version: int | None = None
     records: int = 0
     """Records that were read, deletions among them."""
     inserted: int = 0
@@ -99,28 +77,8 @@ class SnapshotSummary:
     deleted: int = 0
     buckets: int = 0
     """Buckets that were written anew."""
-    rows: int = 0
-    """Rows in them."""
-    offsets: int = 0
-    partitions: int = 0
-    files: int = 0
-    fetched_bytes: int = 0
-    written_bytes: int = 0
-    skipped_offsets: int = 0
-    dead_letters: int = 0
-    """Records without a key, or that the table can't hold: they change nothing; the reason is with each."""
-    plan_s: float = 0.0
-    start_s: float = 0.0
     stage_s: float = 0.0
     merge_s: float = 0.0
-    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
-    group: str = ""
-    """The consumer group that tells the offsets of the table to lag tools."""
-    notes: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class SnapshotObserver(Observer):
@@ -184,99 +142,67 @@ class Run:
         self, topics: Sequence[str], open_session: OpenSession, value_format: ValueFormat | None
     ) -> tuple[SnapshotSummary, LoadPlan]:
         """Plan, and do what was planned."""
-        started = time.monotonic()
-        require_disk(self.target.layout())
         runs = self._runs()  # before all else that is read of the table
         known_ids = self.target.known_topic_ids()
-        with self.open_cluster() as cluster:
-            plan = make_plan(cluster, self.target, topics, self.settings, self.target.dead_letters())
-            void = self._find_void(plan)
-            read_range = open_source(self.settings.source if plan.tasks else "fetch", cluster)
-            decoder = None
-            if value_format is not None and plan.tasks:
-                reserved = self.shape.reserved_columns
-                decoder = settle(value_format, self.target, cluster, plan.ranges, plan.isolation, reserved)
-        summary = SnapshotSummary(
-            table=self.target.location,
-            topics=list(dict.fromkeys(topics)),
-            history=self.shape.history,
-            plan_s=time.monotonic() - started,
-            skipped_offsets=plan.skipped_offsets,
-            notes=plan.notes,
+        reading = find_reading(
+            topics,
+            self.target,
+            self.open_cluster,
+            self.settings,
+            value_format,
+            reserved_columns=self.shape.reserved_columns,
         )
+        plan = reading.plan
+        void = self._find_void(plan)
+        summary = SnapshotSummary(
+            table=self.target.location, topics=list(dict.fromkeys(topics)), history=self.shape.history
+        )
+        summary = with_plan(summary, reading)
         self.observer.planned(plan)
         replaced = any(known_ids.get(name, topic_id) != topic_id for name, topic_id in plan.topic_ids.items())
         if plan.is_empty and not replaced:
             return summary, plan
-        letters_layout = self.target.dead_letters().layout()
-        layout = self.target.ensure(self._rows_schema(decoder))
-        require_disk(layout)  # a catalog says only now where it puts a new table
-        settings = LandSettings(
-            open_cluster=self.open_cluster,
-            layout=layout,
-            letters_layout=letters_layout,
-            load_id=new_load_id(),
-            isolation=self.settings.isolation,
-            on_data_loss=self.settings.on_data_loss,
-            letters_held=plan.letters.held,
-            record_decoder=decoder,
-            read_range=read_range,
-        )
-        return self._run_planned(plan, void, runs, settings, open_session, summary), plan
+        layout = self.target.ensure(self._rows_schema(reading.decoder))
+        settings = reading.land_settings(layout, self.target.dead_letters().layout())
+        try:
+            return self._run_planned(reading, void, runs, settings, open_session, summary), plan
+        finally:
+            discard_staged(layout.store, settings.load_id)
 
     def _run_planned(
         self,
-        plan: LoadPlan,
+        reading: Reading,
         void: Void,
         runs: int | None,
         settings: LandSettings,
         open_session: OpenSession,
         summary: SnapshotSummary,
     ) -> SnapshotSummary:
-        directory = settings.layout.directory
-        try:
-            with held_lease(settings.layout.store, settings.load_id) as lease:
-                started = time.monotonic()
-                with open_session() as spark:
-                    staging = time.monotonic()
-                    counters = make_counters(spark)
-                    self.observer.landing(plan, counters)
-                    landed = stage(spark, plan.tasks, settings, self.shape, counters)
-                    self.observer.landed(landed)
-                    staged_at = time.monotonic()
-                    lease.require()
-                    commit_letters(plan, self.target, landed, settings.load_id)
-                    committed, merged = self._merge(spark, plan, void, runs, settings, landed, lease)
-        except UnknownCommitError:
-            raise  # its files may be in the table
-        except OttlaError:
-            discard_files(self.target, settings)
-            raise
-        finally:
-            discard_staged(directory, settings.load_id)
+        plan = reading.plan
+        with leased_files(self.target, settings.load_id) as lease:
+            started = time.monotonic()
+            with open_session() as spark:
+                staging = time.monotonic()
+                counters = make_counters(spark)
+                self.observer.landing(plan, counters)
+                landed = stage(spark, plan.tasks, settings, self.shape, counters)
+                self.observer.landed(landed)
+                staged_at = time.monotonic()
+                lease.require()
+                commit_letters(plan, self.target, landed, settings.load_id)
+                committed, merged = self._merge(spark, plan, void, runs, settings, landed, lease)
         self.observer.committed(committed.version)
-        return replace(
-            summary,
-            version=committed.version,
-            records=sum(row.rows for row in landed),
-            inserted=sum(row.inserted for row in merged),
-            updated=sum(row.updated for row in merged),
-            deleted=sum(row.deleted for row in merged),
-            buckets=sum(row.changed for row in merged),
-            rows=sum(row.rows for row in merged),
-            offsets=plan.offsets,
-            partitions=len(plan.ranges),
-            files=sum(len(files_from_json(row.files)) for row in merged),
-            fetched_bytes=sum(row.fetched_bytes for row in landed),
-            written_bytes=sum(row.size_bytes for row in merged),
-            skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in landed),
-            dead_letters=sum(row.dead_rows for row in landed),
-            start_s=staging - started,
-            stage_s=staged_at - staging,
-            merge_s=time.monotonic() - staged_at,
-            ranges=readable_ranges(plan),
-            notes=[*plan.notes, *letter_notes(landed, self.target), *([committed.note] if committed.note else [])],
-        )
+        own = {
+            "records": sum(row.rows for row in landed),
+            "inserted": sum(row.inserted for row in merged),
+            "updated": sum(row.updated for row in merged),
+            "deleted": sum(row.deleted for row in merged),
+            "buckets": sum(row.changed for row in merged),
+            "start_s": staging - started,
+            "stage_s": staged_at - staging,
+            "merge_s": time.monotonic() - staged_at,
+        }
+        return with_commit(summary, reading, self.target, landed, merged, committed, own)
 
     def _merge(
         self,
@@ -311,7 +237,7 @@ class Run:
             except StaleCommitError:
                 if not left or self._runs() != runs:
                     raise
-                discard_files(self.target, settings)
+                discard_files(self.target, settings.load_id)
         raise AssertionError
 
     def _commit(
@@ -350,15 +276,6 @@ class Run:
         return Void(frozenset(plan.topic_ids) - read, cut)
 
 
-def require_disk(layout: FileLayout) -> None:
-    """Raise OperatorError for a table in an object store, where nothing can be staged."""
-    if is_url(layout.directory):
-        raise OperatorError(
-            f"a snapshot stages beside its table, which {layout.directory} has no room for: it is in an object store; "
-            "choose a directory that all workers reach"
-        )
-
-
 # Tasks
 
 
@@ -378,8 +295,7 @@ def stage_task(number: int, task: OffsetRange, settings: LandSettings, shape: Sh
 
 def _stage_range(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> Landed:
     schema = settings.record_decoder.schema if settings.record_decoder else SCHEMA
-    directory = staging_directory(settings.layout.directory, settings.load_id)
-    with StagedWriter(directory, position_of(task), shape, schema) as writer:
+    with StagedWriter(settings.layout.store, settings.load_id, position_of(task), shape, schema) as writer:
         landed = read_rows(number, task, settings, _keyed, writer.add)
         files = writer.finish()
     return replace(

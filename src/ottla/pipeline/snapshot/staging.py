@@ -1,4 +1,4 @@
-"""What tasks read, put down for the tasks that merge: Arrow files in `_staged/LOAD` beside the table's files.
+"""What tasks read, put down for the tasks that merge: Arrow files in `_staged/LOAD` among the table's files.
 
 Each file has one record batch a bucket, so whoever merges a bucket reads that alone. The files are nothing but a
 passage between two steps of one run: not synced, and removed at its end whatever that is. Those of a run that was
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +29,7 @@ SPILL_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """`path` is absolute; `buckets`: that of each of its record batches, rising."""
+    """`path` is relative to the table's store; `buckets`: that of each of its record batches, rising."""
 
     path: str
     buckets: list[int]
@@ -45,8 +43,10 @@ class StagedBatch:
     path: str
     number: int
 
-    def read(self) -> pa.RecordBatch:
-        with pa.OSFile(self.path) as source, pa.ipc.open_file(source) as file:
+    def read(self, store: Store) -> pa.RecordBatch:
+        """Raises OSError."""
+        filesystem, [path] = store.arrow([self.path])
+        with filesystem.open_input_file(path) as source, pa.ipc.open_file(source) as file:
             return file.get_batch(self.number)
 
 
@@ -68,9 +68,10 @@ def staged_by_bucket(texts: Iterable[str]) -> dict[int, list[StagedBatch]]:
 class StagedWriter:
     """Takes the rows of one partition in offset order; what it wrote is removed unless `finish` was reached."""
 
-    def __init__(self, directory: Path, position: str, shape: Shape, schema: pa.Schema) -> None:
+    def __init__(self, store: Store, load_id: str, position: str, shape: Shape, schema: pa.Schema) -> None:
         """`schema`: of the rows; `position`: what the files are named by."""
-        self._directory = directory
+        self._store = store
+        self._directory = staging_directory(load_id)
         self._position = position
         self._shape = shape
         self._schema = schema
@@ -88,7 +89,7 @@ class StagedWriter:
         if not self._finished:
             for file in self._done:
                 with suppress(OSError):
-                    Path(file.path).unlink(missing_ok=True)
+                    self._store.remove(file.path)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in, none of which has a null key."""
@@ -125,31 +126,30 @@ class StagedWriter:
         self._done.append(self._write(rows.combine_chunks(), borders, [int(buckets[start]) for start in borders[:-1]]))
 
     def _write(self, rows: pa.Table, borders: list[int], buckets: list[int]) -> StagedFile:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / f"{self._position}-{len(self._done)}-{uuid.uuid4().hex[:8]}.arrow"
+        path = f"{self._directory}/{self._position}-{len(self._done)}-{uuid.uuid4().hex[:8]}.arrow"
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         try:
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, self._schema, options=options) as file:
-                for start, end in itertools.pairwise(borders):
-                    for batch in rows.slice(start, end - start).to_batches():
-                        file.write_batch(batch)
+            with self._store.open_output(path) as sink:
+                with pa.ipc.new_file(sink, self._schema, options=options) as file:
+                    for start, end in itertools.pairwise(borders):
+                        for batch in rows.slice(start, end - start).to_batches():
+                            file.write_batch(batch)
+                size_bytes = sink.tell()
         except BaseException:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                self._store.remove(path)
             raise
-        return StagedFile(str(path), buckets, path.stat().st_size)
+        return StagedFile(path, buckets, size_bytes)
 
 
-def staging_directory(directory: str, load_id: str) -> Path:
-    """Where a run stages; `directory` is that of the table's layout."""
-    return Path(directory) / STAGED_DIRECTORY / load_id
+def staging_directory(load_id: str) -> str:
+    """Where in a table's store a run stages."""
+    return f"{STAGED_DIRECTORY}/{load_id}"
 
 
-def discard_staged(directory: str, load_id: str) -> None:
+def discard_staged(store: Store, load_id: str) -> None:
     """Remove what a run staged; what can't go stays for a vacuum."""
-    shutil.rmtree(staging_directory(directory, load_id), ignore_errors=True)
-    with suppress(OSError):
-        (Path(directory) / STAGED_DIRECTORY).rmdir()
+    store.discard(staging_directory(load_id))
 
 
 def staged_files(store: Store) -> dict[str, set[StoredFile]]:

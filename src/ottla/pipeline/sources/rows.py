@@ -28,6 +28,7 @@ from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.results import printable
 from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sources.fetch import read_range
+from ottla.pipeline.stores.store import Store
 
 BATCH_ROWS = 10_000
 MAX_LINE_BYTES = 64 << 20
@@ -75,22 +76,46 @@ class Shape:
     bounds: RowBounds | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a store, as a person and as Arrow call it."""
+
+    location: str
+    filesystem: Any
+    path: str
+
+    def __str__(self) -> str:
+        return self.location
+
+    def open_parquet(self) -> Any:
+        return pq.ParquetFile(self.path, filesystem=self.filesystem)
+
+    def parquet_rows(self) -> int:
+        with self.open_parquet() as file:
+            return int(file.metadata.num_rows)
+
+    def open_stream(self) -> Any:
+        """Its content as a stream, unpacked where its name says that it is packed."""
+        return self.filesystem.open_input_stream(self.path)
+
+
 class FileRows:
     """The rows of files, one after another, counted at `position`."""
 
-    def __init__(self, paths: Sequence[Path], format: str, shape: Shape, position: Position) -> None:
-        """`paths` in the order in which they are read. Raises OperatorError for a file that is not there."""
-        self._paths = list(paths)
+    def __init__(self, store: Store, paths: Sequence[str], format: str, shape: Shape, position: Position) -> None:
+        """`paths` in the store, in the order in which they are read. Raises OperatorError for a file that is not
+        there."""
+        filesystem, names = store.arrow(paths)
+        self._files = [_File(store.locate(path), filesystem, name) for path, name in zip(paths, names, strict=True)]
         self._format = format
         self._shape = shape
         self._position = position
         digest = hashlib.sha256(repr((format, shape)).encode())
-        for path in self._paths:
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise OperatorError(f"{path} can't be read: {error.strerror}") from error
-            digest.update(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "replace"))
+        for path, file in zip(paths, self._files, strict=True):
+            found = _read(file, partial(store.find, path))
+            if found is None:
+                raise OperatorError(f"{file} can't be read: it is not there")
+            digest.update(f"{file} {found.size_bytes} {found.modified_ms}\n".encode("utf-8", "replace"))
         self.identity = digest.hexdigest()
 
     @property
@@ -98,20 +123,20 @@ class FileRows:
         """Known of Parquet files."""
         if self._format != "parquet":
             return None
-        return sum(int(_read(path, partial(pq.read_metadata, path)).num_rows) for path in self._paths)
+        return sum(_read(file, file.parquet_rows) for file in self._files)
 
     def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
         """As `RowSource` says."""
         skip = done.get(self._position, 0)
         number = 0
-        for path in self._paths:
-            for batch in _file_batches(path, self._format, self._shape.key_column):
+        for file in self._files:
+            for batch in _file_batches(file, self._format, self._shape.key_column):
                 if number + batch.num_rows > skip:
                     rest = batch.slice(max(0, skip - number))
-                    yield self._shaped(path, rest), {self._position: number + batch.num_rows}
+                    yield self._shaped(file, rest), {self._position: number + batch.num_rows}
                 number += batch.num_rows
 
-    def _shaped(self, path: Path, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _shaped(self, path: _File, batch: pa.RecordBatch) -> pa.RecordBatch:
         shape, names = self._shape, batch.schema.names
         for name in (shape.key_column, shape.value_column):
             if name is not None and name not in names:
@@ -193,7 +218,7 @@ def format_of(path: Path) -> str | None:
     return next((name for name, known in FORMATS.items() if suffixes and suffixes[-1].lower() in known), None)
 
 
-def _file_batches(path: Path, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
+def _file_batches(path: _File, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
     """Raises OperatorError for a file that is none of that format."""
     if format == "json":
         batches = _line_batches(path, key_column)
@@ -207,25 +232,25 @@ def _file_batches(path: Path, format: str, key_column: str | None) -> Iterator[p
         yield batch
 
 
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
+def _parquet_batches(path: _File) -> Iterator[pa.RecordBatch]:
+    with path.open_parquet() as file:
         yield from file.iter_batches(BATCH_ROWS)
 
 
-def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _csv_batches(path: _File) -> Iterator[pa.RecordBatch]:
     """With a line of names; every value is text, so that no later line contradicts what an earlier one looked like."""
-    with pa.input_stream(path) as stream, pyarrow.csv.open_csv(stream) as reader:
+    with path.open_stream() as stream, pyarrow.csv.open_csv(stream) as reader:
         names = reader.schema.names
     options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    with pa.input_stream(path) as stream, pyarrow.csv.open_csv(stream, convert_options=options) as reader:
+    with path.open_stream() as stream, pyarrow.csv.open_csv(stream, convert_options=options) as reader:
         for block in reader:
             for start in range(0, block.num_rows, BATCH_ROWS):
                 yield block.slice(start, BATCH_ROWS)
 
 
-def _line_batches(path: Path, key_column: str | None) -> Iterator[pa.RecordBatch]:
+def _line_batches(path: _File, key_column: str | None) -> Iterator[pa.RecordBatch]:
     """Each line as it is the value, empty ones left out; the key is looked up in it."""
-    with pa.input_stream(path) as stream, io.BufferedReader(stream) as reader:
+    with path.open_stream() as stream, io.BufferedReader(stream) as reader:
         lines = itertools.takewhile(bool, iter(lambda: reader.readline(MAX_LINE_BYTES + 1), None))
         numbered = ((number, line.rstrip(b"\r\n")) for number, line in enumerate(lines, 1))
         filled = ((number, line) for number, line in numbered if line)
@@ -239,7 +264,7 @@ def _line_batches(path: Path, key_column: str | None) -> Iterator[pa.RecordBatch
             yield pa.record_batch(columns)
 
 
-def _key_of(path: Path, number: int, line: bytes, key_column: str) -> str | None:
+def _key_of(path: _File, number: int, line: bytes, key_column: str) -> str | None:
     try:
         value = json.loads(line)[key_column]
     except (KeyError, TypeError) as error:
@@ -249,14 +274,14 @@ def _key_of(path: Path, number: int, line: bytes, key_column: str) -> str | None
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _read(path: Path, read: Callable[[], T]) -> T:
+def _read(path: _File, read: Callable[[], T]) -> T:
     try:
         return read()
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(f"{path} can't be read: {str(error).splitlines()[0]}") from error
 
 
-def _bytes(path: Path, batch: pa.RecordBatch, name: str) -> pa.Array:
+def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:
     """Bytes and text as they are, numbers, times and the like as text."""
     column = batch.column(name)
     if pa.types.is_dictionary(column.type):

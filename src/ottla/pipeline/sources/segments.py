@@ -26,7 +26,8 @@ from ottla.pipeline.decode import Decoded, DecodeError
 from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import RangePart, ReadRange, decode_part
-from ottla.record.batch import LOG_OVERHEAD, iter_batches
+from ottla.record.batch import LOG_OVERHEAD
+from ottla.record.legacy.stored import whole_size
 from ottla.storage.reader import SegmentDamage, base_offset_of, read_offset_index, read_transaction_index
 
 logger = logging.getLogger(__name__)
@@ -199,13 +200,10 @@ def _read_whole(stream: BinaryIO, size: int) -> bytes:
 
 def _whole_batches_size(data: bytes) -> int:
     """Bytes of the batches that are there whole. Raises DecodeError."""
-    end = 0
     try:
-        for batch in iter_batches(data):
-            end = batch.end
+        return whole_size(data)
     except KafkaError as error:
         raise DecodeError(error.code, error.message) from error
-    return end
 
 
 def _position_of(folder: Path, base: int, offset: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -127,6 +128,12 @@ class LocalStore:
 
     def remove(self, path: str) -> None:
         (self.path / path).unlink(missing_ok=True)
+
+    def discard(self, below: str) -> None:
+        """With the directory around it, when that is empty then."""
+        shutil.rmtree(self.path / below, ignore_errors=True)
+        with suppress(OSError):
+            (self.path / below).parent.rmdir()
 
     def sweep(self, before_ms: int) -> None:
         for directory, _, names in os.walk(self.path):

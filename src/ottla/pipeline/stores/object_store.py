@@ -10,10 +10,8 @@ until a lifecycle rule takes them.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.extras import require_packages
 from ottla.pipeline.stores.store import StoredFile, UnknownOutcomeError
 
 SCHEMES = ("s3", "gs", "az")
@@ -185,6 +184,13 @@ class ObjectStore:
         with suppress(FileNotFoundError), _told(self.locate(path)):
             obstore.delete(self._client(), path)
 
+    def discard(self, below: str) -> None:
+        import obstore
+
+        with suppress(OSError), _told(self.locate(below)):
+            for chunk in obstore.list(self._client(), below):
+                obstore.delete(self._client(), [found["path"] for found in chunk])
+
     def sweep(self, before_ms: int) -> None:
         """Nothing: an object is there when it is whole, and uploads that were left are for the bucket's own rules."""
 
@@ -222,7 +228,9 @@ class _Upload:
 
     def write(self, content: Any) -> int:
         with _told(self._location):
-            self._writer.write(content)
+            self._writer.write(
+                memoryview(content).cast("B")
+            )  # obstore takes no signed bytes, which buffers of Arrow are
         self._written += len(content)
         return len(content)
 
@@ -250,11 +258,7 @@ def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> Ob
 
     Raises OperatorError for a URL that names no place, and without the extra.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("obstore", "deltalake")):
-        raise OperatorError(
-            f"object stores need obstore, which is not installed: run `{sys.executable} -m pip install "
-            "'ottla[object-stores]'`"
-        )
+    require_packages("object stores need", {"obstore": "obstore", "deltalake": "deltalake"}, "ottla[object-stores]")
     scheme, _, rest = url.partition("://")
     scheme, parts = ALIASES.get(scheme, scheme), rest.rstrip("/").split("/")
     if not all(map(_PART.fullmatch, parts)):
@@ -317,4 +321,4 @@ def _words(error: BaseException) -> str:
     answer = _ANSWER.search(str(error))
     if answer is not None:
         return f"{answer[2].strip().rstrip('.')} ({answer[1]})"
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip().rstrip(".:") for line in str(error).splitlines() if line.strip()), type(error).__name__)

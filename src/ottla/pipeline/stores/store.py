@@ -100,6 +100,9 @@ class Store(Protocol):
     def remove(self, path: str) -> None:
         """Take a file away; one that is gone already is none to complain about."""
 
+    def discard(self, below: str) -> None:
+        """Take a directory away with all that is below it; what can't go stays, and is none to complain about."""
+
     def sweep(self, before_ms: int) -> None:
         """Remove what killed writers left under names of nobody, where it was last written before that time."""
 

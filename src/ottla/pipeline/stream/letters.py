@@ -22,12 +22,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
-from ottla.pipeline.leases import held_lease
+from ottla.pipeline.failure import os_reason
+from ottla.pipeline.leased_files import leased_files
 from ottla.pipeline.query import plain_path
-from ottla.pipeline.sinks.table import Table, TableCommit, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.sinks.table import Table, TableCommit
+from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.stream.rows import write_rows
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 
@@ -73,7 +74,9 @@ class DeadLetters:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OperatorError(f"the stream's directory {self._directory} can't be written: {error}") from error
+            raise OperatorError(
+                f"the stream's directory {self._directory} can't be written: {os_reason(error)}"
+            ) from error
 
     def commit(self, spark: Any, batch: int) -> None:
         """Commit the letters of a batch, unless an earlier run did. Raises OperatorError, StaleCommitError."""
@@ -84,25 +87,19 @@ class DeadLetters:
         if held is None or held <= batch:
             layout = self._table.ensure(DEAD_LETTER_SCHEMA)
             load_id = new_load_id()
-            with held_lease(layout.store, load_id) as lease:
+            with leased_files(self._table, load_id) as lease:
                 frame = spark.read.parquet(*map(plain_path, files))
-                try:
-                    written = write_rows(frame, layout, DEAD_LETTER_SCHEMA, f"batch-{batch:010d}", load_id)
-                    lease.require()
-                    self._table.commit(
-                        TableCommit(
-                            load_id,
-                            files=written,
-                            expected={self._app_id: held},
-                            following={self._app_id: batch + 1},
-                            pipeline_id=self._app_id,
-                        )
+                written = write_rows(frame, layout, DEAD_LETTER_SCHEMA, f"batch-{batch:010d}", load_id)
+                lease.require()
+                self._table.commit(
+                    TableCommit(
+                        load_id,
+                        files=written,
+                        expected={self._app_id: held},
+                        following={self._app_id: batch + 1},
+                        pipeline_id=self._app_id,
                     )
-                except UnknownCommitError:
-                    raise  # its files may be in the table
-                except OttlaError:
-                    discard_load(layout.store, load_id, self._table.named_files())
-                    raise
+                )
             self.rows += sum(file.rows for file in written)
         self.clear()
 

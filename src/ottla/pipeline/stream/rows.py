@@ -39,7 +39,7 @@ def arrow_schema(frame: Any) -> pa.Schema:
 def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str, load_id: str) -> list[DataFile]:
     """Run the DataFrame once and write its rows; `position` says in the files' names where they are from.
 
-    Few small files are put together. What a failed call wrote is for `sinks.writer.discard_load`.
+    Few small files are put together. What a failed call wrote is for `leased_files`.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

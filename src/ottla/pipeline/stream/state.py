@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
 
@@ -84,7 +85,7 @@ class StreamState:
         try:
             write_durably(self.path / "stream.json", text)
         except OSError as error:
-            raise OperatorError(f"the stream's directory {self.path} can't be written: {error}") from error
+            raise OperatorError(f"the stream's directory {self.path} can't be written: {os_reason(error)}") from error
         self.fields.update(fields)
 
 
@@ -96,7 +97,7 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise OperatorError(f"the stream's directory {path} can't be used: {error}") from error
+        raise OperatorError(f"the stream's directory {path} can't be used: {os_reason(error)}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +122,7 @@ def _settled(path: Path, definition: StreamDefinition) -> dict[str, pa.Schema]:
             "directory with --checkpoint"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OperatorError(f"{path / 'stream.json'} can't be read: {error}") from error
+        raise OperatorError(f"{path / 'stream.json'} can't be read: {os_reason(error)}") from error
     changed = _difference(before, _canonical(definition))
     if changed:
         raise OperatorError(
@@ -158,4 +159,4 @@ def _newest(log: Path) -> int:
     except FileNotFoundError:
         return -1
     except OSError as error:
-        raise OperatorError(f"the checkpoint {log} can't be read: {error}") from error
+        raise OperatorError(f"the checkpoint {log} can't be read: {os_reason(error)}") from error

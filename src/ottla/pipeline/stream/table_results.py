@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ from pyspark.sql import functions as F
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.datasource.stream import IDS
-from ottla.pipeline.leases import Lease, held_lease
+from ottla.pipeline.leased_files import discard_files, leased_files
+from ottla.pipeline.leases import Lease
 from ottla.pipeline.plan import app_id
 from ottla.pipeline.query import read_table
 from ottla.pipeline.sinks.table import DataFile, FileLayout, StaleCommitError, Table, TableCommit, UnknownCommitError
-from ottla.pipeline.sinks.writer import discard_load, new_load_id
+from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.snapshot.shape import require_no_snapshot
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
 from ottla.pipeline.stream.state import StreamState
 
@@ -83,6 +85,7 @@ class TableResults:
                     f"batch {ended}: remove that directory too to begin anew, or put the table back"
                 )
             return
+        require_no_snapshot(self._table)
         held = self._held()
         if held is not None and held > planned + 1:
             raise OperatorError(
@@ -108,7 +111,7 @@ class TableResults:
     def prepare(self, frame: Any, batch: int) -> None:
         self._layout = self._table.ensure(self._schema)
         load_id = new_load_id()
-        lease = self._leases.enter_context(held_lease(self._layout.store, load_id))
+        lease = self._leases.enter_context(leased_files(self._table, load_id))
         self._prepared = _Prepared(load_id, lease, self._held())
         self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)
         self._require_unique(frame.sparkSession, self._prepared.files)
@@ -126,8 +129,7 @@ class TableResults:
     def discard(self) -> None:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
-                discard_load(self._layout.store, prepared.load_id, self._table.named_files())
+            discard_files(self._table, prepared.load_id)
         self._leases.close()
 
     def _commit(self, spark: Any, batch: int, prepared: _Prepared) -> None:
@@ -165,7 +167,7 @@ class TableResults:
         if self._output == "complete" or not files:
             return files, []
         fresh = read_table(spark, self._table, self._paths(prepared.files)).select(*self._keys).alias("new")
-        held = read_table(spark, self._table).select(*self._keys, F.input_file_name().alias(_FILE)).alias("held")
+        held = read_table(spark, self._table, file_column=_FILE).select(*self._keys, _FILE).alias("held")
         found = held.join(fresh, self._same_keys(), "left_semi").select(_FILE).distinct().collect()
         names = {_file_name(row[_FILE]) for row in found}
         touched = [path for path in files if Path(path).name in names]

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.sinks.topic import TopicTarget
@@ -110,7 +111,9 @@ class TopicResults:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise OperatorError(f"the settled rows in {self._state.epochs} can't be read: {error}") from error
+            raise OperatorError(
+                f"the settled rows in {self._state.epochs} can't be read: {os_reason(error)}"
+            ) from error
 
     def _forget(self, batch: int) -> None:
         """The files of earlier batches: Spark has ended them when a new one is planned."""

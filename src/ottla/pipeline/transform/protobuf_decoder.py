@@ -61,6 +61,10 @@ class ProtobufSchemaError(ValueError):
     """No values are read by that schema; the message says why."""
 
 
+class SchemaAsTextError(ProtobufSchemaError):
+    """A registry that gives `.proto` text even when it is asked for a file descriptor; no compiler is here."""
+
+
 def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
     """The message type of a descriptor set (`protoc --include_imports --descriptor_set_out`).
 
@@ -258,7 +262,7 @@ def _file(schema: RegisteredSchema, name: str) -> Any:
     try:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, ValueError, DecodeError) as error:
-        raise ProtobufSchemaError(
+        raise SchemaAsTextError(
             "the registry gives it as text only, not as a file descriptor (format=serialized); give a descriptor "
             "set of protoc by --schema"
         ) from error

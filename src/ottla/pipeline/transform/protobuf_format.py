@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
+from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.protobuf_decoder import (
     ProtobufDecoder,
+    SchemaAsTextError,
     indexed_id_length,
     message_fields,
     message_of,
@@ -41,7 +43,11 @@ class ProtobufFormat:
         return indexed_id_length if self.registry else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """Of a registry: those of the table, of the messages in the sample, and of the newest schemas."""
+        """Of a registry: those of the table, of the messages in the sample, and of the newest schemas.
+
+        Raises OperatorError for a topic whose newest schema the registry gives as text only: all its values would be
+        dead letters. What single records name as their schema only makes them bad.
+        """
         if self.descriptor_set is not None:
             return message_fields(message_of_file(self.descriptor_set, self.message))
         for message in self._messages(samples):
@@ -61,8 +67,15 @@ class ProtobufFormat:
         for topic in samples:
             newest = self.registry.latest(value_subject(topic))
             if newest is not None:
-                with suppress(ValueError):
+                try:
                     yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
+                except SchemaAsTextError as error:
+                    raise OperatorError(
+                        f"the schema of the topic {topic!r} can't be used as the schema registry has it: {error}, "
+                        "beside --schema-registry, with --message NAME where it holds several; nothing was loaded"
+                    ) from error
+                except ValueError:
+                    continue
 
 
 def _named(samples: Samples) -> set[tuple[SchemaId, tuple[int, ...]]]:

@@ -3,7 +3,8 @@
 Each id means one schema for ever, so those that were seen are kept, and travel to Spark's workers with the decoder.
 
 **Invariant:** only the registry's own word that it does not know an id makes a value bad. A registry that can't be
-reached, or that fails, ends the load: no good record becomes a dead letter for it.
+reached, or that fails, ends the load: no good record becomes a dead letter for it. A bare 404 is such a word only where
+a registry is known to answer: under a wrong URL there is nothing at all.
 
 The client is ours: that of confluent-kafka brings thirteen packages (httpx, authlib, cryptography, ...) for two GET
 requests. Left out: registering schemas, TLS certificates of clients.
@@ -20,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
@@ -36,6 +38,10 @@ MAX_REFERENCES = 200
 """Schemas that one schema may refer to, directly or not."""
 MAX_UNKNOWN_IDS = 100_000
 """Ids kept as unknown; hostile records bring ever new ones."""
+MAX_ID = (1 << 31) - 1
+"""Registries take no larger ones, and some call them a bad request, which is no word on a schema."""
+UNKNOWN_CODES = frozenset({40401, 40402, 40403})
+"""Of a subject, a version and a schema, as the API numbers its errors."""
 _PLAIN = re.compile(r"[!-~]+")
 """Characters of a URL; others are written with `%` there."""
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
@@ -43,6 +49,14 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 class UnknownSchemaError(ValueError):
     """The registry answered that it has no such schema; only then is a value bad."""
+
+
+class _NotFoundError(Exception):
+    """The status 404; `is_told`: the API's own error says that something is unknown."""
+
+    def __init__(self, *, is_told: bool) -> None:
+        super().__init__()
+        self.is_told = is_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,8 @@ class SchemaRegistry:
     """The certificates, as PEM, of the authorities that may vouch for an https host; None: those of the system."""
     _known: dict[str, RegisteredSchema] = field(default_factory=dict, repr=False)
     _unknown: set[str] = field(default_factory=set, repr=False)
+    _is_confirmed: bool = field(default=False, repr=False)
+    """A registry has answered what only registries do."""
 
     def __post_init__(self) -> None:
         """Raises OperatorError for what is no URL of HTTP, or no certificates."""
@@ -96,6 +112,8 @@ class SchemaRegistry:
     def schema(self, schema_id: SchemaId) -> RegisteredSchema:
         """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry does not answer."""
         kind = "ids" if isinstance(schema_id, int) else "guids"
+        if isinstance(schema_id, int) and schema_id > MAX_ID:
+            raise UnknownSchemaError(f"schema {schema_id} is in no registry, whose ids end at {MAX_ID}")
         return self._find(f"schemas/{kind}/{schema_id}", f"schema {schema_id}")
 
     def latest(self, subject: str) -> RegisteredSchema | None:
@@ -147,8 +165,27 @@ class SchemaRegistry:
             self._known[path] = found
         return found
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """The JSON of an answer, None for 404. Raises OperatorError."""
+    def _get(self, path: str) -> Any:
+        """The JSON of an answer, None where the registry has no such thing. Raises OperatorError."""
+        try:
+            return self._ask(path)
+        except _NotFoundError as error:
+            if error.is_told or self._is_registry():
+                return None
+        raise OperatorError(
+            f"what answers at {self._shown} is no schema registry: it has no {path}; --schema-registry takes the root "
+            "of the API, which may have a path, as in http://registry:8080/apis/ccompat/v7"
+        )
+
+    def _is_registry(self) -> bool:
+        """Asked where a 404 says no more: so do registries that have no GUIDs, and all else than registries."""
+        if not self._is_confirmed:
+            with suppress(_NotFoundError):
+                self._is_confirmed = isinstance(self._ask("schemas/types"), list)
+        return self._is_confirmed
+
+    def _ask(self, path: str) -> Any:
+        """The JSON of an answer. Raises _NotFoundError, OperatorError."""
         request = self._request(path)
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -159,11 +196,10 @@ class SchemaRegistry:
                     body = _read_body(response)
                 if len(body) > MAX_RESPONSE_BYTES:
                     raise OperatorError(f"the schema registry at {self._shown} answered with too many bytes")
-                answer: dict[str, Any] = json.loads(body)
-                return answer
+                return json.loads(body)
             except urllib.error.HTTPError as error:
                 if error.code == 404:
-                    return None
+                    raise _NotFoundError(is_told=_tells_unknown(error)) from None
                 reason = f"it answers with status {error.code}"
                 if error.code in (401, 403):
                     reason += "; user and password go into the URL, as in https://user:password@host"
@@ -213,7 +249,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _read_body(response: http.client.HTTPResponse) -> bytes:
+def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
     """MAX_RESPONSE_BYTES and one more at most. Raises TimeoutError for one that comes in drops."""
     deadline = time.monotonic() + TIMEOUT_S
     body = bytearray()
@@ -222,6 +258,13 @@ def _read_body(response: http.client.HTTPResponse) -> bytes:
         if time.monotonic() > deadline:
             raise TimeoutError(f"its answer did not end within {TIMEOUT_S:.0f} seconds")
     return bytes(body)
+
+
+def _tells_unknown(error: urllib.error.HTTPError) -> bool:
+    with suppress(OSError, ValueError, RecursionError, http.client.HTTPException):
+        told = json.loads(_read_body(error))
+        return isinstance(told, dict) and told.get("error_code") in UNKNOWN_CODES
+    return False
 
 
 def value_subject(topic: str) -> str:

@@ -1,4 +1,5 @@
-"""A trial of loads: a topic that somebody writes to, a table, and who of all that has part in it is killed when."""
+"""A trial of a job: a topic that somebody writes to, what becomes of it, and who of all that has part in it is killed
+when."""
 
 from __future__ import annotations
 
@@ -18,22 +19,22 @@ from typing import Any, NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
 from ottla.testing import Broker
 
 from ..cluster.nodes import eventually
 from .committed import read_committed
 from .deaths import graves, make_folder, steps
 from .feeder import Feeder
-from .sinks.test_formats import content
+from .trial_jobs import JOBS, TOPIC, Job, Row
 
 DRIVER = Path(__file__).with_name("driver.py")
-TOPIC = "source"
 WAIT_S = 600.0
 """Of a machine that has much else to do."""
-TASK_BYTES = "32KiB"
-"""Makes some tasks of each partition."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
-"""Of a commit, in Python."""
+"""Of a commit of a table, in Python."""
+REFUSALS = ("in the meantime", "there is no", "runs in another process", "was fenced")
+"""What a command says that met another, or came before there was a table."""
 UPKEEP = ("compact", "vacuum")
 UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
@@ -48,18 +49,14 @@ class Kill(NamedTuple):
     step: str = ""
 
 
-LOAD_STEPS = ("planned", "landing", "reading", "written", "landed", "committed")
-
-
-def planned_kills(kind: str) -> list[Kill]:
-    """At each step of a load."""
-    return [
-        *(Kill("driver", step) for step in LOAD_STEPS),
-        *(Kill("driver", f"{number} committing") for number in range(COMMIT_STEPS[kind])),
-        Kill("driver", "log committing"),
-        Kill("worker", "reading"),
-        Kill("worker", "written"),
-    ]
+def planned_kills(job: Job, kind: str) -> list[Kill]:
+    """At each step of a run."""
+    kills = [Kill("driver", step) for step in job.steps]
+    kills += [Kill("worker", step) for step in job.worker_steps]
+    if job.has_table:
+        kills += [Kill("driver", f"{number} committing") for number in range(COMMIT_STEPS[kind])]
+        kills.append(Kill("driver", "log committing"))
+    return kills
 
 
 RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "broker") for _ in range(3)]
@@ -68,7 +65,7 @@ RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "
 class Run:
     """One command of `ottla pipeline` in a session of its own, whose processes can be told."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], death: Kill | None, scratch: Path) -> None:
+    def __init__(self, folder: Path, arguments: Sequence[str], table: Path, death: Kill | None, scratch: Path) -> None:
         make_folder(folder)
         self.folder = folder
         self.command = arguments[0]
@@ -76,7 +73,7 @@ class Run:
         """Whether somebody of it was killed, or was to be."""
         self.planned = death
         deaths = [] if death is None else [{"step": death.step, "victim": death.victim}]
-        settings = json.dumps({"folder": str(folder), "deaths": deaths})
+        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": deaths})
         command = [sys.executable, str(DRIVER), settings, *arguments]
         (folder / "command").write_text("\n".join(command))
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
@@ -144,16 +141,17 @@ def _is_daemon(entry: Path) -> bool:
 
 
 class Trial:
-    """One topic, one table, and kills without end; `folder` keeps what everybody said."""
+    """One topic, one job, and kills without end; `folder` keeps what everybody said."""
 
-    def __init__(self, broker: Broker, folder: Path, kind: str, seed: int) -> None:
+    def __init__(self, broker: Broker, folder: Path, job: str, kind: str, seed: int) -> None:
         self._broker = broker
         self._folder = folder
         self._kind = kind
         self._random = random.Random(seed)
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
-        self._table = folder / "table"
+        self._job = JOBS[job](broker.bootstrap_servers, folder, kind, self._random)
+        self._table = self._job.table
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 3)
         self._feeder = Feeder(broker.bootstrap_servers, TOPIC, seed)
@@ -169,10 +167,10 @@ class Trial:
         until = time.monotonic() + minutes * 60
         while self.kills.total() < kills and time.monotonic() < until:
             if not deck:
-                deck = [*planned_kills(self._kind), *RANDOM_KILLS]
+                deck = [*self._planned_kills(), *RANDOM_KILLS]
                 self._random.shuffle(deck)
             self._round(deck.pop())
-            self._look()
+            self._require_single(self._job.rows())  # so that a violation is seen in the round that made it
         self._settle()
         self._check()
 
@@ -185,21 +183,24 @@ class Trial:
         rows = [("kills", "of", "at"), *killed, ("runs", "of", "ended"), *ended]
         return "\n".join(f"{count:>6}  {what:8}  {how}" for count, what, how in rows)
 
+    def _planned_kills(self) -> list[Kill]:
+        return planned_kills(self._job, self._kind)
+
     # A round
 
     def _round(self, kill: Kill) -> None:
-        """One load, one kill, and who is beside."""
+        """One run, one kill, and who is beside."""
         self._wait_for_news()
         chance = self._random.random
-        runs = [first := self._start("load", kill if kill.step else None)]
-        if chance() < BESIDE:
+        runs = [first := self._start(self._job.command, kill if kill.step else None)]
+        if self._job.has_table and chance() < BESIDE:
             steps = [*(f"{number} committing" for number in range(UPKEEP_STEPS)), "log committing"]
             death = None if chance() < UNHARMED else Kill("driver", self._random.choice(steps))
-            self._until(lambda: first.reached("reading") or first.ended(), "a load that reads")
+            self._until(lambda: first.reached(self._job.under_way) or first.ended(), "a run that is under way")
             runs.append(self._start(self._random.choice(UPKEEP), death))
         if chance() < RACE:
-            death = None if chance() < UNHARMED else self._random.choice(planned_kills(self._kind))
-            runs.append(self._start("load", death))
+            death = None if chance() < UNHARMED else self._random.choice(self._planned_kills())
+            runs.append(self._start(self._job.command, death))
         if not kill.step:
             self.kills[kill] += self._strike(kill.victim, first)
         self._until(lambda: all(run.ended() for run in runs), "all commands of a round end")
@@ -211,9 +212,9 @@ class Trial:
         self._bury(runs)
 
     def _strike(self, victim: str, run: Run) -> bool:
-        """Kill somebody somewhere on the way of a load; False when nobody was left."""
-        step = self._random.choice(LOAD_STEPS)
-        self._until(lambda: run.reached(step) or run.ended(), f"a load that has {step}")
+        """Kill somebody somewhere on the way of a run; False when nobody was left."""
+        step = self._random.choice(self._job.steps)
+        self._until(lambda: run.reached(step) or run.ended(), f"a run that has {step}")
         time.sleep(self._random.expovariate(20))  # a kill comes at any moment
         if victim == "broker":
             self._broker.kill()
@@ -229,14 +230,11 @@ class Trial:
         return run.kill([self._random.choice(found)] if found else [])
 
     def _start(self, command: str, death: Kill | None = None, retention_hours: str = "") -> Run:
-        arguments = [command, "--table", str(self._table), "--json"]
-        if command == "load":
-            arguments += ["--topics", TOPIC, "--format", self._kind, "-b", self._broker.bootstrap_servers]
-            arguments += ["--master", "local[2]", "--max-bytes-per-task", TASK_BYTES]
-            arguments += ["--source", self._random.choice(["auto", "fetch"])]
-        elif command == "vacuum":
+        arguments = [command, "--json"]
+        arguments += self._job.arguments() if command == self._job.command else ["--table", str(self._table)]
+        if command == "vacuum":
             arguments += ["--retention-hours", retention_hours or self._random.choice(["0", "168"])]
-        run = Run(self._folder / f"run-{len(self._runs):04d}", arguments, death, self._scratch)
+        run = Run(self._folder / f"run-{len(self._runs):04d}", arguments, self._table, death, self._scratch)
         self._runs.append(run)
         return run
 
@@ -248,7 +246,7 @@ class Trial:
         self.ends[f"{run.command} {outcome}"] += 1
         if not run.harmed:
             assert "Traceback" not in words, f"{run.folder}: {words[-3000:]}"
-            if not (broker_killed or "in the meantime" in words or "there is no" in words):
+            if not broker_killed and not any(refusal in words for refusal in REFUSALS):
                 assert run.process.returncode == 0, f"{run.folder}: {words[-3000:]}"
 
     def _bury(self, runs: Sequence[Run]) -> None:
@@ -269,7 +267,7 @@ class Trial:
                 raise self._feeder.error
             return len(self._feeder.committed) > self._seen
 
-        self._until(more, "records for a load")
+        self._until(more, "records for a run")
         self._seen = len(self._feeder.committed)
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
@@ -277,37 +275,31 @@ class Trial:
 
     # The end
 
-    def _look(self) -> None:
-        """No row twice, so that a violation is seen in the round that made it."""
-        rows = self._rows()
-        doubled = [place for place, count in Counter(row[:2] for row in rows).items() if count > 1]
+    def _require_single(self, rows: Sequence[Row]) -> None:
+        counted = Counter(map(self._job.identity, rows))
+        doubled = [identity for identity, count in counted.items() if count > 1]
         assert not doubled, f"doubled after {self._runs[-1].folder}: {doubled[:10]}"
 
-    def _rows(self) -> list[tuple[Any, ...]]:
-        """Of the table: partition, offset, key, value."""
-        table = open_table(self._table, format=self._kind)
-        if not table.exists() or not table.files():
-            return []
-        found = content(table)
-        columns = (found.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
-        return sorted(zip(*columns, strict=True))
-
     def _settle(self) -> None:
-        """All is written and loaded, nobody is left, and vacuums took what nobody names."""
+        """All is written and has arrived, nobody is left, and vacuums took what nobody names."""
         self._feeder.finish()
         self._until(lambda: not living(self._runs), "the processes of killed drivers end")
-        while self._finished("load")["version"] is not None:
+        while not self._job.found_nothing(self._finished(self._job.command)):
             pass
+        if self._job.has_table:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
         self._age_leases()
         self._finished("vacuum", "168")
         table = open_table(self._table)
         orphans = self._files() - {self._table / path for path in table.named_files()}
         assert not orphans, f"left behind by killed loads: {sorted(orphans)[:5]}"
         kept = {Path(path) for path in table.files()}
-        _age(self._files() - kept)  # those of Delta's own compaction tell no load
         self._finished("vacuum", "0")
         assert self._files() == kept
         assert not list(self._table.glob(f"{LEASE_DIRECTORY}/*"))
+        assert not list(self._table.glob(f"{STAGED_DIRECTORY}/**/*.arrow"))
 
     def _finished(self, command: str, retention_hours: str = "") -> dict[str, Any]:
         """What a command says that nobody disturbs."""
@@ -320,10 +312,11 @@ class Trial:
 
     def _check(self) -> None:
         messages = read_committed(self._broker.bootstrap_servers, TOPIC)
-        topic = [(one.partition(), one.offset(), one.key(), one.value()) for one in messages]
-        rows = self._rows()
-        values = {row[3] for row in topic}
-        assert rows == topic, _difference(rows, topic)
+        records = [Row(one.partition(), one.offset(), one.key(), one.value()) for one in messages]
+        rows, expected = self._job.rows(), self._job.expected(records)
+        self._require_single(rows)
+        assert rows == expected, _difference(rows, expected)
+        values = {record.value for record in records}
         assert self._feeder.committed <= values
         assert self._feeder.aborted.isdisjoint(values)
 
@@ -344,6 +337,6 @@ def _shortened(line: str) -> str:
     return line if len(line) < 100 else f"{line[:97]}..."
 
 
-def _difference(rows: Sequence[tuple[Any, ...]], topic: Sequence[tuple[Any, ...]]) -> str:
-    missing, odd = sorted(set(topic) - set(rows))[:5], sorted(set(rows) - set(topic))[:5]
-    return f"{len(rows)} rows of {len(topic)} records; missing: {missing}, not in the topic: {odd}"
+def _difference(rows: Sequence[Row], expected: Sequence[Row]) -> str:
+    missing, odd = sorted(set(expected) - set(rows))[:5], sorted(set(rows) - set(expected))[:5]
+    return f"{len(rows)} rows, {len(expected)} expected; missing: {missing}, not expected: {odd}"

@@ -1,0 +1,65 @@
+"""The records of a range of offsets as Arrow batches, for queries over topics.
+
+The only difference in values to Spark's Kafka connector: a record without a timestamp, or with one that a column of
+microseconds can't hold, has null there, where the connector gives the last millisecond of 1969 or fails the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.pipeline.datasource.bounds import Bounds
+from ottla.pipeline.datasource.offsets import SourceCluster
+from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA, Decoded
+from ottla.pipeline.plan import OffsetRange, OnDataLoss
+from ottla.pipeline.sources.fetch import read_range
+
+OpenCluster = Callable[[], AbstractContextManager[SourceCluster]]
+"""Connects from where the records are read; must be picklable for Spark's workers."""
+
+_HEADERS = SCHEMA.get_field_index("headers")
+_TIMESTAMP = SCHEMA.field("timestamp").type
+_MAX_TIMESTAMP_MS = (1 << 63) // 1000 - 1
+
+
+def read_records(
+    cluster: SourceCluster, whole: OffsetRange, wanted: Bounds, isolation: str, on_data_loss: OnDataLoss
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range in the order of their offsets, by SCHEMA with null for no headers; none is empty.
+
+    Raises DataLossError, DecodeError, KafkaError.
+    """
+    for part in read_range(cluster, whole, isolation=isolation, on_data_loss=on_data_loss):
+        for batch in _in_order(part.decoded):
+            rows = wanted.filtered(batch)
+            if rows.num_rows:
+                yield _without_empty_headers(rows)
+
+
+def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    given = batch.column(_HEADERS)
+    none = pc.equal(pc.list_value_length(given), 0)
+    return batch.set_column(_HEADERS, SCHEMA.field(_HEADERS), pc.if_else(none, pa.scalar(None, HEADERS_TYPE), given))
+
+
+def _in_order(decoded: Decoded) -> Sequence[pa.RecordBatch]:
+    """The batches of a part; records that a table would not take are put back in their places."""
+    if not decoded.dead_letters:
+        return decoded.batches
+    letters = [_with_timestamp(letters) for letters in decoded.dead_letters]
+    merged: list[pa.RecordBatch] = pa.Table.from_batches([*decoded.batches, *letters]).sort_by("offset").to_batches()
+    return merged
+
+
+def _with_timestamp(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Dead letters by SCHEMA: with the timestamp as it is where its microseconds fit, else null."""
+    stored = letters.column("timestamp_ms").to_numpy()
+    fits = np.abs(stored) <= _MAX_TIMESTAMP_MS
+    microseconds = pa.array(np.where(fits, stored, 0) * 1000, pa.int64(), mask=~fits).view(_TIMESTAMP)
+    columns = [microseconds if name == "timestamp" else letters.column(name) for name in SCHEMA.names]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

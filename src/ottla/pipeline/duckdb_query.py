@@ -1,0 +1,159 @@
+"""The same SQL by DuckDB, inside this process and without Java: for small answers, which it has before Spark starts.
+
+Tables and topics are datasets of Arrow, so DuckDB leaves to them which columns are read and, of topics, which offsets.
+DuckDB itself reads no file and loads no extension: what a statement sees is what was named. Its dialect is its own.
+
+**Invariant:** no statement that writes is run, and what one holds is bounded: MEMORY_LIMIT in memory, SPILL_LIMIT in a
+directory of its own that is removed at the end, MAX_RESULT_BYTES of a result.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.extras import require_packages
+from ottla.pipeline.query import DEFAULT_VIEW, READS_ONLY, view_names
+from ottla.pipeline.sinks.dataset import open_dataset
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.topic_dataset import TopicDataset
+from ottla.pipeline.topic_views import DATABASE
+
+MEMORY_LIMIT = "1GiB"
+"""As much as Spark's driver gets."""
+SPILL_LIMIT = "16GiB"
+MAX_RESULT_BYTES = 1 << 30
+"""As much as Spark's driver takes of a result (spark.driver.maxResultSize)."""
+BATCH_ROWS = 100_000
+_SETTINGS = {
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_external_access": False,
+    "python_enable_replacements": False,  # variables of this program
+}
+_EXPLAIN = re.compile(r"EXPLAIN\s+(?:ANALYZE\b\s*)?(?:\([^()]*\)\s*)?", re.IGNORECASE)
+
+
+def require_duckdb() -> None:
+    """Raise OperatorError unless the extra `duckdb` can be imported."""
+    require_packages("--engine duckdb needs", {"duckdb": "duckdb"}, "ottla[duckdb]")
+
+
+@contextmanager
+def open_query(memory_limit: str = MEMORY_LIMIT) -> Iterator[Query]:
+    """A database in memory with nothing in it yet; gone at the end."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="ottla-duckdb-") as scratch:
+        bounds = {"memory_limit": memory_limit, "max_temp_directory_size": SPILL_LIMIT, "temp_directory": scratch}
+        with duckdb.connect(config={**_SETTINGS, **bounds}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET lock_configuration = true")
+            yield Query(connection, memory_limit)
+
+
+class Query:
+    """A connection, and what a statement on it can name."""
+
+    def __init__(self, connection: Any, memory_limit: str) -> None:
+        self._connection = connection
+        self._memory_limit = memory_limit
+        self._topics: list[TopicDataset] = []
+
+    def register_tables(self, targets: Sequence[Table]) -> None:
+        """Make the newest version of each table visible, a single one also as DEFAULT_VIEW. Raises OperatorError."""
+        for name, target in zip(view_names(targets), targets, strict=True):
+            try:
+                dataset = open_dataset(target.layout(), target.schema(), target.files())
+            except (OSError, pa.ArrowException) as error:
+                raise OperatorError(f"the table {target.location} can't be read: {_first_line(error)}") from error
+            self._connection.register(name, dataset)
+            if len(targets) == 1:
+                self._connection.register(DEFAULT_VIEW, dataset)
+
+    def register_topics(self, topics: Sequence[str], bootstrap_servers: str) -> None:
+        """Make topics visible in the schema DATABASE. Raises OperatorError, KafkaError."""
+        self._connection.execute(f"CREATE SCHEMA {DATABASE}")
+        for topic in topics:
+            dataset = TopicDataset(topic, bootstrap_servers)
+            self._topics.append(dataset)
+            self._connection.register(f"{DATABASE}.{topic}", dataset)
+            self._connection.execute(f'CREATE VIEW {DATABASE}."{topic}" AS FROM "{DATABASE}.{topic}"')
+
+    def run(self, statement: str) -> pa.Table:
+        """The result of a statement. Raises OperatorError with DuckDB's words when it is wrong or its result too
+        large, and without running it when it is no query; what ended the read of a topic."""
+        import duckdb
+
+        try:
+            self._require_reading(statement)
+            return self._interruptibly(statement)
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            for dataset in self._topics:
+                if dataset.failure is not None:
+                    raise dataset.failure from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise OperatorError(
+                    f"the query needs more than {self._memory_limit} of memory: read less, or take --engine spark"
+                ) from error
+            raise OperatorError(f"DuckDB refused the statement: {_first_line(error)}") from error
+
+    def _interruptibly(self, statement: str) -> pa.Table:
+        """In a thread of its own: DuckDB takes a signal for an error, which would not tell which signal it was."""
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(self._answer, statement)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
+
+    def _answer(self, statement: str) -> pa.Table:
+        relation = self._connection.sql(statement)
+        return _narrowed(_collected(relation.to_arrow_reader(BATCH_ROWS)), [str(kind) for kind in relation.types])
+
+    def _require_reading(self, statement: str) -> None:
+        parsed = self._connection.extract_statements(statement)
+        if len(parsed) == 1 and parsed[0].type.name == "EXPLAIN":
+            parsed = self._connection.extract_statements(_EXPLAIN.sub("", statement.lstrip(), count=1))
+        if [one.type.name for one in parsed] != ["SELECT"]:  # SHOW and DESCRIBE are such
+            raise OperatorError(f"the statement is no query; {READS_ONLY}")
+
+
+def _collected(reader: pa.RecordBatchReader) -> pa.Table:
+    batches, size_bytes = [], 0
+    with reader:
+        for batch in reader:
+            size_bytes += batch.nbytes
+            if size_bytes > MAX_RESULT_BYTES:
+                raise OperatorError(
+                    f"the result is larger than {MAX_RESULT_BYTES >> 20} MiB: aggregate it or LIMIT its rows, or take "
+                    "--engine spark with --conf spark.driver.maxResultSize"
+                )
+            batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _narrowed(result: pa.Table, types: Sequence[str]) -> pa.Table:
+    """With sums of whole numbers, which DuckDB makes 128 bits wide, as Spark has them where they fit."""
+    for index, kind in enumerate(types):
+        if kind == "HUGEINT":
+            try:
+                numbers = result.column(index).cast(pa.int64())
+            except pa.ArrowInvalid:
+                continue
+            result = result.set_column(index, pa.field(result.schema.names[index], pa.int64()), numbers)
+    return result
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

@@ -1,0 +1,34 @@
+"""What is installed beside Ottla itself: said to be missing in one sentence, with the command that installs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+
+from ottla.common.errors import OperatorError
+
+
+def install_command(requirement: str) -> str:
+    """For the Python that runs this, as a shell takes it; `requirement` such as ottla[pipeline]."""
+    return f"`{sys.executable} -m pip install '{requirement}'`"
+
+
+def require_packages(who_needs: str, packages: Mapping[str, str], requirement: str) -> None:
+    """Raise OperatorError unless all can be imported.
+
+    `who_needs`: a subject and its verb; `packages`: module -> package; `requirement`: what brings all of them.
+    """
+    missing = [package for module, package in packages.items() if not _importable(module)]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise OperatorError(
+            f"{who_needs} {', '.join(missing)}, which {are} not installed: run {install_command(requirement)}"
+        )
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False

@@ -1,0 +1,75 @@
+"""What a run is going to read of some topics, and how: planned, from a source, decoded as was settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from ottla.client.cluster import Cluster
+from ottla.pipeline.land import LandSettings, OpenCluster
+from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.sinks.table import FileLayout, Table
+from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.sources.segments import open_source
+from ottla.pipeline.sources.source import ReadRange
+from ottla.pipeline.transform.columns import RESERVED_COLUMNS
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.target_schema import settle
+from ottla.pipeline.transform.value_format import ValueFormat
+
+Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPlan]
+"""Plans what a run brings into a table, and into that of its dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`seconds` is how long it took to be found out."""
+
+    plan: LoadPlan
+    open_cluster: OpenCluster
+    read_range: ReadRange
+    decoder: RecordDecoder | None
+    settings: PlanSettings
+    seconds: float
+
+    def land_settings(self, layout: FileLayout, letters_layout: FileLayout) -> LandSettings:
+        """Those of a new load into a table and that of its dead letters."""
+        return LandSettings(
+            open_cluster=self.open_cluster,
+            layout=layout,
+            letters_layout=letters_layout,
+            load_id=new_load_id(),
+            isolation=self.settings.isolation,
+            on_data_loss=self.settings.on_data_loss,
+            letters_held=self.plan.letters.held,
+            record_decoder=self.decoder,
+            read_range=self.read_range,
+            bounds=self.plan.bounds,
+        )
+
+
+def find_reading(
+    topics: Sequence[str],
+    target: Table,
+    open_cluster: Callable[[], AbstractContextManager[Cluster]],
+    settings: PlanSettings,
+    value_format: ValueFormat | None,
+    *,
+    planner: Planner = make_plan,
+    reserved_columns: frozenset[str] = RESERVED_COLUMNS,
+) -> Reading:
+    """What is new in `topics` for `target`, which gets the columns that it needs for that.
+
+    `value_format`: how values become columns, none of which gets a name of `reserved_columns`; None leaves values as
+    they are. Raises OperatorError, DataLossError, KafkaError.
+    """
+    started = time.monotonic()
+    with open_cluster() as cluster:
+        plan = planner(cluster, target, topics, settings, target.dead_letters())
+        read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
+        decoder = None
+        if value_format is not None and plan.tasks:
+            decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation, reserved_columns)
+    return Reading(plan, open_cluster, read_range, decoder, settings, time.monotonic() - started)

@@ -1,0 +1,105 @@
+"""REST catalogs that are none, are down, or don't answer: told in one sentence, and waited for no longer than said."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from ottla.common.errors import OperatorError
+
+pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
+
+from ottla.pipeline.sinks import rest_catalog
+from ottla.pipeline.sinks.open_table import open_table
+
+CONFIG = b'{"defaults": {}, "overrides": {}}'
+
+
+@contextmanager
+def answering(*answers: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of a server that gives these answers in turn, the last again and again, and the heads it got.
+
+    None: it accepts and never answers.
+    """
+    heads: list[bytes] = []
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                answer = answers[min(len(heads), len(answers) - 1)]
+                heads.append(connection.recv(1 << 16))
+                held.append(connection)
+                with suppress(OSError):
+                    if answer is not None:
+                        connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", heads
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in held:
+                connection.close()
+
+
+def status(code: int, body: bytes) -> bytes:
+    return b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (code, len(body)) + body
+
+
+def failure(url: str) -> str:
+    with pytest.raises(OperatorError) as told:
+        open_table("lake.clicks", catalog_url=url).exists()
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+def test_nobody_listens() -> None:
+    assert "the catalog at 127.0.0.1:1 can't be asked: Connection refused" in failure("http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("answers", [(None,), (status(200, CONFIG), None)], ids=["at first", "later"])
+def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
+    monkeypatch.setattr(rest_catalog, "READ_TIMEOUT_S", 0.2)
+    with answering(*answers) as (url, _):
+        assert "gives no answer in time" in failure(url)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (status(401, b""), "PYICEBERG_CATALOG__OTTLA__TOKEN"),
+        (status(403, b"<html>no</html>"), "PYICEBERG_CATALOG__OTTLA__TOKEN"),
+        (status(404, b"<html>no such page</html>" * 1_000), "404"),
+        (status(200, b"<html>hello</html>"), "can't be looked up"),
+        (status(200, b"[]"), "can't be looked up"),
+        (status(503, b""), "can't be looked up"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "can't be asked"),
+        (b"", "can't be asked"),
+    ],
+    ids=lambda value: repr(value[:30]),
+)
+def test_answers_of_no_catalog(answer: bytes, expected: str) -> None:
+    with answering(answer) as (url, _):
+        told = failure(url)
+    assert expected in told
+    assert len(told) < 700
+
+
+def test_what_the_environment_says_of_the_catalog_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTTLA__TOKEN", "secret")
+    with answering(status(503, b"")) as (url, heads):
+        assert "secret" not in failure(url)
+    assert b"Authorization: Bearer secret" in heads[0]

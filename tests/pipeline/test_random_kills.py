@@ -1,0 +1,54 @@
+"""Loads, snapshots and streams while drivers, workers, their JVMs and the broker are killed, and a second run,
+compactions and vacuums are beside and are killed too: what arrives is the topic, and nothing is left behind.
+
+OTTLA_TRIAL_KILLS=100 makes it so many kills, OTTLA_TRIAL_MINUTES as many as there is time for, OTTLA_TRIAL_JOB and
+OTTLA_TRIAL_FORMAT name what is tried and OTTLA_TRIAL_SEED the order, as `make exactly-once-load` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+
+from ottla.testing import Broker
+
+from .kill_trial import Trial
+from .trial_jobs import TOPIC_KIND
+
+pytestmark = pytest.mark.pipeline
+
+SHORT = ("load-delta", "load-iceberg", "snapshot-delta", "stream-iceberg", "stream-topic")
+
+KILLS = int(os.environ.get("OTTLA_TRIAL_KILLS", "2"))
+MINUTES = float(os.environ.get("OTTLA_TRIAL_MINUTES", "60"))
+SEED = int(os.environ.get("OTTLA_TRIAL_SEED", "1"))
+
+
+def cases() -> list[str]:
+    """The named jobs in the named formats, or some of each."""
+    jobs, kinds = os.environ.get("OTTLA_TRIAL_JOB"), os.environ.get("OTTLA_TRIAL_FORMAT")
+    if not jobs or not kinds:
+        return list(SHORT)
+    pairs = itertools.product(jobs.split(","), kinds.split(","))
+    return [f"{job}-{kind}" for job, kind in pairs if kind != TOPIC_KIND or job == "stream"]
+
+
+@pytest.mark.timeout(900 + 120 * KILLS)
+@pytest.mark.parametrize("case", cases())
+def test_through_kills(case: str, tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> None:
+    job, kind = case.split("-")
+    broker = ottla_broker_factory(data_dir=tmp_path / "broker")
+    trial = Trial(broker, tmp_path, job, kind, SEED)
+    try:
+        trial.run(KILLS, MINUTES)
+    finally:
+        trial.close()
+        print(f"{case}, seed {SEED}: {trial.kills.total()} kills; all that was said is in {tmp_path}\n{trial.report()}")
+        (tmp_path / "broker.log").write_text(broker.logs())

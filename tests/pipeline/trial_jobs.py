@@ -1,0 +1,152 @@
+"""What a trial of kills runs again and again: a command of `ottla pipeline` on one topic, and what it has to bring."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.pipeline.sinks.open_table import open_table
+
+from .committed import read_committed
+from .sinks.test_formats import content
+
+TOPIC = "source"
+TARGET = "target"
+TOPIC_KIND = "topic"
+"""The kind of a stream whose results are no table."""
+TASK_BYTES = "32KiB"
+"""Makes some tasks of each partition."""
+
+STREAM = """
+    name = "trial"
+    [sources.events]
+    topic = "{source}"
+    max_records = 500
+    [query]
+    sql = "select partition, offset, cast(key as string) as key, cast(value as string) as value from events"
+    [result]
+    {result}
+"""
+
+
+class Row(NamedTuple):
+    """A record, as it was read or as it arrived."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+class Job:
+    """A load; others are told apart below."""
+
+    command = "load"
+    steps: tuple[str, ...] = ("planned", "landing", "reading", "written", "landed", "committed")
+    """Of its driver and its workers, as `driver.py` tells them."""
+    under_way = "reading"
+    """The step from which on it has something to lose."""
+    worker_steps: tuple[str, ...] = ("reading", "written")
+
+    def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
+        self._servers = servers
+        self._folder = folder
+        self._kind = kind
+        self._random = choice
+        self.table = folder / "table"
+
+    @property
+    def has_table(self) -> bool:
+        return self._kind != TOPIC_KIND
+
+    def arguments(self) -> list[str]:
+        """Behind the command, but for `--json`."""
+        return [
+            *("--table", str(self.table), "--format", self._kind, "--topics", TOPIC, "-b", self._servers),
+            *("--master", "local[2]", "--max-bytes-per-task", TASK_BYTES),
+            *("--source", self._random.choice(["auto", "fetch"])),
+        ]
+
+    def found_nothing(self, told: dict[str, Any]) -> bool:
+        """Whether a run that said this had nothing to do."""
+        return told["version"] is None
+
+    def rows(self) -> list[Row]:
+        """What arrived so far, in the order of the topic."""
+        table = open_table(self.table, format=self._kind)
+        if not table.exists() or not table.files():
+            return []
+        found = content(table)
+        columns = (found.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
+        return sorted(Row(*row) for row in zip(*columns, strict=True))
+
+    def expected(self, records: Sequence[Row]) -> list[Row]:
+        """What all records of the topic, in their order, have to bring."""
+        return list(records)
+
+    def identity(self, row: Row) -> tuple[Any, ...]:
+        """What no two rows share."""
+        return row.partition, row.offset
+
+
+class Snapshot(Job):
+    """The latest value of each key."""
+
+    command = "snapshot"
+    steps = ("planned", "landing", "reading", "written", "landed", "merging", "merged", "committed")
+
+    def arguments(self) -> list[str]:
+        return [*super().arguments(), "--buckets", "4"]
+
+    def expected(self, records: Sequence[Row]) -> list[Row]:
+        latest = {self.identity(row): row for row in records}
+        return sorted(row for row in latest.values() if row.value is not None)
+
+    def identity(self, row: Row) -> tuple[Any, ...]:
+        return row.partition, row.key
+
+
+class Stream(Job):
+    """All records, batch by batch, into a table or a topic."""
+
+    command = "stream"
+    steps = ("planned", "files", "letters", "committed")
+    under_way = "planned"
+    worker_steps = ()
+
+    def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
+        super().__init__(servers, folder, kind, choice)
+        result = f'topic = "{TARGET}"\nkey = "key"'
+        if self.has_table:
+            result = f'table = "{self.table}"\nformat = "{kind}"'
+        else:
+            with Cluster(servers) as cluster:
+                cluster.create_topic(TARGET, 3)
+        (folder / "stream.toml").write_text(STREAM.format(source=TOPIC, result=result))
+
+    def arguments(self) -> list[str]:
+        checkpoint = str(self._folder / "checkpoint")
+        return [
+            *(str(self._folder / "stream.toml"), "--once", "--checkpoint", checkpoint),
+            *("--master", "local[2]", "-b", self._servers),
+        ]
+
+    def found_nothing(self, told: dict[str, Any]) -> bool:
+        return told["batches"] == 0
+
+    def rows(self) -> list[Row]:
+        if self.has_table:
+            return [_in_bytes(row._asdict()) for row in super().rows()]
+        return sorted(_in_bytes(json.loads(one.value())) for one in read_committed(self._servers, TARGET))
+
+
+def _in_bytes(row: dict[str, Any]) -> Row:
+    value = row["value"]
+    return Row(row["partition"], row["offset"], row["key"].encode(), None if value is None else value.encode())
+
+
+JOBS: dict[str, type[Job]] = {job.command: job for job in (Job, Snapshot, Stream)}
