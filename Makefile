@@ -14,12 +14,14 @@
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
-#                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most
+#                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
+#                                  JOB=load,snapshot,stream for these too, and FORMAT=topic for a stream into one
 #   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven)
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
+#   make bench-micro-batch         latency of a stream from topic to topic, beside Spark's own Kafka connector
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     removes what the other targets installed and built
@@ -43,6 +45,7 @@ JOBS   ?= 2
 BROKERS ?= 3
 KILLS  ?= 50
 FORMAT ?= delta,iceberg,parquet
+JOB    ?= load
 VIEWS  ?= 5000000
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
@@ -62,7 +65,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,7 +83,7 @@ $(VENV)/.base: $(BIN)/python $(DECLARED)
 
 $(VENV)/.pipeline: $(VENV)/.base
 	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
-	@$(PIP) -e '.[pipeline,iceberg,object-stores,connect]'
+	@$(PIP) -e '.[pipeline,iceberg,object-stores,duckdb,connect,plots]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
@@ -141,7 +144,7 @@ exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
 
 exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
-	OTTLA_LOAD_KILLS=$(KILLS) OTTLA_LOAD_MINUTES=$(MINUTES) OTTLA_LOAD_FORMAT=$(FORMAT) OTTLA_LOAD_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_load_kills.py $(ARGS)
+	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_random_kills.py $(ARGS)
 
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
@@ -161,6 +164,9 @@ bench bench-subset bench-quick: $(VENV)/.bench $(KAFKA)
 
 bench-pipeline: $(VENV)/.bench $(VENV)/.pipeline $(CONNECTOR)
 	$(BIN)/python bench/pipeline.py $(ARGS)
+
+bench-micro-batch: $(VENV)/.bench $(VENV)/.pipeline $(CONNECTOR)
+	$(BIN)/python bench/micro_batch.py $(ARGS)
 
 bench-compare: $(VENV)/.bench
 	$(BIN)/python bench compare $(BASE) $(ARGS)

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ import pytest
 from ottla.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
-for folder in ("compat", "compat/java", "tests/clients"):
+for folder in (".", "compat", "compat/java", "tests/clients"):
     sys.path.insert(0, str(ROOT / folder))
 
 CACHE = ROOT / ".cache" / "compat"
 LOG_ARTIFACT = ("org.slf4j", "slf4j-simple", "1.7.36")
 """Of the version of slf4j-nop in java/tools.xml."""
+REGISTRY_ARTIFACT = ("io.apicurio", "apicurio-registry-app", "3.0.9", "tar.gz", "all")
 JAVA_LIBRARIES = ("kafka", "tools")
 """What is resolved by compat/java/<name>.xml, in this order on a class path: the newer clients under the tools."""
 GO_MODULES = ("newest.mod", "go.mod")
@@ -98,6 +100,12 @@ def java_classpath() -> str:
 
 
 @pytest.fixture(scope="session")
+def kafka_of() -> Callable[[str], str]:
+    """The class path of Apache Kafka's broker of a version: 4.4, or one that has a file of its own in java/."""
+    return lambda version: java_libraries("kafka" if version == "4.4" else f"kafka-{version}")
+
+
+@pytest.fixture(scope="session")
 def java_tools_classpath() -> str:
     """Apache Kafka's tools with the older modules that they were built with."""
     return java_libraries("tools")
@@ -113,6 +121,12 @@ def java_streams_classpath() -> str:
 def spark_connector() -> list[Path]:
     """The jars of Spark's Kafka connector."""
     return sorted(Path(java_libraries("spark")).parent.glob("*.jar"))
+
+
+@pytest.fixture(scope="session")
+def iceberg_classpath() -> str:
+    """Iceberg's REST catalog."""
+    return java_libraries("iceberg")
 
 
 @pytest.fixture(scope="session")
@@ -191,6 +205,42 @@ def python_environment(name: str) -> Path:
 def quixstreams() -> Path:
     """A Python with quixstreams, which needs older clients than the other tests."""
     return python_environment("quixstreams")
+
+
+@pytest.fixture(scope="session")
+def confluent_serializers() -> Path:
+    """A Python with confluent-kafka's serializers for a schema registry."""
+    return python_environment("registry")
+
+
+@pytest.fixture(scope="session")
+def registry_jar() -> Path:
+    """The program of Apicurio Registry, with its libraries beside it."""
+    need("java")
+    _, name, version, kind, classifier = REGISTRY_ARTIFACT
+    home = CACHE / f"apicurio-{version}"
+    jar = home / f"{name}-{version}-runner.jar"
+    if not jar.exists():
+        partial = CACHE / f"{home.name}.part"  # what has its name is whole
+        shutil.rmtree(partial, ignore_errors=True)
+        command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(REGISTRY_ARTIFACT)}"]
+        result = subprocess.run(
+            [*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, timeout=900, check=False
+        )
+        if result.returncode != 0:
+            pytest.skip(f"Maven could not resolve {name}: {result.stdout.strip()[-300:]}")
+        packed = partial / f"{name}-{version}-{classifier}.{kind}"
+        with tarfile.open(packed) as archive:
+            archive.extractall(partial, filter="data")
+        packed.unlink()
+        partial.rename(home)
+    return jar
+
+
+@pytest.fixture(scope="session")
+def older_python() -> Path:
+    """A Python with kafka-python 1.4."""
+    return python_environment("older")
 
 
 @pytest.fixture(scope="session")

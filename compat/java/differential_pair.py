@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
-import socket
-import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from apache import Kafka
 from differential_records import shown
 from differential_wire import CLOSED, SILENT, Connection, decode, encode, header
 
 from ottla.testing import Broker
 
-START_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 10.0
 SETTLE_POLL_S = 0.005
 RECENT_MS = 3_600_000
@@ -39,6 +35,8 @@ COORDINATOR_PARTITIONS = 3
 CONFIGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "86400000",
+    "producer.id.expiration.check.interval.ms": "86400000",
     "group.initial.rebalance.delay.ms": "3000",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -49,7 +47,7 @@ CONFIGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-"""What both brokers are started with; records of the catalogue are old and stay."""
+"""What both brokers are started with; records of the catalogue are old and stay, and so do their producers."""
 
 NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "resource_type")
 WHOSE = ("entity_type", "entity", "user")
@@ -85,61 +83,6 @@ class Difference:
     path: str
     kafka: Any
     ottla: Any
-
-
-class Kafka:
-    """A combined KRaft node of Apache Kafka."""
-
-    def __init__(self, classpath: str, configs: Mapping[str, str]) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="ottla-differential-"))
-        self._classpath = classpath
-        self._configs = dict(configs)
-        self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            second.bind(("127.0.0.1", 0))
-            self.port: int = first.getsockname()[1]
-            self.controller_port: int = second.getsockname()[1]
-
-    @property
-    def data_dir(self) -> Path:
-        return self.home / "data"
-
-    def start(self) -> None:
-        """Format the directory and start; raises RuntimeError when it doesn't come up."""
-        settings = {
-            **self._configs,
-            "process.roles": "broker,controller",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "log.dirs": str(self.data_dir),
-        }
-        properties = self.home / "server.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath]
-        format_it = [*java, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
-        subprocess.run(format_it, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with (self.home / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home
-            )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Apache Kafka ended: {(self.home / 'server.log').read_text()[-2000:]}")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
-        raise RuntimeError("Apache Kafka did not come up")
-
-    def close(self) -> None:
-        """End it; nothing of it is kept."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 class _Side:
@@ -215,6 +158,7 @@ class Pair:
 
     def __enter__(self) -> Pair:
         try:
+            self._kafka.format()
             self._kafka.start()
             self._ottla.start()
             self.kafka = _Side("kafka", self._kafka.port, self._kafka.data_dir)

@@ -79,10 +79,22 @@ def test_delete_records_and_log_dirs(tools: JavaTools, broker: Broker, tmp_path:
     assert directory["partitions"][0]["size"] > 0
 
 
+def test_log_dirs_of_two_directories(tools: JavaTools, tmp_path: Path) -> None:
+    places = [str(tmp_path / "a"), str(tmp_path / "b")]
+    with Broker(data_dir=",".join(places)) as broker:
+        at = ["--bootstrap-server", broker.bootstrap_servers]
+        tools.run("kafka-topics", *at, "--create", "--topic", "spread", "--partitions", "4")
+        dirs = tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", "spread")
+    [report] = [json.loads(line) for line in dirs.splitlines() if line.startswith("{")]
+    directories = report["brokers"][0]["logDirs"]
+    found = {each["logDir"]: {one["partition"] for one in each["partitions"]} for each in directories}
+    assert found == {places[0]: {"spread-0", "spread-2"}, places[1]: {"spread-1", "spread-3"}}
+
+
 def test_versions_features_and_cluster(tools: JavaTools, broker: Broker) -> None:
     at = ["--bootstrap-server", broker.bootstrap_servers]
     versions = tools.run("kafka-broker-api-versions", *at)
     assert "Produce(0): 0 to 13 [usable: 13]" in versions
-    assert "Fetch(1): 4 to 18 [usable: 18]" in versions
+    assert "Fetch(1): 0 to 18 [usable: 18]" in versions
     assert "metadata.version" in tools.run("kafka-features", *at, "describe")
     assert "Cluster ID: " in tools.run("kafka-cluster", "cluster-id", *at)

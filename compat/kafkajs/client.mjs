@@ -6,11 +6,24 @@
 //   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID             > events, until SIGTERM
 //   node client.mjs transactions HOST:PORT TOPIC ID                     > who was fenced, the committed offset
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
+// OTTLA_COMPAT_HIGHEST={"1": 3} is the highest version that it takes an API to have, by key.
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
 import { createRequire } from 'node:module'
 
 const require = createRequire(import.meta.url)
+const protocol = require('kafkajs/src/protocol/requests')
+const { lookup } = protocol
+const highest = JSON.parse(process.env.OTTLA_COMPAT_HIGHEST ?? '{}')
+protocol.lookup = versions =>
+  lookup(
+    Object.fromEntries(
+      Object.entries(versions).map(([key, { minVersion, maxVersion }]) => [
+        key,
+        { minVersion, maxVersion: Math.min(maxVersion, highest[key] ?? maxVersion) },
+      ])
+    )
+  )
 const kafkajs = require('kafkajs')
 const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs, logLevel } = kafkajs
 const Cluster = require('kafkajs/src/cluster')
@@ -89,7 +102,7 @@ async function consume(partition, offset, count) {
     const { responses } = await node.fetch({ topics, maxWaitTime: 500, isolationLevel: 1 })
     for (const message of new Batch(topic, String(next), responses[0].partitions[0]).messages) {
       if (left-- <= 0) break
-      const headers = Object.entries(message.headers).map(([name, content]) => [name, encode(content)])
+      const headers = Object.entries(message.headers ?? {}).map(([name, content]) => [name, encode(content)])
       print({ offset: Number(message.offset), key: encode(message.key), value: encode(message.value), headers })
       next = Number(message.offset) + 1
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,26 @@ import pytest
 from ottla.testing import Broker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+OLDEST = [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 0}, {0: 2, 1: 3, 2: 0}]
+"""Of Produce, Fetch and ListOffsets, as Kafka 0.8, 0.9 and 0.10.0 had them."""
+OLD_CODECS = CODECS[:3]
+"""Without lz4 too: lz4js reads the frames of some message sets short, and kafkajs then waits for the rest."""
 
 
 def run(
-    home: Path, command: str, broker: Broker, *arguments: str, records: list[dict[str, Any]] | None = None
+    home: Path,
+    command: str,
+    broker: Broker,
+    *arguments: str,
+    records: list[dict[str, Any]] | None = None,
+    highest: dict[int, int] | None = None,
 ) -> list[Any]:
-    """What client.mjs printed, a value a line."""
+    """What client.mjs printed, a value a line; `highest` version of each API by its key."""
     result = subprocess.run(
         ["node", "client.mjs", command, broker.bootstrap_servers, *arguments],
         cwd=home,
         input="".join(json.dumps(record) + "\n" for record in records or []),
+        env={**os.environ, "OTTLA_COMPAT_HIGHEST": json.dumps(highest or {})},
         capture_output=True,
         text=True,
         timeout=90,
@@ -76,3 +87,23 @@ def test_transactions(kafkajs: Path, broker: Broker) -> None:
     assert [each["offset"] for each in offsets[0]["partitions"]] == ["4"]
     read = run(kafkajs, "consume", broker, topic, "0", "0", "3")
     assert [entry["value"] for entry in read] == [text("0 commit"), text("3 commit"), text("second")]
+
+
+@pytest.mark.parametrize("highest", OLDEST, ids=["0.8", "0.9", "0.10"])
+def test_lowest_versions(kafkajs: Path, broker: Broker, highest: dict[int, int]) -> None:
+    """Message sets from and to kafkajs, beside record batches."""
+    topic = f"kafkajs-lowest-{highest[0]}"
+    run(kafkajs, "create", broker, topic, "1")
+    records = [record("k1", "v" * 2000), record(None, "without a key"), record("tombstone", None)]
+    for codec in OLD_CODECS:
+        run(kafkajs, "produce", broker, topic, codec, records=records, highest=highest)
+        run(kafkajs, "produce", broker, topic, codec, records=records)
+    count = len(records) * 2 * len(OLD_CODECS)
+    expected = [{"offset": offset, **records[offset % len(records)]} for offset in range(count)]
+    for versions in (highest, None):
+        read = run(kafkajs, "consume", broker, topic, "0", "0", str(count), highest=versions)
+        assert read == expected
+        tail = run(kafkajs, "consume", broker, topic, "0", "4", str(count - 4), highest=versions)
+        assert tail == expected[4:]
+    [offsets] = run(kafkajs, "offsets", broker, topic, highest=highest)
+    assert offsets == [{"partition": 0, "offset": str(count), "high": str(count), "low": "0"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import MOUNTED, cli
+from ottla.app.streams import ESCAPES, escaped
 from ottla.cli.command import Command
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
@@ -165,11 +167,27 @@ def test_a_full_disk_is_no_fault_of_the_file_that_is_read(tmp_path: Path) -> Non
     assert done.returncode == 2
 
 
+def test_a_directory_that_was_removed_under_it(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", program, "-P", "-m", "ottla", "pipeline", "vacuum", "--table", "lake"]
+    done = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, timeout=60, check=False)
+    words = b"ottla: the directory that this command runs in was removed: change into one that is there\n"
+    assert (done.returncode, done.stderr) == (2, words)
+
+
 @pytest.mark.parametrize("arguments", [["topic", "create"], ["topic", "describe"], ["group", "describe"], ["consume"]])
 def test_an_argument_that_is_no_utf8(ottla_broker: Any, arguments: list[str]) -> None:
     done = run_ottla(*arguments, f"a{NOT_UTF8}", "-b", ottla_broker.bootstrap_servers, stdout=subprocess.PIPE)
     assert done.stderr == "ottla: an argument is not valid UTF-8: b'a\\xff'\n"
     assert done.returncode == 2
+
+
+def test_what_an_encoding_lacks_is_an_escape() -> None:
+    codecs.register_error(ESCAPES, escaped)
+    assert "caf\u00e9 \udcff\udfff\u20ac".encode("ascii", ESCAPES) == rb"caf\xe9 \xff\udfff\u20ac"
 
 
 @pytest.mark.parametrize("server", [f"a{NOT_UTF8}:9092", "a..b:9092", "x" * 64 + ".example:9092"])

@@ -116,10 +116,10 @@ def test_several_listeners_and_all_addresses(ottla):
 
 
 def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
-    started = ottla.start("--set", "no.such.setting=1", "--set", "log.cleaner.enable=true")
+    started = ottla.start("--set", "no.such.setting=1", "--set", "queued.max.requests=5")
     text = started.log.read_text()
     assert text.count("no.such.setting") == 1
-    assert text.count("log.cleaner.enable") == 1
+    assert text.count("queued.max.requests") == 1
     assert started.stop() == 0
 
 
@@ -129,7 +129,7 @@ def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
         (("--set", "num.partitions=many"), ("num.partitions", "many")),
         (("--set", "listeners=SSL://:9093"), ("listeners", "not implemented")),
         (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "not implemented")),
-        (("--set", "log.dirs=/a,/b"), ("log.dirs", "single")),
+        (("--set", "log.dirs=/proc/a,/proc/a"), ("log.dirs", "twice")),
         (("--config", "missing.properties"), ("missing.properties", "--config")),
         (("--config", "broken.properties"), ("broken.properties", "line 2")),
         (("--port", "0", "--data-dir", "file"), ("file", "--data-dir")),

@@ -303,3 +303,10 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path):
     old = tmp_path / "00000000000000000000.log.deleted"
     old.write_bytes(b"")
     assert CliRunner().invoke(cli, ["log", "dump", str(old)]).exit_code == 0
+
+
+def test_the_checkpoint_of_the_cleaner_is_shown_as_it_is(tmp_path):
+    path = tmp_path / "cleaner-offset-checkpoint"
+    path.write_text("0\n1\nclicks 0 42\n")
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)], catch_exceptions=False)
+    assert (result.exit_code, result.output) == (0, "0\n1\nclicks 0 42\n")

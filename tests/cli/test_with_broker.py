@@ -140,20 +140,6 @@ def test_the_data_directories(run, name, ottla_broker):
     assert name in run(log, "dirs", "--replicas").stdout
 
 
-def test_a_compacted_topic_is_answered_with_a_warning(run, name, ottla_broker):
-    created = run(topic, "create", name, "-c", "cleanup.policy=compact")
-    assert created.stdout == f"Created topic {name}.\n"
-    assert "no log cleaner yet" in created.stderr
-    assert f"topic {name} has cleanup.policy=compact, but there is no log cleaner yet" in ottla_broker.logs()
-    run(topic, "create", f"{name}-plain")
-    for altered in (
-        run(topic, "alter", f"{name}-plain", "-c", "cleanup.policy=compact"),
-        run(config, "alter", "topic", f"{name}-plain", "--append", "cleanup.policy=compact"),
-    ):
-        assert "no log cleaner yet" in altered.stderr
-    assert "cleaner" not in run(topic, "alter", f"{name}-plain", "-c", "cleanup.policy=delete").stderr
-
-
 def test_misspelled_settings_are_answered_with_what_was_meant(run, name):
     refused = run(topic, "create", name, "-c", "retention.mss=1", exit_code=1).stderr
     assert refused.endswith("Unknown topic config name: retention.mss; did you mean retention.ms?\n")

@@ -146,7 +146,7 @@ def test_a_topic_made_again_is_not_read_on(scripted, leaders):
     [
         ({"error_code": ErrorCode.OFFSET_OUT_OF_RANGE}, ErrorCode.OFFSET_OUT_OF_RANGE),
         ({"records": batch(0, b"a")[:-1] + b"x"}, ErrorCode.CORRUPT_MESSAGE),
-        ({"records": bytes(16) + b"\1" + bytes(60)}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        ({"records": bytes(16) + b"\3" + bytes(60)}, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
 def test_what_waiting_does_not_mend_is_raised(scripted, leaders, data, code):

@@ -54,11 +54,19 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
     places = [TopicPartition(topic, index, 0) for index in range(partition_count)]
 
     def is_stable() -> bool:
-        """Whether the last stable offset has reached the end."""
-        stable = [consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places]
+        """Whether the last stable offset has reached the end; a new leader does not know its offsets at once."""
         uncommitted = Consumer({"bootstrap.servers": nodes.bootstrap_servers, "group.id": "ends"} | UNCOMMITTED)
-        ends = [uncommitted.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places]
-        uncommitted.close()
+        try:
+            stable, ends = (
+                [reader.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places]
+                for reader in (consumer, uncommitted)
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+                raise
+            return False
+        finally:
+            uncommitted.close()
         return stable == ends
 
     eventually(is_stable, "every transaction ends", TIMEOUT_S)

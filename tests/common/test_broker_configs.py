@@ -43,7 +43,7 @@ def test_the_example_that_kafka_ships_starts() -> None:
     config, warnings = BrokerConfig.parse(KAFKAS_OWN_EXAMPLE)
     assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
-    assert config.log_dir == "/tmp/kraft-combined-logs"
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)
     inert = {name for name in KAFKAS_OWN_EXAMPLE if name in INERT_CONFIGS or name in STORED_CONFIGS}
     assert config.clustered, "its controller listens, so that others may join"
     assert len(warnings) == len(inert)
@@ -55,7 +55,7 @@ def test_nothing_is_a_config_too() -> None:
     assert warnings == []
     assert config.node_id == 1
     assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
-    assert config.log_dir == "./ottla-data"
+    assert config.log_dirs == ("./ottla-data",)
     assert config.get_int("socket.request.max.bytes") == 104857600
     assert config.get_bool("auto.create.topics.enable") is True
     assert config.rack is None
@@ -87,7 +87,8 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"num.partitions": "many"}, "num.partitions"),
         ({"node.id": "-1"}, "node.id"),
         ({"node.id": "1", "broker.id": "2"}, "broker.id"),
-        ({"log.dirs": "/a,/b"}, "log.dirs"),
+        ({"log.dirs": "/a,/b,/a"}, "log.dirs"),
+        ({"log.dirs": "/a,,/b"}, "log.dirs"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
         ({"listeners": "9092"}, "listeners"),

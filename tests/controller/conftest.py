@@ -42,7 +42,7 @@ def with_brokers(broker_ids: Sequence[int]) -> MetadataImage:
     records = bootstrap_records()
     for broker_id in broker_ids:
         directory_id = bytes([broker_id]) * 16
-        records.append(register_broker(broker_id, b"I" * 16, len(records), ENDPOINTS, None, directory_id))
+        records.append(register_broker(broker_id, b"I" * 16, len(records), ENDPOINTS, None, [directory_id]))
     return _apply(EMPTY_IMAGE, records)
 
 
@@ -63,7 +63,6 @@ def make_context() -> MakeContext:
         config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
         return ControllerContext(
             config=config,
-            directory_id=bytes([1]) * 16,
             new_topic_id=lambda: next(numbers).to_bytes(16, "big"),
             cluster_id=CLUSTER_ID,
             heartbeats=BrokerHeartbeats(config.get_int("broker.session.timeout.ms")),

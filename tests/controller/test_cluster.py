@@ -57,8 +57,9 @@ def test_metadata_version_is_final(image: MetadataImage) -> None:
 @pytest.mark.parametrize(
     ("feature", "level", "options", "message"),
     [
-        ("metadata.version", 26, {}, "Local controller only supports versions 25-25"),
-        ("metadata.version", 24, {"upgrade_type": 3}, "Local controller only supports versions 25-25"),
+        ("metadata.version", 34, {}, "Local controller only supports versions 17-33"),
+        ("metadata.version", 16, {"upgrade_type": 3}, "Local controller only supports versions 17-33"),
+        ("metadata.version", 24, {}, "Can't downgrade the version of this feature without"),
         ("metadata.version", -1, {}, "A feature version cannot be less than 0."),
         ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
         ("transaction.version", 3, {}, "Local controller only supports versions 0-2"),
@@ -113,6 +114,44 @@ def test_a_level_that_some_node_lacks_is_refused(
     assert (result.records, result.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
     assert message.format(kind) in result.response.error_message
     assert update(image, "transaction.version", 0).response.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("upgrade_type", "reason"),
+    [
+        (2, "Refusing to perform the requested downgrade because it might delete metadata information."),
+        (3, "Unsafe metadata downgrade is not supported in this version."),
+    ],
+)
+def test_a_level_that_lower_ones_cannot_hold_is_not_left(
+    image: MetadataImage, apply: Any, upgrade_type: int, reason: str
+) -> None:
+    result = update(image, "metadata.version", 22, upgrade_type=upgrade_type)
+    assert (result.records, result.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert f"Unsupported metadata.version downgrade from 4.0-IV3 to 4.0-IV0. {reason}" in result.response.error_message
+    lowered = apply(image, update(image, "metadata.version", 23, upgrade_type=upgrade_type).records)
+    assert lowered.features["metadata.version"] == 23
+
+
+def test_every_level_above_can_be_reached(image: MetadataImage, apply: Any) -> None:
+    node = {"metadata.version": VersionRange(17, 33)}
+    image = replace(image, brokers={}, controllers={1: ControllerImage(1, b"I" * 16, (), node)})
+    for level in range(26, 34):
+        image = apply(image, update(image, "metadata.version", level).records)
+        assert image.features["metadata.version"] == level
+
+
+def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: MetadataImage) -> None:
+    feature = "eligible.leader.replicas.version"
+    image = replace(image, features={"metadata.version": 22})
+    assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
+        update(image, feature, 1).response.error_message
+    )
+    keys = [
+        FeatureUpdateKey(feature=feature, max_version_level=1),
+        FeatureUpdateKey(feature="metadata.version", max_version_level=25),
+    ]
+    assert handle_update_features(image, UpdateFeaturesRequest(feature_updates=keys), 2, 2).response.error_code == 0
 
 
 def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str, str | None]]:
@@ -220,7 +259,7 @@ class Life:
             metadata_log=quorum,
             config=config,
             cluster_id="a-cluster-of-tests-0000",
-            directory_id=b"D" * 16,
+            log_dirs=lambda: [b"D" * 16],
             clock=Clock(),
             rng=rng,
             scheduler=Now(),

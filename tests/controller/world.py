@@ -101,7 +101,6 @@ class World:
     def context(self) -> ControllerContext:
         return ControllerContext(
             config=self.config,
-            directory_id=b"D" * 16,
             new_topic_id=lambda: next(self._numbers).to_bytes(16, "big"),
             cluster_id=CLUSTER_ID,
             heartbeats=self.heartbeats,

@@ -91,7 +91,6 @@ def test_a_bad_value_names_setting_and_value(config, line, words):
         (("listeners=ODD://127.0.0.1:0",), ("listeners", "ODD", "listener.security.protocol.map")),
         (("listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.2:0",), ("listeners", "twice")),
         (("listener.security.protocol.map=PLAINTEXT",), ("listener.security.protocol.map", "NAME:PROTOCOL")),
-        (("log.dirs=/tmp/one,/tmp/two",), ("log.dirs", "single")),
         (("node.id=1", "broker.id=2"), ("node.id", "broker.id")),
     ],
 )

@@ -5,6 +5,7 @@ Published holes of other brokers: each is tried on a real process, which must re
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import socket
@@ -117,7 +118,7 @@ def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: 
 # What members of groups bring stays until their session ends.
 
 
-SESSION_MS = 30_000
+SESSION_MS = 60_000
 """Longer than a busy machine takes for 400 MB of requests: the first must still be there when the last has come."""
 
 
@@ -157,7 +158,11 @@ def test_metadata_of_members_takes_a_bounded_amount_of_memory(broker):
         begin = time.monotonic()
         assert wire.ask(ApiKey.JOIN_GROUP, 4, join("honest", 100)).error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert time.monotonic() - begin < QUICK_S
-        assert wire.ask(ApiKey.JOIN_GROUP, 3, join("one-more", large)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        more = itertools.count()  # on a slow machine the sessions of the first are over by now
+        while wire.ask(ApiKey.JOIN_GROUP, 3, join(f"more-{next(more)}", large)).error_code == ErrorCode.NONE:
+            assert growth.bytes < 300 * MEGABYTE
+        last = wire.ask(ApiKey.JOIN_GROUP, 3, join("one-more", large)).error_code
+        assert last == ErrorCode.GROUP_MAX_SIZE_REACHED
         assert growth.bytes < 300 * MEGABYTE  # 128 of them as members, and the buffers of 25 connections
     with Wire(broker.port) as wire:  # their sessions end
         deadline = time.monotonic() + 4 * SESSION_MS / 1000

@@ -31,8 +31,8 @@ from ottla.protocol.produce import (
 )
 from ottla.protocol.registry import ApiKey
 
-PRODUCE_VERSIONS = range(3, 14)
-FETCH_VERSIONS = range(4, 19)
+PRODUCE_VERSIONS = range(14)
+FETCH_VERSIONS = range(19)
 
 ids = st.integers(-(1 << 31), (1 << 31) - 1)
 longs = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -10,20 +10,28 @@ import pytest
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.ids import ZERO_UUID, uuid_to_string
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, versioned
 from ottla.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
     ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
+    NoOpRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from ottla.quorum.control import leader_change
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.metadata_log import MetadataLogConfig
+from ottla.quorum.raft_types import ElectionState, Voter, encode_election_state
 from ottla.quorum.snapshot_file import read_snapshot
 from ottla.record.batch import iter_batches
+from ottla.record.builder import build_batch
 from ottla.record.control import ControlRecordType, control_record_type
 
 DIRECTORY_ID = b"D" * 16
@@ -285,6 +293,38 @@ def test_log_of_another_voter_is_refused(setup: Any, node_id: int, directory_id:
         setup.driver(node_id, directory_id).start([])
 
 
+@pytest.mark.parametrize(("voters", "refused"), [((1, 2, 3), True), ((1,), False)])
+def test_voters_of_a_configuration_are_missed_where_the_log_names_none(
+    setup: Any, voters: tuple[int, ...], refused: bool
+) -> None:
+    """As a node of Apache Kafka leaves it whose controller.quorum.voters named several."""
+    setup.directory.mkdir()
+    named = [Voter(each, ZERO_UUID, ()) for each in voters]
+    (setup.directory / "quorum-state").write_bytes(encode_election_state(ElectionState(3, leader_id=2), named))
+    batch = build_batch([leader_change(2, voters, 0)], leader_epoch=3, is_control=True)
+    (setup.directory / "00000000000000000000.log").write_bytes(batch)
+    before = (setup.directory / "quorum-state").read_bytes()
+    if refused:
+        with pytest.raises(OperatorError, match="names other voters"):
+            setup.started()
+        assert (setup.directory / "quorum-state").read_bytes() == before
+    else:
+        setup.started().close()
+
+
+@pytest.mark.parametrize("end", [None, AbortTransactionRecord(), EndTransactionRecord()])
+def test_a_transaction_that_does_not_count_is_refused(setup: Any, end: Any) -> None:
+    driver = setup.started()
+    records = [BeginTransactionRecord(), NoOpRecord(), *([end] if end else [])]
+    submit(driver, [versioned(record) for record in records])
+    driver.close()
+    if isinstance(end, EndTransactionRecord):
+        setup.started().close()
+    else:
+        with pytest.raises(OperatorError, match="which this version can't take back: start Apache Kafka"):
+            setup.started()
+
+
 def test_new_address_of_the_voter_is_noted(setup: Any) -> None:
     setup.started().close()
     driver = setup.driver()
@@ -312,7 +352,15 @@ def test_the_end_of_the_epochs_is_refused_with_the_way_out(setup: Any) -> None:
         setup.started()
 
 
-@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 30), ("metadata.version", 24), ("no.such", 1)])
+def test_a_log_with_acls_is_refused(setup: Any) -> None:
+    driver = setup.started()
+    submit(driver, [versioned(AccessControlEntryRecord(id=b"A" * 16, resource_name="secret", principal="User:ann"))])
+    driver.close()
+    with pytest.raises(OperatorError, match=r"has ACLs \(1\), which this version does not enforce.*kafka-acls"):
+        setup.started()
+
+
+@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 34), ("metadata.version", 16), ("no.such", 1)])
 def test_levels_of_another_version_are_refused_before_anything_is_written(setup: Any, feature: str, level: int) -> None:
     driver = setup.started()
     submit(driver, [versioned(FeatureLevelRecord(name=feature, feature_level=level))])

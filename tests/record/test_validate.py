@@ -10,8 +10,10 @@ from crc32c import crc32c
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record import batch as b
+from ottla.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, MAX_RATIO, compress, decompress
+from ottla.record.legacy.message_set import append_message
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 
 RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
@@ -55,13 +57,23 @@ def test_broken_bytes_are_corrupt(check):
         assert code_of(check, edited(8, ">i", length)) is ErrorCode.CORRUPT_MESSAGE, length
 
 
-@pytest.mark.parametrize("check", [check_batch, check_replicated_batch])
-def test_old_formats_are_told_apart_from_nonsense(check):
+def test_old_formats_are_told_apart_from_nonsense():
     old = struct.pack(">qiIbbii", 0, 14, 0, 0, 0, -1, -1)
-    assert code_of(check, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert code_of(check, edited(16, ">b", 1)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert code_of(check, edited(16, ">b", 3)) is ErrorCode.CORRUPT_MESSAGE
-    assert code_of(check, edited(16, ">b", -1)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(check_batch, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert code_of(check_batch, edited(16, ">b", 1)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    for check in (check_batch, check_replicated_batch):
+        assert code_of(check, edited(16, ">b", 3)) is ErrorCode.CORRUPT_MESSAGE
+        assert code_of(check, edited(16, ">b", -1)) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_messages_of_old_formats_are_replicated_by_their_own_checksum():
+    message = bytearray()
+    append_message(message, 1, 0, 7, 1_700_000_000_000, b"k", b"v")
+    with memoryview(message) as view:
+        header = check_replicated_batch(message, view, 0, len(message))
+    assert (header[BASE_OFFSET], header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]) == (7, 0, 1_700_000_000_000)
+    message[-1] ^= 1
+    assert code_of(check_replicated_batch, message) is ErrorCode.CORRUPT_MESSAGE
 
 
 INVALID = ErrorCode.INVALID_RECORD

@@ -47,9 +47,10 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import API
 from ottla.record.builder import RecordData, build_batch
+from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager, ReplicationSettings
-from ottla.replica.membership import Membership
+from ottla.replica.membership import Membership, alone
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
@@ -288,7 +289,7 @@ class Node:
         self.broker_epoch = broker_epoch
         self.clients: list[Channel] = []
         loop = world.loop
-        self.logs = LogManager(disk, loop, world.rng, f"/node{node_id}", default_config=LogConfig())
+        self.logs = LogManager(disk, loop, world.rng, (f"/node{node_id}",), default_config=LogConfig())
         self.logs.open(node_id=node_id)
         self.logs.load_logs(lambda topic: LogConfig.from_properties(world.configs))
         config, _ = BrokerConfig.parse({"node.id": str(node_id)})
@@ -306,6 +307,7 @@ class Node:
             pool=SoonPool(loop),
             settings=world.settings,
             statistics=self.statistics,
+            assignments=DirectoryAssignments(alone(node_id, lambda: broker_epoch), world.controller_for(node_id), loop),
         )
         pool = SoonPool(loop)
         statistics = BrokerStatistics(MetricsRegistry())

@@ -270,7 +270,7 @@ def test_without_an_authorizer_there_are_no_access_control_entries(client: Conne
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_replica_is_already_in_the_one_directory(server: Server, client: Connection, version: int) -> None:
     client.create_topic("t", partitions=2)
-    here = server.broker.contexts.admin.config.log_dir
+    here = server.broker.contexts.admin.config.log_dirs[0]
     named = {"t": [0, 1, 9], "nowhere": [0]}
     topics = [AlterReplicaLogDirTopic(name=name, partitions=partitions) for name, partitions in named.items()]
     for path, codes in (

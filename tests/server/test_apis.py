@@ -106,6 +106,7 @@ AllocateProducerIds | controller | CLUSTER_ACTION CLUSTER | -
 ConsumerGroupHeartbeat | broker | READ GROUP group_id | DESCRIBE TOPIC
 ConsumerGroupDescribe | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC
 ControllerRegistration | controller | CLUSTER_ACTION CLUSTER | -
+AssignReplicasToDirs | controller | CLUSTER_ACTION CLUSTER | -
 ListConfigResources | broker | DESCRIBE_CONFIGS CLUSTER | -
 DescribeTopicPartitions | broker | - | DESCRIBE TOPIC
 AddRaftVoter | forwarded* | ALTER CLUSTER | -

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ottla.app.clock import SystemClock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.server.background import MIN_INTERVAL_MS, PeriodicSteps
 from ottla.server.failures import Failures
 
@@ -80,3 +81,51 @@ def test_a_broken_invariant_reaches_the_loop() -> None:
     with pytest.raises(InvariantError):
         timers.run()
     assert failures.count == 0
+
+
+class Turns(Timers):
+    """Also lets turns of the loop pass, and its clock goes a second on at each look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soon: list[Callable[[], Any]] = []
+        self.now_s = 0.0
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        self.soon.append(callback)
+
+    def time_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+    def turn(self) -> None:
+        self.soon.pop(0)()
+
+
+def test_a_long_step_is_done_in_slices_and_never_twice_at_once() -> None:
+    turns, done = Turns(), []
+    steps = PeriodicSteps(turns, Failures(SystemClock()))
+
+    def begin() -> Iterator[object]:
+        for number in range(3):
+            done.append(number)
+            yield None
+
+    steps.add_sliced("step", 1000, begin, SlicedWork(turns, turns))
+    turns.run()
+    turns.turn()
+    assert done == [0]
+    turns.run()  # its time comes again, while it still goes on
+    for _ in range(3):
+        turns.turn()
+    assert (done, turns.soon) == ([0, 1, 2], [])
+    turns.run()
+    turns.turn()
+    assert done == [0, 1, 2, 0]
+    steps.stop()
+    while turns.soon:
+        turns.turn()
+    assert done == [0, 1, 2, 0]

@@ -52,7 +52,8 @@ class World:
             node_id=1,
             cluster_id="c",
             incarnation_id=b"I" * 16,
-            directory_id=b"D" * 16,
+            log_dirs=[b"D" * 16, b"E" * 16],
+            offline_log_dirs=[],
             endpoints=[Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)],
             rack="r",
             previous_broker_epoch=7,
@@ -117,6 +118,15 @@ def test_from_registration_to_service(world: World) -> None:
     assert (last.broker_epoch, last.current_metadata_offset, last.want_fence) == (EPOCH, EPOCH, False)
     assert world.events == ["caught up", "unfenced"]
     assert not world.lifecycle.fenced
+
+
+def test_a_registration_names_the_protocol_of_voters(world: World) -> None:
+    """An active controller of Apache Kafka registers nobody without it, where the voters stand in the log."""
+    levels = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in world.registered().features
+    }
+    assert levels["kraft.version"] == (0, 1)
 
 
 def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> None:
@@ -225,6 +235,19 @@ def test_a_refusal_for_good_ends_the_start_at_once(world: World, code: ErrorCode
     assert isinstance(world.events[0], OperatorError)
     world.time.run(100)
     assert world.controller.asked == []
+
+
+def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) -> None:
+    assert world.registered().log_dirs == [b"D" * 16, b"E" * 16]
+    world.publish(EPOCH)
+    world.heard(fenced=True)
+    world.lifecycle.serve(lambda error: None)
+    assert world.heard(fenced=False).offline_log_dirs == []
+    world.lifecycle.directory_failed(b"E" * 16)
+    assert world.heard(fenced=False).offline_log_dirs == [b"E" * 16]
+    world.time.run(2.0)
+    assert world.heard(fenced=False, let_go=True).offline_log_dirs == [b"E" * 16]
+    assert world.registered(EPOCH + 1).log_dirs == [b"D" * 16]
 
 
 class TestShutdown:

@@ -117,7 +117,7 @@ def make_batch(timestamp: int, count: int = 1, size: int = 20, key: bytes | None
 
 def open_manager(disk, clock, rng=None, directory="/data", config: LogConfig | None = None, **options) -> LogManager:
     """A log manager with its logs loaded."""
-    manager = LogManager(disk, clock, rng or FakeRng(7), directory, default_config=config, **options)
+    manager = LogManager(disk, clock, rng or FakeRng(7), directory.split(","), default_config=config, **options)
     manager.open(node_id=1)
     manager.load_logs()
     return manager

@@ -59,13 +59,13 @@ def test_meta_properties(fakes, disk, clock, manager):
     assert fields["version"] == "1"
     assert len(uuid_from_string(fields["cluster.id"])) == 16
     manager.shutdown()
-    again = LogManager(disk, clock, fakes.Rng(99), "/data")
+    again = LogManager(disk, clock, fakes.Rng(99), ("/data",))
     meta = again.open(node_id=1)
     assert (meta.cluster_id, meta.directory_id) == (fields["cluster.id"], fields["directory.id"])
     again.shutdown()
     for options, word in (({"node_id": 2}, "node.id"), ({"node_id": 1, "cluster_id": "other"}, "other")):
         with pytest.raises(OperatorError, match=word):
-            LogManager(disk, clock, fakes.Rng(), "/data").open(**options)
+            LogManager(disk, clock, fakes.Rng(), ("/data",)).open(**options)
     assert not disk.locked
 
 
@@ -74,14 +74,14 @@ def test_damaged_meta_properties_name_the_file(fakes, disk, clock, damage):
     disk.makedirs("/data")
     disk.write_bytes("/data/meta.properties", damage)
     with pytest.raises(OperatorError, match=r"/data/meta\.properties"):
-        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+        LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
 
 
 def test_meta_properties_of_kafka(fakes, disk, clock):
     disk.makedirs("/data")
     text = b"#\n#Mon Jan 01 00:00:00 UTC 2024\ncluster.id=5L6g3nShT-eMCtK--X86sw\nversion=1\nnode.id=1\n"
     disk.write_bytes("/data/meta.properties", text + b"directory.id=J8aAPcfLQt2bqs1JT_rMgQ\n")
-    meta = LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+    meta = LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
     assert (meta.cluster_id, meta.node_id, meta.directory_id) == (
         "5L6g3nShT-eMCtK--X86sw",
         1,
@@ -91,15 +91,15 @@ def test_meta_properties_of_kafka(fakes, disk, clock):
 
 def test_a_second_broker_is_refused(fakes, disk, clock, manager):
     with pytest.raises(OperatorError, match="in use"):
-        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+        LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
     manager.shutdown()
-    LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+    LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
 
 
 def test_an_unreadable_directory_is_named(fakes, disk, clock):
     disk.fault = lambda action, path: PermissionError(errno.EACCES, "Permission denied", path)
     with pytest.raises(OperatorError, match=r"/data .*Permission denied"):
-        LogManager(disk, clock, fakes.Rng(), "/data").open(node_id=1)
+        LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
 
 
 def test_topic_ids_are_checked(manager):
@@ -341,7 +341,7 @@ class TestFlush:
         pool.run_all()
         assert done == [None], "the data is on disk"
         assert not log.failed
-        assert manager.offline is None
+        assert not manager.offline_directories
         assert (log.recovery_point, log.flushed_offset) == (0, 12)
         before, epochs = fakes.read_log(log), log.epochs.entries()
         assert manager.flush_due(pool) == 1
@@ -390,7 +390,7 @@ class TestFlush:
         assert [error.errno for error in done] == [code] * 2
         assert log.recovery_point == 0
         assert log.failed
-        assert manager.offline is not None
+        assert manager.offline_directories
         with pytest.raises(KafkaError):
             manager.create_log("other", 0, TOPIC_ID)
         assert "go on by themselves" not in caplog.text
@@ -515,7 +515,7 @@ class TestFlush:
         manager.delete_log("t", 0)
         pool.run_all()
         assert len(done) == 1
-        assert manager.offline is None
+        assert not manager.offline_directories
         assert disk.open_count == 0
 
     def test_rolled_segments_and_flush_ms(self, fakes, disk, clock):
@@ -564,7 +564,7 @@ def test_error_logging_is_bounded(fakes, disk, clock, manager, caplog):
             put(fakes, log, clock)
     assert len(caplog.messages) == 2
     assert "49 more" in caplog.messages[1]
-    assert manager.offline is None
+    assert not manager.offline_directories
 
 
 def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
@@ -587,10 +587,12 @@ def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
 
 
 def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock, manager):
+    (directory,) = manager.directories
+
     def due():
-        files = manager.offset_checkpoints_due()
-        manager.write_files(files)
-        manager.offset_checkpoints_written(files, None)
+        files = directory.offset_checkpoints_due()
+        directory.write_files(files)
+        directory.offset_checkpoints_written(files, None)
         return [name for name, _ in files]
 
     log = manager.create_log("t", 0, TOPIC_ID)
@@ -607,16 +609,17 @@ def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock
 
 
 def test_recovery_points_of_before_a_truncation_are_not_written_after_it(fakes, clock, disk, manager):
+    (directory,) = manager.directories
     log = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(3):
         put(fakes, log, clock)
     log.flush()
-    due = manager.recovery_points_due()
+    due = directory.recovery_points_due()
     log.truncate_to(1)
-    assert manager.write_off_loop(due) is False
+    assert directory.write_off_loop(due) is False
     assert b"t 0 1" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
     put(fakes, log, clock)
     log.flush()
-    assert manager.write_off_loop(manager.recovery_points_due()) is True
+    assert directory.write_off_loop(directory.recovery_points_due()) is True
     assert b"t 0 2" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
-    assert manager.recovery_points_due() is None
+    assert directory.recovery_points_due() is None

@@ -261,7 +261,9 @@ def test_offsets_by_time(fakes, times, target, start):
         newest = max(times)
         assert log.max_timestamp() == (times.index(newest), newest, 4)
     manager.shutdown()
-    manager = fakes.open_manager(manager._disk, clock, config=LogConfig(segment_bytes=400, index_interval_bytes=90))
+    manager = fakes.open_manager(
+        manager.directories[0]._disk, clock, config=LogConfig(segment_bytes=400, index_interval_bytes=90)
+    )
     assert manager.get_log("t", 0).lookup_timestamp(target) == expected
 
 

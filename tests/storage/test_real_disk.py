@@ -126,10 +126,10 @@ def test_a_committed_region_is_sent_by_reference(fakes, opened, clock):
 def test_a_second_process_is_kept_out(fakes, opened, clock, tmp_path):
     opened()
     with pytest.raises(OperatorError, match="in use"):
-        LogManager(RealDisk(), clock, fakes.Rng(), str(tmp_path / "data")).open(node_id=1)
+        LogManager(RealDisk(), clock, fakes.Rng(), (str(tmp_path / "data"),)).open(node_id=1)
 
 
 def test_a_file_where_the_directory_should_be(fakes, clock, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OperatorError, match="file"):
-        LogManager(RealDisk(), clock, fakes.Rng(), str(tmp_path / "file" / "data")).open(node_id=1)
+        LogManager(RealDisk(), clock, fakes.Rng(), (str(tmp_path / "file" / "data"),)).open(node_id=1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import struct
-import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.errors import KafkaError
+from ottla.record.legacy.message_set import append_message
 from ottla.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
@@ -172,8 +171,7 @@ def test_only_what_was_not_flushed_is_walked(store):
     store.disk.fault = watch
     log = store.reopen()
     assert len(log.segments) > 2
-    assert set(read) == {log.segments[0].path, log.segments[-1].path}
-    assert read.count(log.segments[0].path) == 1, "only for the format of its first message"
+    assert set(read) == {log.segments[-1].path}
     assert log.log_end_offset == 42
 
 
@@ -187,8 +185,7 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.manager.had_clean_shutdown
     assert not store.disk.exists("/data/.kafka_cleanshutdown")
     assert len(log.segments) > 2
-    # The first one for the format of its first message.
-    assert {path for path in opened if path.endswith(".log")} == {log.segments[0].path, log.segments[-1].path}
+    assert {path for path in opened if path.endswith(".log")} == {log.segments[-1].path}
     assert log.recovery_point == log.log_end_offset == 60
     assert log.producers.get(3).last_sequence == 59
     assert store.stored() == store.expected(30)
@@ -312,42 +309,40 @@ def test_a_batch_larger_than_the_walks_window(fakes):
 
 def old_message(magic: int, offset: int, value: bytes) -> bytes:
     """A message set of one message, as brokers before 0.11 stored it."""
-    timestamp = struct.pack(">q", 1_400_000_000_000) if magic else b""
-    body = bytes([magic, 0]) + timestamp + struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+    out = bytearray()
+    append_message(out, magic, 0, offset, 1_400_000_000_000, None, value)
+    return bytes(out)
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("size", [0, 20, 100])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_are_refused_and_stay(store, magic, size, clean):
+def test_messages_of_old_formats_are_walked_over(store, magic, size, clean):
     store.fill(1)
     path = store.active()
     if clean:
         store.manager.shutdown()
+        store.disk.unlink(path.replace(".log", ".index"))
     data = b"".join(old_message(magic, offset, b"v" * size) for offset in range(5))
     store.disk.write_bytes(path, data)
-    with pytest.raises(OperatorError, match=rf"t-0/.*\.log holds messages in the old format v{magic} .*move its dir"):
-        store.reopen()
+    log = store.reopen()
+    assert log.log_end_offset == 5
     assert store.disk.read_bytes(path) == data
+    assert [log.segments[0].find_offset(offset)[2] for offset in range(5)] == list(range(5))
+    store.fill(1)
+    assert store.reopen().log_end_offset == 7
 
 
-def test_old_messages_in_a_segment_before_the_active_one_are_refused_after_a_clean_stop(store):
-    store.fill(20)
-    path = store.log.segments[0].path
-    store.manager.shutdown()
-    store.disk.write_bytes(path, old_message(1, 0, b"v"))
-    with pytest.raises(OperatorError, match="old format v1"):
-        store.reopen()
-
-
-def test_old_messages_behind_batches_are_refused(store):
+def test_a_torn_message_behind_batches_is_cut(store):
     store.fill(2)
     path = store.active()
     before = store.disk.read_bytes(path)
-    store.disk.write_bytes(path, before + old_message(0, 4, b""))
-    with pytest.raises(OperatorError, match=rf"old format v0 \(at position {len(before)}\)"):
-        store.reopen()
+    whole = old_message(0, 4, b"")
+    store.disk.write_bytes(path, before + whole)
+    assert store.reopen().log_end_offset == 5
+    store.disk.write_bytes(path, before + whole + old_message(1, 5, b"v")[:-1])
+    assert store.reopen().log_end_offset == 5
+    assert store.disk.read_bytes(path) == before + whole
 
 
 def test_nonsense_with_an_old_magic_is_cut(store):

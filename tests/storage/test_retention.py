@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import SEGMENTS_A_STEP
 
 HOUR = 3_600_000
 
@@ -136,3 +137,46 @@ def test_idle_producers_expire(fakes, disk, clock):
     clock.now_ms += 1
     manager.run_retention()
     assert len(log.producers) == 0
+
+
+def test_thousands_of_segments_go_in_short_steps(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=100, retention_ms=HOUR))
+    log = manager.create_log("t", 0, bytes(16))
+    for _ in range(SEGMENTS_A_STEP * 3 + 5):
+        batch = fakes.make_batch(clock.now_ms)
+        log.append_as_leader(batch, 0, len(batch), 0)
+    assert len(log.segments) == SEGMENTS_A_STEP * 3 + 5
+    clock.now_ms += 2 * HOUR
+    assert list(manager.retention_steps()) == [SEGMENTS_A_STEP] * 3 + [5]
+    assert log.log_start_offset == log.log_end_offset
+
+
+def test_a_log_that_goes_between_two_steps_is_left_alone(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=100, retention_ms=HOUR))
+    log = manager.create_log("t", 0, bytes(16))
+    for _ in range(SEGMENTS_A_STEP * 2):
+        batch = fakes.make_batch(clock.now_ms)
+        log.append_as_leader(batch, 0, len(batch), 0)
+    clock.now_ms += 2 * HOUR
+    steps = manager.retention_steps()
+    assert next(steps) == SEGMENTS_A_STEP
+    manager.delete_log("t", 0)
+    assert list(steps) == []
+    assert len(log.segments) == SEGMENTS_A_STEP
+
+
+def test_a_segment_from_the_future_is_named_once(fakes, disk, clock, caplog):
+    config = LogConfig(segment_bytes=100, retention_ms=HOUR, message_timestamp_after_max_ms=2000 * HOUR)
+    manager = fakes.open_manager(disk, clock, config=config)
+    log = manager.create_log("t", 0, bytes(16))
+    for ahead in (1000 * HOUR, 0, 0):
+        batch = fakes.make_batch(clock.now_ms + ahead)
+        log.append_as_leader(batch, 0, len(batch), 0)
+    clock.now_ms += 2 * HOUR
+    for _ in range(3):
+        assert manager.run_retention() == 0
+    told = [record.getMessage() for record in caplog.records if "ahead of the clock" in record.getMessage()]
+    assert len(told) == 1
+    assert "00000000000000000000.log" in told[0]
+    clock.now_ms += 1000 * HOUR
+    assert manager.run_retention() == 3

@@ -50,7 +50,7 @@ def modules_named(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("arguments", ["", "-k log", "tests", "tests/pipeline/test_plan.py", "--ignore tests/storage"])
 def test_spark_is_installed_for_all_tests_and_for_those_of_the_pipeline(arguments: str) -> None:
-    assert "'.[pipeline,iceberg,object-stores,connect]'" in commands("test", f"ARGS={arguments}")
+    assert "'.[pipeline,iceberg,object-stores,duckdb,connect,plots]'" in commands("test", f"ARGS={arguments}")
 
 
 @pytest.mark.parametrize("target", [("unit",), ("test", "ARGS=tests/storage"), ("test", "ARGS=-x tests/net tests/cli")])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -127,6 +129,28 @@ while True: signal.pause()
     broker._processes[0].wait()
     with pytest.raises(BrokerFailure, match=r"exit code 3.*\n.*invariant broken"):
         broker.close()
+
+
+STARTER = """
+import signal
+from ottla.testing import Broker
+broker = Broker().start()
+print(broker.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_broker_does_not_outlive_who_started_it(number):
+    """However that ends; with the broker as it is, since it is the broker that has to see it."""
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE) as starter:
+        try:
+            broker = os.pidfd_open(int(starter.stdout.readline()))
+            starter.send_signal(number)
+            assert starter.wait(30) == -number
+            assert select.select([broker], [], [], 30)[0], "the broker is gone"
+        finally:
+            starter.kill()
 
 
 def test_temporary_files_go_away_and_a_given_data_dir_stays(stand_in, tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -70,10 +71,20 @@ def _end(sentence: str, exit_code: int) -> None:
 def _os_error_text(error: OSError) -> str:
     """The words of the operating system, and what they are about."""
     if error.filename is None:
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            return "the directory that this command runs in was removed: change into one that is there"
         return f"the operating system refused: {_words(error)}"
     if error.filename == STANDARD_OUTPUT:
         return f"cannot write to {STANDARD_OUTPUT}: {_words(error)}"
     return f"cannot use {error.filename}: {_words(error)}"
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _words(error: OSError) -> str:

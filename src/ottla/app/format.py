@@ -24,13 +24,14 @@ from ottla.app.settings import read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Disk
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
-from ottla.quorum.format import format_directory, parse_initial_controllers
+from ottla.quorum.format import format_directory, parse_initial_controllers, refuse_formatted
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
 from ottla.quorum.raft_types import ReplicaKey, Voter
-from ottla.storage.directories import require_unused, shown
-from ottla.storage.meta_properties import MetaProperties, random_id, read_meta_properties
+from ottla.storage.directories import make_durably, require_unused, shown
+from ottla.storage.meta_properties import MetaProperties, load_or_create, random_id, read_meta_properties
 from ottla.storage.names import META_PROPERTIES, STRAY_DIR_SUFFIX, parse_stray_dir
 
 _ID_NAMES = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
@@ -48,12 +49,14 @@ class FormatOptions(NamedTuple):
     no_initial_controllers: bool
 
 
-def run_format(options: FormatOptions) -> MetaProperties:
-    """Format the directory that the config names; what stands in its `meta.properties`. Raises OperatorError."""
+def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
+    """Format the directories that the config names; their `meta.properties`, by path. Raises OperatorError."""
     settings = read_settings(options.config, options.settings, options.data_dir)
     config, _ = BrokerConfig.parse(settings)
     disk, rng = RealDisk(), SystemRng()
-    refuse_directory_of_plan(disk, config.log_dir)
+    paths = list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
+    for path in paths:
+        refuse_directory_of_plan(disk, path)
     _check_first_voters(options, config)
     cluster_id = _cluster_id(options, rng)
     directory_id = random_id(rng)
@@ -63,16 +66,32 @@ def run_format(options: FormatOptions) -> MetaProperties:
     elif options.initial_controllers is not None:
         names = config.controller_listener_names or ("CONTROLLER",)
         voters = parse_initial_controllers(options.initial_controllers, names[0])
-    return format_directory(
-        disk,
-        SystemClock(),
-        rng,
-        config.log_dir,
-        node_id=config.node_id,
-        cluster_id=cluster_id,
-        directory_id=directory_id if options.standalone else None,
-        voters=voters,
-    )
+    refuse_formatted(disk, paths)
+    # That of the metadata log first: a start makes those that are still missing, and not this one.
+    formatted = {
+        config.metadata_log_dir: format_directory(
+            disk,
+            SystemClock(),
+            rng,
+            config.metadata_log_dir,
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id if options.standalone else None,
+            voters=voters,
+        )
+    }
+    for path in paths[1:]:
+        formatted[path] = _format_other(disk, rng, path, config.node_id, cluster_id)
+    return formatted
+
+
+def _format_other(disk: Disk, rng: Rng, path: str, node_id: int, cluster_id: str) -> MetaProperties:
+    """A directory beside that of the metadata log."""
+    try:
+        make_durably(disk, path)
+    except OSError as error:
+        raise disk_refusal(error, path) from error
+    return load_or_create(disk, rng, path, node_id=node_id, cluster_id=cluster_id)
 
 
 def _check_first_voters(options: FormatOptions, config: BrokerConfig) -> None:

@@ -17,7 +17,7 @@ import click
 
 from ottla.app.disk import RealDisk
 from ottla.cli.command import json_option, print_json, print_table
-from ottla.cli.log import log
+from ottla.cli.log import log as log  # the group, for who adds to it
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError

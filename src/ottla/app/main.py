@@ -29,12 +29,13 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
+    "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check whether a directory of Apache Kafka can be served."),
     "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Describe the cluster, elect leaders, move replicas."),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
     "group": Mounted("ottla.cli.group", "group", "List, describe, reset and delete consumer groups."),
-    "log": Mounted("ottla.app.log_restore", "log", "Look into segment files and data directories."),
+    "log": Mounted("ottla.app.log_cleaner", "log", "Look into segment files and data directories."),
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
@@ -190,11 +191,14 @@ Examples:
 )
 @click.option("--no-initial-controllers", is_flag=True, help="The cluster is there already, or this is a broker only.")
 def format_command(**options: Any) -> None:
-    """Make the data directory of a node of a cluster; a single node needs no formatting."""
+    """Make the data directories of a node of a cluster; a single node needs no formatting."""
     from ottla.app.format import FormatOptions, run_format
 
-    meta = run_format(FormatOptions(**options))
-    click.echo(f"cluster.id={meta.cluster_id}\nnode.id={meta.node_id}\ndirectory.id={meta.directory_id}")
+    formatted = run_format(FormatOptions(**options))
+    meta = next(iter(formatted.values()))
+    click.echo(f"cluster.id={meta.cluster_id}\nnode.id={meta.node_id}")
+    for path, each in formatted.items():
+        click.echo(f"directory.id={each.directory_id}" + (f" ({path})" if len(formatted) > 1 else ""))
 
 
 def main() -> None:

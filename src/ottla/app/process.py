@@ -37,6 +37,7 @@ from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
 from ottla.record.walk import IMPLEMENTATION
 from ottla.server.broker import Broker
+from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ class BrokerProcess:
     ) -> None:
         """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open.
 
-        `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`).
+        `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`), or that
+        nobody needs this broker any more (`ottla.testing`).
         """
         self._config = config
         self._loop_name = loop_name
@@ -132,6 +134,7 @@ class BrokerProcess:
             on_fatal=_end_of_node,
             hostname=hostname,
             max_open_files=budget.files,
+            cleaner_worker=lambda: _cleaner_process(loop, pool),
         )
         limits = connection_limits(self._config, budget.clients)
         controllers: ConnectionSet | None = None
@@ -152,7 +155,7 @@ class BrokerProcess:
                 await broker.start()
                 self._watch_for_the_end()
         except OSError as error:
-            raise disk_refusal(error, self._config.log_dir) from error
+            raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
@@ -248,7 +251,7 @@ class BrokerProcess:
             self._config.node_id,
             broker.cluster_id,
             ", ".join(each.endpoint.address for each in bound),
-            self._config.log_dir,
+            ", ".join(self._config.log_dirs),
             IMPLEMENTATION,
             self._loop_name,
         )
@@ -265,7 +268,7 @@ class BrokerProcess:
             "bootstrap_controllers": controllers[0].address if controllers else None,
             "listeners": {endpoint.listener_name: endpoint.address for endpoint in (*advertised, *controllers)},
             "metrics": None if metrics is None else metrics.endpoint.address,
-            "data_dir": self._config.log_dir,
+            "data_dir": self._config.metadata_log_dir,
             "record_module": IMPLEMENTATION,
         }
         import json  # here, since most brokers write no ready file and each import delays the start
@@ -285,9 +288,9 @@ class BrokerProcess:
         self._stop.set()
 
     def _on_stop_pipe(self, descriptor: int) -> None:
-        """The supervisor stops all brokers, or is gone."""
+        """Who started this broker stops all of its cluster, or is gone."""
         asyncio.get_running_loop().remove_reader(descriptor)
-        logger.info("the cluster stops")
+        logger.info("stopping, since the process that started this one stops or is gone")
         self._stop.set()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -353,6 +356,12 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )
+
+
+def _cleaner_process(loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> Worker:
+    from ottla.app.cleaner_process import CleanerProcess  # here, since most starts find nothing to clean for a while
+
+    return CleanerProcess(loop, pool)
 
 
 def _end_of_node(error: BaseException) -> None:

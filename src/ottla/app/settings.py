@@ -16,7 +16,7 @@ def read_settings(
 ) -> dict[str, str]:
     """All settings of a node by Kafka's names: the file `config`, `given` (`--set`) over it, the shorthands over both.
 
-    `log.dirs` is there, absolute, unless it names several directories. Raises OperatorError.
+    `log.dirs` is there, and every path of it absolute. Raises OperatorError.
     """
     settings = load_properties(config) if config is not None else {}
     settings.update(given)
@@ -25,10 +25,15 @@ def read_settings(
     if port is not None:
         settings["listeners"] = _with_port(settings.get("listeners", ""), port)
     chosen = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
-    if "," not in chosen:
-        # The broker works with absolute paths; several directories are for the config table to refuse.
-        settings["log.dirs"] = os.path.abspath(os.path.expanduser(chosen.strip()))
+    # The broker works with absolute paths; an empty name is for the config to refuse.
+    settings["log.dirs"] = ",".join(_absolute(path) for path in chosen.split(","))
+    if settings.get("metadata.log.dir"):
+        settings["metadata.log.dir"] = _absolute(settings["metadata.log.dir"])
     return settings
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path.strip())) if path.strip() else ""
 
 
 def _with_port(listeners: str, port: int) -> str:

@@ -73,7 +73,13 @@ def run_cluster(options: StartOptions, count: int) -> int:
     base = load_properties(options.config) if options.config is not None else {}
     base.update(options.settings)
     check_base_settings(base)
-    data_dir = os.path.abspath(os.path.expanduser(options.data_dir or base.pop("log.dirs", None) or DEFAULT_DATA_DIR))
+    chosen = base.pop("log.dirs", None)
+    if chosen is not None and "," in chosen and options.data_dir is None:
+        raise OperatorError(
+            "log.dirs names several directories, and --brokers puts those of its brokers into one: name one, or start "
+            "the brokers one by one with a config each"
+        )
+    data_dir = os.path.abspath(os.path.expanduser(options.data_dir or chosen or DEFAULT_DATA_DIR))
     disk, rng = RealDisk(), SystemRng()
     try:
         disk.makedirs(data_dir)
@@ -110,9 +116,10 @@ def run_broker(options: StartOptions) -> int:
     for warning in warnings:
         logger.warning("%s", warning)
     try:
-        refuse_directory_of_plan(RealDisk(), config.log_dir)
+        for path in config.log_dirs:
+            refuse_directory_of_plan(RealDisk(), path)
     except OSError as error:
-        raise disk_refusal(error, config.log_dir) from error
+        raise disk_refusal(error, config.metadata_log_dir) from error
     ready_file = prepare_ready_file(options.ready_file)
     descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()

@@ -1,7 +1,8 @@
 """The three standard streams, made safe before a command runs.
 
 Afterwards descriptors 0 to 2 are open, so that no file or socket is taken for one of them; any text can be written,
-what the encoding lacks as an escape; and text for a terminal does not steer it. What means to (rich) writes to
+what the encoding lacks as an escape, and bytes of an argument that are no UTF-8 as those bytes; and text for a terminal
+does not steer it. What means to (rich) writes to
 `sys.__stdout__` or `sys.__stderr__`; bytes go through `sys.stdout.buffer` as they are.
 """
 
@@ -16,6 +17,9 @@ from typing import Any, TextIO
 from ottla.common.control_chars import escape_control_chars
 
 STANDARD_OUTPUT = "standard output"
+ESCAPES = "ottla.escapes"
+SURROGATE_OF_BYTE_0 = 0xDC00
+"""Bytes from 0x80 on that are no UTF-8 come behind it (PEP 383)."""
 
 
 class SafeTerminal(io.TextIOWrapper):
@@ -40,6 +44,7 @@ class RawOutput(io.FileIO):
 
 def prepare_streams() -> None:
     """Do what the module says. Only the process entry calls this."""
+    codecs.register_error(ESCAPES, escaped)
     for descriptor in (0, 1, 2):
         _reopen_if_closed(descriptor)
     if sys.stdin is None:
@@ -61,10 +66,22 @@ def _safe(buffer: io.BufferedWriter, stream: TextIO | None, line_buffering: bool
     """A text stream on `buffer` in the encoding of `stream`, which is None where Python found the descriptor closed."""
     encoding = stream.encoding if stream is not None else "utf-8"
     if not buffer.isatty():
-        return io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=line_buffering)
+        return io.TextIOWrapper(buffer, encoding, ESCAPES, line_buffering=line_buffering)
     if codecs.lookup(encoding).name == "ascii":  # click would make a stream of its own
         encoding = "utf-8"
-    return SafeTerminal(buffer, encoding, "backslashreplace", line_buffering=True)
+    return SafeTerminal(buffer, encoding, ESCAPES, line_buffering=True)
+
+
+def escaped(error: UnicodeError) -> tuple[str, int]:
+    """The handler ESCAPES of what can't be encoded: `\\xff` for the byte of an argument, else as backslashreplace."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_escape, error.object[error.start : error.end])), error.end
+
+
+def _escape(char: str) -> str:
+    byte = ord(char) - SURROGATE_OF_BYTE_0
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else char.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def forget(stream: TextIO) -> None:

@@ -15,7 +15,7 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
-from ottla.cli.settings import known_settings, names_explained, warn_without_cleaner
+from ottla.cli.settings import known_settings, names_explained
 from ottla.client.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.suggestion import did_you_mean
@@ -134,8 +134,6 @@ def alter(
         print_json({"resource": resource, "name": name, "executed": not dry_run, "changes": done})
     else:
         click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
-    if resource_type is ResourceType.TOPIC:
-        warn_without_cleaner(name, {**set_, **append})
 
 
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:

@@ -17,9 +17,10 @@ from typing import BinaryIO
 import click
 
 from ottla.cli.command import Group, bootstrap_option, counted, json_option, open_cluster, print_json, print_table
+from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.record.batch import LOG_APPEND_TIME, BatchView, Record
+from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2, BatchView, Record
 from ottla.record.control import control_record_type
 from ottla.storage.reader import (
     SegmentDamage,
@@ -42,6 +43,7 @@ METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 SET_ASIDE_SUFFIXES = (".deleted", ".cleaned", ".swap")
 TEXT_FILES = frozenset(
     {
+        "cleaner-offset-checkpoint",
         "leader-epoch-checkpoint",
         "log-start-offset-checkpoint",
         "meta.properties",
@@ -286,22 +288,19 @@ class _SegmentDump:
         next_offset = 0
         try:
             for stored in iter_segment(stream):
-                self._show_batch(stored.position, stored.batch, next_offset)
+                self._show_batch(stored, next_offset)
                 next_offset = stored.batch.next_offset
                 yield stored
         except SegmentDamage as damage:
             self._problems(damage.position, [damage.reason])
 
-    def _show_batch(self, position: int, batch: BatchView, next_offset: int) -> None:
+    def _show_batch(self, stored: StoredBatch, next_offset: int) -> None:
+        position, batch = stored.position, stored.batch
         crc_valid = batch.crc_matches()
         self.batch_count += 1
         self.record_count += batch.records_count
-        self.valid_bytes = position + batch.size_bytes
-        click.echo(
-            json.dumps(_batch_document(position, batch, crc_valid))
-            if self.as_json
-            else _batch_text(position, batch, crc_valid)
-        )
+        self.valid_bytes = position + stored.size_bytes
+        click.echo(json.dumps(_batch_document(stored, crc_valid)) if self.as_json else _batch_text(stored, crc_valid))
         if not crc_valid:
             computed = batch.compute_crc()
             self._problems(position, [f"the CRC is {computed}, the batch says {batch.crc}"])
@@ -371,17 +370,19 @@ class _SegmentDump:
         click.echo(text)
 
 
-def _batch_document(position: int, batch: BatchView, crc_valid: bool) -> dict[str, object]:
+def _batch_document(stored: StoredBatch, crc_valid: bool) -> dict[str, object]:
+    batch = stored.batch
     return {
         "type": "batch",
-        "position": position,
-        "size": batch.size_bytes,
+        "position": stored.position,
+        "size": stored.size_bytes,
+        "magic": stored.magic,
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
         "count": batch.records_count,
         "leader_epoch": batch.partition_leader_epoch,
-        "compression": batch.compression,
-        "crc": batch.crc,
+        "compression": stored.compression,
+        "crc": stored.crc,
         "crc_valid": crc_valid,
         "timestamp_type": TIMESTAMP_TYPES[batch.timestamp_type],
         "base_timestamp": batch.base_timestamp,
@@ -396,14 +397,15 @@ def _batch_document(position: int, batch: BatchView, crc_valid: bool) -> dict[st
     }
 
 
-def _batch_text(position: int, batch: BatchView, crc_valid: bool) -> str:
+def _batch_text(stored: StoredBatch, crc_valid: bool) -> str:
+    batch = stored.batch
     parts = [
-        f"position {position}",
+        f"position {stored.position}",
         f"offsets {batch.base_offset} to {batch.last_offset}",
         f"count {batch.records_count}",
-        f"size {batch.size_bytes}",
-        batch.compression,
-        f"crc {batch.crc} {'ok' if crc_valid else 'WRONG'}",
+        f"size {stored.size_bytes}",
+        stored.compression,
+        f"crc {stored.crc} {'ok' if crc_valid else 'WRONG'}",
         f"leader epoch {batch.partition_leader_epoch}",
         f"{'appended' if batch.timestamp_type == LOG_APPEND_TIME else 'created'} {format_time(batch.max_timestamp)}",
     ]
@@ -414,6 +416,8 @@ def _batch_text(position: int, batch: BatchView, crc_valid: bool) -> str:
         parts.append("transactional")
     if batch.is_control:
         parts.append("control")
+    if stored.magic != MAGIC_V2:
+        parts.append(f"message format v{stored.magic}")
     return "  ".join(parts)
 
 
@@ -423,3 +427,8 @@ def _shown(data: bytes | None) -> str:
     text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
     shown = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return f"{shown}... ({len(data):,} bytes)" if len(data) > SHOWN_BYTES else shown
+
+
+log.command(
+    examples=("ottla log scrub ottla-data", "ottla log scrub ottla-data/clicks-0 --json | jq 'select(.position)'")
+)(scrub)

@@ -1,11 +1,9 @@
-"""Settings as one writes them on a command line: what a misspelled name was meant to be, and what has no effect yet."""
+"""Settings as one writes them on a command line: what a misspelled name was meant to be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-import click
 
 from ottla.client.model import ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -38,9 +36,3 @@ def names_explained(resource_type: ResourceType, names: Iterable[str]) -> Iterat
         known = known_settings(resource_type)
         hints = [did_you_mean(name, known) for name in names if name not in known]
         raise KafkaError(error.code, error.message.rstrip(".") + "".join(hints)) from error
-
-
-def warn_without_cleaner(name: str, configs: Mapping[str, str | None]) -> None:
-    """Say on standard error that a compacted topic only grows."""
-    if "compact" in (configs.get("cleanup.policy") or ""):
-        click.echo(f"Warning: there is no log cleaner yet: topic {name} is not compacted and keeps growing.", err=True)

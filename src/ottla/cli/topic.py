@@ -20,7 +20,7 @@ from ottla.cli.command import (
     settings_option,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
-from ottla.cli.settings import names_explained, warn_without_cleaner
+from ottla.cli.settings import names_explained
 from ottla.cli.times import parse_timestamp
 from ottla.client.cluster import Cluster
 from ottla.client.failure import TopicNotFound
@@ -86,8 +86,6 @@ def create(
                 results.append({**_identity(info), "created": created})
             else:
                 click.echo(f"Created topic {name}." if created else f"Topic {name} exists already.")
-            if created:
-                warn_without_cleaner(name, config)
     if as_json:
         print_json(results)
 
@@ -226,7 +224,6 @@ def alter(
         print_json({**_identity(info), "set": config, "deleted": delete_config})
     else:
         click.echo(f"Altered topic {name}.")
-    warn_without_cleaner(name, config)
 
 
 @topic.command(

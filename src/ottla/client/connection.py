@@ -25,6 +25,16 @@ CONNECT_TIMEOUT_S = 4.0
 """A host that is lost answers nothing: enough for a second and a third SYN (after 1 and 3 s), and then the next address
 has its turn."""
 
+FIRST_VERSIONS = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+}
+"""Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
+offsets that the group keeps."""
+
 MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
@@ -107,6 +117,7 @@ class Connection:
         Raises KafkaError UNSUPPORTED_VERSION when there is none.
         """
         spec = API[api_key]
+        lowest = max(spec.min_version, FIRST_VERSIONS.get(api_key, 0))
         highest = spec.max_version if max_version is None else min(spec.max_version, max_version)
         theirs = self._versions.get(api_key)
         if theirs is None:
@@ -114,11 +125,11 @@ class Connection:
                 ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not support {spec.name}"
             )
         version = min(highest, theirs[1])
-        if version < max(spec.min_version, theirs[0]):
+        if version < max(lowest, theirs[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"the broker at {self.address} supports {spec.name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in {spec.min_version} to {highest}",
+                f"this client in {lowest} to {highest}",
             )
         return version
 

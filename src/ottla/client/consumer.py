@@ -23,7 +23,8 @@ from ottla.client.model import FetchResult, Position
 from ottla.client.outage import Outage, Tell
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
-from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView, iter_batches
+from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
+from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 
 FETCH_WAIT_MS = 500
@@ -158,7 +159,7 @@ class RecordConsumer:
         end = None if self._ends is None else self._ends[key]
         transactions = TransactionFilter(result.aborted)
         try:
-            for batch in iter_batches(result.records):
+            for batch in iter_any_batches(result.records):
                 if end is not None and batch.base_offset >= end:
                     position = end
                     break

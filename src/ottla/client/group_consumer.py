@@ -10,6 +10,7 @@ Left out: commits as part of a transaction, manual commits, the user-facing API 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -26,6 +27,9 @@ BATCH_WAIT_S = 0.1
 FULL_QUEUE_BACKOFF_MS = 10
 """The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
 COMMIT_INTERVAL_S = 1.0
+LEAVE_LIMIT_S = 30.0
+"""Apache Kafka's default for the closing of a consumer."""
+INTERRUPTED_LEAVE_S = 5.0
 
 
 class GroupConsumer:
@@ -91,8 +95,15 @@ class GroupConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Commit and leave the group. From a cluster that does not answer in time the member just goes: its session
+        ends, and what was not committed is read again."""
+        leaving = threading.Thread(target=self._leave, name="leaving-the-group", daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_LIMIT_S if kind is None else INTERRUPTED_LEAVE_S)
+
+    def _leave(self) -> None:
         self._commit(wait=True)
-        self._consumer.close()
+        self._consumer.close()  # waits for every answer that is still due, and can't be told for how long
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None

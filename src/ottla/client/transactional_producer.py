@@ -23,7 +23,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 STEP_S = 0.5
 """The library's calls can't be interrupted, but go on where they were when they are made again."""
 HUNG_S = 5.0
-"""How long a call may go on after its time."""
+"""How long a call may go on after its time, which is STEP_S at most."""
 
 
 class ProducerFenced(KafkaError):
@@ -34,6 +34,16 @@ class ProducerFenced(KafkaError):
             ErrorCode.PRODUCER_FENCED,
             f"the producer of transactional id {transactional_id!r} was fenced: another producer uses the id now, or "
             "the transaction was open for longer than transaction.timeout.ms",
+        )
+
+
+class ProducerHung(KafkaError):
+    """A call of the library does not come back: this producer is lost, another one under the id can go on."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"the offsets of group {group_id!r} got into no transaction: the library went on beyond its time",
         )
 
 
@@ -87,9 +97,9 @@ class TransactionalProducer(RecordProducer):
     def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
         """Make offsets of a group without members part of the open transaction (KIP-98). Their epochs are left out.
 
-        Raises ProducerFenced, KafkaError. After REQUEST_TIMED_OUT the producer can't be used, nor ended: librdkafka
-        2.16 whose broker was away for a moment may wait for ever, beyond the time that it was given. The next one with
-        the id ends the transaction.
+        Raises ProducerFenced, KafkaError. After ProducerHung the producer can't be used, nor ended: librdkafka 2.16
+        whose broker was away for a moment may wait for ever, beyond the time that it was given. The next one with the
+        id ends the transaction.
         """
         positions = [
             self._library.TopicPartition(*key, committed.offset, committed.metadata)
@@ -97,7 +107,10 @@ class TransactionalProducer(RecordProducer):
         ]
         metadata = self._group_metadata(group_id)
 
+        called = [time.monotonic()]
+
         def send(limit_s: float) -> None:
+            called[0] = time.monotonic()
             self._producer.send_offsets_to_transaction(positions, metadata, limit_s)
 
         failures: list[BaseException] = []
@@ -110,12 +123,10 @@ class TransactionalProducer(RecordProducer):
 
         sender = threading.Thread(target=run, daemon=True)
         sender.start()
-        sender.join(self._timeout_s + HUNG_S)
-        if sender.is_alive():
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the offsets of group {group_id!r} got into no transaction within {self._timeout_s:g} s",
-            )
+        while sender.is_alive():
+            sender.join(STEP_S)
+            if sender.is_alive() and time.monotonic() - called[0] > STEP_S + HUNG_S:
+                raise ProducerHung(group_id)
         if failures:
             raise failures[0]
 

@@ -65,7 +65,8 @@ class BrokerConfig:
         "configured_voters",
         "controller_listeners",
         "listeners",
-        "log_dir",
+        "log_dirs",
+        "metadata_log_dir",
         "node_id",
     )
 
@@ -86,7 +87,8 @@ class BrokerConfig:
         self._topic_defaults = topic_defaults(self._values, frozenset(merged))
         self.node_id = _node_id(self._static)
         self._values["node.id"] = self._values["broker.id"] = self.node_id
-        self.log_dir = self._one_log_dir()
+        self.log_dirs = self._distinct_log_dirs()
+        self.metadata_log_dir = self.get_str("metadata.log.dir") or self.log_dirs[0]
         self.listeners, self.controller_listeners = _bound_listeners(self)
         self._advertised = _advertised_listeners(self)
         self.advertised_listeners = tuple(
@@ -149,6 +151,12 @@ class BrokerConfig:
         value = self._values[name]
         if type(value) is not int:
             raise TypeError(f"{name} is not a whole number that is always set")
+        return value
+
+    def get_float(self, name: str) -> float:
+        value = self._values[name]
+        if not isinstance(value, float):
+            raise TypeError(f"{name} is not a number that is always set")
         return value
 
     def get_bool(self, name: str) -> bool:
@@ -240,16 +248,14 @@ class BrokerConfig:
             )
         return result
 
-    def _one_log_dir(self) -> str:
-        dirs = self.get_list("log.dirs") or (self.get_str("log.dir") or "",)
-        if len(dirs) > 1:
-            raise OperatorError(
-                f"log.dirs names {len(dirs)} directories, but this version keeps its data in one; "
-                "name a single directory"
-            )
-        if not dirs[0]:
-            raise OperatorError("log.dirs is empty; name the directory that holds the data")
-        return dirs[0]
+    def _distinct_log_dirs(self) -> tuple[str, ...]:
+        dirs = self.get_list("log.dirs") or tuple(item.strip() for item in (self.get_str("log.dir") or "").split(","))
+        if not dirs or not all(dirs):
+            raise OperatorError("log.dirs names an empty directory; name those that hold the data")
+        for number, path in enumerate(dirs):
+            if path in dirs[:number]:
+                raise OperatorError(f"log.dirs names {path} twice: name each directory once")
+        return dirs
 
     # -- description ---------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from ottla.common.config_def import (
     between,
     key_table,
 )
+from ottla.common.config_keys_cleaner import CLEANER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
@@ -160,7 +161,20 @@ _LOG_FIXED = [
         "Data directory, where log.dirs is not set.",
         importance=Importance.HIGH,
     ),
-    _fixed("log.dirs", ConfigType.LIST, None, "Data directory (one at present).", importance=Importance.HIGH),
+    _fixed(
+        "log.dirs",
+        ConfigType.LIST,
+        None,
+        "Data directories, with commas between them; a new partition comes into the one with the fewest.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "metadata.log.dir",
+        ConfigType.STRING,
+        None,
+        "Where the metadata log lies; the first of log.dirs where it is not set.",
+        importance=Importance.HIGH,
+    ),
     _fixed(
         "log.flush.offset.checkpoint.interval.ms",
         ConfigType.INT,
@@ -272,6 +286,14 @@ _LOG_FIXED = [
 ]
 
 _LOG_DYNAMIC = [
+    ConfigKey(
+        "cordoned.log.dirs",
+        ConfigType.LIST,
+        (),
+        "Directories of log.dirs that get no new partitions while there is another one; * for all (KIP-1066).",
+        importance=Importance.MEDIUM,
+        update_mode=UpdateMode.PER_BROKER,
+    ),
     _dynamic(
         "log.cleanup.policy",
         ConfigType.LIST,
@@ -740,6 +762,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_NETWORK,
         *_GROUPS,
         *_MEMBERSHIP,
+        *CLEANER_CONFIGS,
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
         *TRANSACTION_CONFIGS,

@@ -68,10 +68,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     ("two-phase commit is unstable in Apache Kafka, and not served", "transaction.two.phase.commit.enable"),
     (
-        "there is no log cleaner yet",
-        "log.cleaner.enable",
-    ),
-    (
         "limits of clients are kept and nobody is held to them yet",
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
         "client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds "
@@ -106,9 +102,8 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "no-op records only serve to measure the lag of other voters, and there are none",
         "metadata.max.idle.interval.ms",
     ),
-    ("the metadata log lives in the data directory", "metadata.log.dir"),
     (
-        "there is one data directory; when it fails, appends are refused and reads go on",
+        "a data directory that fails is told to the controller until it hears",
         "log.dir.failure.timeout.ms",
     ),
     (
@@ -160,13 +155,6 @@ INERT_CONFIGS: Mapping[str, str] = _by_name(_REASONS)
 STORED_CONFIGS: Mapping[str, str] = _by_name(
     (
         (
-            "there is no log cleaner yet",
-            "log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms "
-            "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second "
-            "log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms log.cleaner.min.cleanable.ratio "
-            "log.cleaner.threads",
-        ),
-        (
             "there is no tiered storage yet",
             "follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms "
             "log.remote.copy.lag.bytes log.remote.copy.lag.ms remote.fetch.max.wait.ms "
@@ -196,8 +184,8 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "max.connection.creation.rate max.connections.per.ip.overrides",
         ),
         (
-            "there is one data directory; when it fails, appends are refused and reads go on",
-            "cordoned.log.dirs replica.alter.log.dirs.io.max.bytes.per.second",
+            "replicas stay in the data directory that they were made in",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
         ),
         ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
         ("there is no Java virtual machine to load classes", "config.providers"),

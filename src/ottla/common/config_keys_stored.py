@@ -7,7 +7,6 @@ Names, types, defaults and bounds of Apache Kafka 4.4. Why each has no effect sa
 from __future__ import annotations
 
 from ottla.common.config_def import (
-    MAX_DOUBLE,
     MAX_INT,
     MAX_LONG,
     ConfigKey,
@@ -38,12 +37,6 @@ _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(512 * 1024)),
     ("group.share.assignment.interval.ms", _INT, 1000, at_least(0)),
     ("group.streams.assignment.interval.ms", _INT, 1000, at_least(0)),
-    ("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0)),
-    ("log.cleaner.dedupe.buffer.size", _LONG, 128 * 1024**2, None),
-    ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, None),
-    ("log.cleaner.io.buffer.size", _INT, 512 * 1024, at_least(0)),
-    ("log.cleaner.io.max.bytes.per.second", _DOUBLE, MAX_DOUBLE, None),
-    ("log.cleaner.threads", _INT, 1, at_least(0)),
     ("log.remote.copy.lag.bytes", _LONG, -1, at_least(-1)),
     ("log.remote.copy.lag.ms", _LONG, 0, at_least(-1)),
     ("max.connection.creation.rate", _INT, MAX_INT, at_least(0)),
@@ -84,5 +77,4 @@ def _kept(rows: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...
 STORED_KEYS = [
     *_kept(_ROWS, internal=False),
     *_kept(_HIDDEN, internal=True),
-    ConfigKey("cordoned.log.dirs", _LIST, (), _DOC, importance=Importance.MEDIUM, update_mode=UpdateMode.PER_BROKER),
 ]

@@ -25,7 +25,7 @@ def register_broker(
     broker_epoch: int,
     endpoints: Sequence[Endpoint],
     rack: str | None,
-    directory_id: Uuid,
+    log_dirs: Sequence[Uuid],
 ) -> ApiMessageAndVersion:
     """The registration of a broker that serves from now on; `broker_epoch` is the offset it will get."""
     broker = BrokerImage(
@@ -37,7 +37,7 @@ def register_broker(
         rack=rack,
         fenced=False,
         in_controlled_shutdown=False,
-        log_dirs=(directory_id,),
+        log_dirs=tuple(log_dirs),
     )
     return versioned(register_broker_record(broker))
 

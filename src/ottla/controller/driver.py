@@ -58,10 +58,10 @@ class Controller:
         "_clock",
         "_cluster_id",
         "_config",
-        "_directory_id",
         "_dynamic",
         "_fencing_timer",
         "_heartbeats",
+        "_log_dirs",
         "_metadata_log",
         "_rng",
         "_scheduler",
@@ -77,18 +77,21 @@ class Controller:
         metadata_log: MetadataLog,
         config: BrokerConfig,
         cluster_id: str,
-        directory_id: Uuid,
+        log_dirs: Callable[[], Sequence[Uuid]],
         clock: Clock,
         rng: Rng,
         scheduler: Scheduler,
         registry: MetricsRegistry,
     ) -> None:
-        """`config` as parsed at the start; dynamic settings are laid over it from the image."""
+        """`config` as parsed at the start; dynamic settings are laid over it from the image.
+
+        `log_dirs` are the data directories of the broker of a single node that can be used.
+        """
         self._metadata_log = metadata_log
         self._static_config = self._config = config
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._cluster_id = cluster_id
-        self._directory_id = directory_id
+        self._log_dirs = log_dirs
         self._clock = clock
         self._rng = rng
         self._scheduler = scheduler
@@ -140,7 +143,7 @@ class Controller:
                 self.broker_epoch,
                 endpoints,
                 self._static_config.rack,
-                self._directory_id,
+                self._log_dirs(),
             )
         )
         records += raise_leader_epochs(self.image, node_id, log_epochs)
@@ -182,7 +185,6 @@ class Controller:
             self._config = self._static_config.with_dynamic(*dynamic)
         return ControllerContext(
             config=self._config,
-            directory_id=self._directory_id,
             new_topic_id=self._new_uuid,
             cluster_id=self._cluster_id,
             heartbeats=self._heartbeats,

@@ -2,10 +2,13 @@
 
 All updates of a request take effect or none. Only features whose behaviour is complete can be finalized, so the range
 of levels that this broker supports decides; see `ottla.metadata.records.SUPPORTED_FEATURES`. All other nodes must
-support the level too, or they could not go on: a level is raised after the last of them was upgraded.
+support the level too, or they could not go on: a level is raised after the last of them was upgraded. A level of
+metadata.version is left for a lower one only where the lower one can hold all that was written.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -18,6 +21,7 @@ from ottla.metadata.image import (
     MetadataImage,
     VersionRange,
 )
+from ottla.metadata.levels import ELIGIBLE_LEADERS, METADATA_LEVELS, metadata_changed
 from ottla.metadata.records import (
     ELIGIBLE_LEADER_REPLICAS_LEVEL,
     GROUP_VERSION_LEVEL,
@@ -90,9 +94,11 @@ def handle_update_features(
     """
     records: list[ApiMessageAndVersion] = []
     updates = {update.feature: update for update in request.feature_updates}
+    proposed = {**image.features, **{name: update.max_version_level for name, update in updates.items()}}
     for update in updates.values():
         try:
             changed = _check_update(image, update, _upgrade_type(update, version))
+            _check_metadata_version(image, update, _upgrade_type(update, version), proposed)
         except KafkaError as error:
             text = f"The update failed for all features since the following feature had an error: {error.message}"
             return ControllerResult([], UpdateFeaturesResponse(error_code=error.code, error_message=text))
@@ -138,6 +144,34 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
             ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {new} for feature {update.feature}. {problem}"
         )
     return new != current
+
+
+def _check_metadata_version(
+    image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, proposed: Mapping[str, int]
+) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION for a level below what was written, or below what a feature needs.
+
+    `proposed` are the levels as they would be after the whole request.
+    """
+    new, current = update.max_version_level, image.features.get(update.feature, 0)
+    if update.feature == METADATA_VERSION and new < current and metadata_changed(new, current):
+        reason = (
+            "Unsafe metadata downgrade is not supported in this version."
+            if upgrade_type == UNSAFE_DOWNGRADE
+            else "Refusing to perform the requested downgrade because it might delete metadata information."
+        )
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Unsupported metadata.version downgrade from {METADATA_LEVELS[current].name} to "
+            f"{METADATA_LEVELS[new].name}. {reason}",
+        )
+    needs_eligible_leaders = update.feature == ELIGIBLE_LEADER_REPLICAS_VERSION and new > 0
+    if needs_eligible_leaders and proposed.get(METADATA_VERSION, 0) < ELIGIBLE_LEADERS:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{update.feature} could not be set to {new} because it depends on {METADATA_VERSION} level "
+            f"{ELIGIBLE_LEADERS}",
+        )
 
 
 def _node_without(image: MetadataImage, feature: str, level: int) -> str | None:

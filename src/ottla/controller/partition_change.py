@@ -22,7 +22,12 @@ from ottla.metadata.image import NO_LEADER, RECOVERING, PartitionImage
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
 
 Acceptable = Callable[[int], bool]
-DirectoryOf = Callable[[int], Uuid]
+DirectoriesOf = Callable[[int], tuple[Uuid, ...]]
+
+
+def only_directory(directories: Sequence[Uuid]) -> Uuid:
+    """A broker with one data directory has no choice; one with several says later which one it took (KIP-858)."""
+    return directories[0] if len(directories) == 1 else ZERO_UUID
 
 
 class Election(Enum):
@@ -39,7 +44,8 @@ class PartitionChange:
     __slots__ = (
         "_acceptable",
         "_adding",
-        "_directory_of",
+        "_assigned",
+        "_directories_of",
         "_elr",
         "_elr_enabled",
         "_index",
@@ -63,16 +69,20 @@ class PartitionChange:
         acceptable: Acceptable,
         min_isr: int,
         elr_enabled: bool,
-        directory_of: DirectoryOf,
+        directories_of: DirectoriesOf,
     ) -> None:
-        """`acceptable` says who may lead; `min_isr` is the effective one, never above the number of replicas."""
+        """`acceptable` says who may lead; `min_isr` is the effective one, never above the number of replicas.
+
+        `directories_of` are the data directories that a broker has now.
+        """
         self._old = old
         self._topic_id = topic_id
         self._index = index
         self._acceptable = acceptable
         self._min_isr = min_isr
         self._elr_enabled = elr_enabled
-        self._directory_of = directory_of
+        self._directories_of = directories_of
+        self._assigned: dict[int, Uuid] = {}
         self._isr: tuple[int, ...] = old.isr
         self._elr: tuple[int, ...] = old.eligible_leader_replicas
         self._replicas = old.replicas
@@ -88,6 +98,10 @@ class PartitionChange:
 
     def set_assignment(self, replicas: Sequence[int], adding: Sequence[int], removing: Sequence[int]) -> None:
         self._replicas, self._adding, self._removing = tuple(replicas), tuple(adding), tuple(removing)
+
+    def set_directory(self, broker_id: int, directory: Uuid) -> None:
+        """The replica on `broker_id` lies there."""
+        self._assigned[broker_id] = directory
 
     def record(self) -> PartitionChangeRecord | None:
         """The record, or None when nothing changes."""
@@ -175,9 +189,9 @@ class PartitionChange:
         return NO_LEADER, False
 
     def _has_directory(self, broker_id: int) -> bool:
-        """Whether the broker runs on the directory that had this replica; on another one it has nothing of it."""
-        directories = {self._known_directories().get(broker_id, ZERO_UUID), self._directory_of(broker_id)}
-        return len(directories) == 1 or ZERO_UUID in directories
+        """Whether the broker has the directory that had this replica; in another one it has nothing of it."""
+        known, registered = self._known_directories().get(broker_id, ZERO_UUID), self._directories_of(broker_id)
+        return known in registered or known == ZERO_UUID or not registered
 
     def _may_lead(self, broker_id: int) -> bool:
         members = self._isr or self._elr
@@ -198,7 +212,7 @@ class PartitionChange:
 
     def _known_directories(self) -> dict[int, Uuid]:
         """The directory of each replica, as far as it is known."""
-        return dict(zip(self._old.replicas, self._old.directories, strict=False))
+        return {**dict(zip(self._old.replicas, self._old.directories, strict=False)), **self._assigned}
 
     def _caught_up(self) -> set[int]:
         """Who comes into the ISR now: they have everything, wherever they have it."""
@@ -210,9 +224,10 @@ class PartitionChange:
         moved = [broker_id for broker_id in self._caught_up() if not self._has_directory(broker_id)]
         if self._replicas != old.replicas:
             record.replicas = list(self._replicas)
-        if self._replicas != old.replicas or moved:
+        assigned = any(old.directory_of(broker_id) != directory for broker_id, directory in self._assigned.items())
+        if self._replicas != old.replicas or moved or assigned:
             record.directories = [
-                self._directory_of(broker_id)
+                only_directory(self._directories_of(broker_id))
                 if broker_id in moved or known.get(broker_id, ZERO_UUID) == ZERO_UUID
                 else known[broker_id]
                 for broker_id in self._replicas

@@ -22,6 +22,7 @@ from enum import Enum
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import MIN_NODE_ID
+from ottla.controller.directories import without_directories
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
@@ -202,7 +203,8 @@ def handle_broker_heartbeat(
 ) -> ControllerResult[BrokerHeartbeatResponse]:
     """Note that the broker lives, and take it where it wants to be. Raises KafkaError STALE_BROKER_EPOCH.
 
-    With more leaderships than fit in one batch, fencing and controlled shutdown take several heartbeats: the state
+    Directories that failed are taken from it first. With more leaderships than fit in one batch, fencing and controlled
+    shutdown take several heartbeats: the state
     changes with the last batch. `should_shut_down` of the answer ends the broker's wait.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -211,6 +213,11 @@ def handle_broker_heartbeat(
     current = _current_state(broker)
     if current is not _State.FENCED:
         heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+    lost = [item for item in broker.log_dirs if item in request.offline_log_dirs]
+    if lost and len(lost) < len(broker.log_dirs):
+        moved = without_directories(image, broker, lost, context, SLICE)
+        response = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=current is _State.FENCED)
+        return ControllerResult(moved.records, response, again=not moved.complete)
     target = _next_state(image, broker, current, request, context)
     records, state = _transition(image, broker, current, target, context)
     if state in (_State.FENCED, _State.SHUTDOWN_NOW):

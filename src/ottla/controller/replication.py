@@ -8,11 +8,11 @@ leads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.ids import Uuid
 from ottla.controller.partition_change import Acceptable, Election, PartitionChange
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE
@@ -58,10 +58,10 @@ def active(image: MetadataImage, *, but: int | None = None, also: int | None = N
     return acceptable
 
 
-def directory_of(image: MetadataImage, broker_id: int) -> Uuid:
-    """A broker with one data directory has no choice; one with several says later which one it took (KIP-858)."""
+def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
+    """Those that a broker has, as registered; none of one that is not known."""
     broker = image.brokers.get(broker_id)
-    return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else ZERO_UUID
+    return () if broker is None else broker.log_dirs
 
 
 def change_of(
@@ -76,7 +76,7 @@ def change_of(
         acceptable=acceptable,
         min_isr=context.min_isr(image, topic.name, partition),
         elr_enabled=elr_enabled(image),
-        directory_of=lambda broker_id: directory_of(image, broker_id),
+        directories_of=lambda broker_id: directories_of(image, broker_id),
     )
 
 
@@ -84,11 +84,22 @@ def change_of(
 
 
 def isr_without(
-    image: MetadataImage, broker_id: int, context: ControllerContext, limit: int, *, unclean: bool = False
+    image: MetadataImage,
+    broker_id: int,
+    context: ControllerContext,
+    limit: int,
+    *,
+    unclean: bool = False,
+    directories: Collection[Uuid] | None = None,
 ) -> Slice:
-    """Take a broker out of every ISR and from every leadership; `unclean`: it may have lost what was not flushed."""
+    """Take a broker out of every ISR and from every leadership; `unclean`: it may have lost what was not flushed.
+
+    With `directories` only where its replica lies in one of them.
+    """
 
     def concerns(partition: PartitionImage) -> bool:
+        if directories is not None and partition.directory_of(broker_id) not in directories:
+            return False
         return (
             broker_id in partition.isr
             or partition.leader == broker_id

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.common.errors import InvariantError
+from ottla.controller.directories import handle_assign_replicas_to_dirs
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.registration import (
     handle_broker_heartbeat,
@@ -22,6 +23,7 @@ from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest
@@ -32,6 +34,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], Contr
     AlterPartitionRequest: lambda image, request, context: handle_alter_partition(
         image, request, FIRST_VERSION_WITH_EPOCHS, context
     ),
+    AssignReplicasToDirsRequest: handle_assign_replicas_to_dirs,
     BrokerRegistrationRequest: handle_broker_registration,
     BrokerHeartbeatRequest: handle_broker_heartbeat,
     ControllerRegistrationRequest: lambda image, request, _: handle_controller_registration(image, request),

@@ -31,7 +31,6 @@ class ControllerContext(NamedTuple):
 
     config: BrokerConfig
     """Static and dynamic settings of the broker in this process; it is the controller's too."""
-    directory_id: Uuid
     """Of the one data directory (`meta.properties`)."""
     new_topic_id: Callable[[], Uuid]
     cluster_id: str

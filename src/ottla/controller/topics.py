@@ -13,8 +13,9 @@ from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.topic_configs import validate_topic_configs
+from ottla.controller.partition_change import only_directory
 from ottla.controller.placement import place_replicas, validate_manual_assignment
-from ottla.controller.replication import directory_of
+from ottla.controller.replication import directories_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
@@ -205,7 +206,7 @@ def _partition_records(
                 "All brokers specified in the manual partition assignment for "
                 f"partition {index} are fenced or in controlled shutdown.",
             )
-        directories = tuple(directory_of(image, broker_id) for broker_id in replicas)
+        directories = tuple(only_directory(directories_of(image, broker_id)) for broker_id in replicas)
         partition = PartitionImage(
             replicas=replicas, isr=isr, leader=isr[0], leader_epoch=0, partition_epoch=0, directories=directories
         )

@@ -5,8 +5,8 @@ list of what changed. The same code runs at start-up, after a commit, when a sna
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
 
-Left out on purpose: records of features that are not there yet (ACLs, SCRAM, delegation tokens). A log that
-holds them is refused at the read, rather than rewritten without them by the next snapshot.
+Records of what is not served (SCRAM, delegation tokens, ACLs, the state of a migration) are kept unread in the image:
+a snapshot gives them back to whoever reads them. That a node does not start over ACLs is `quorum.opening`'s.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,
     ControllerImage,
+    KeptKey,
     MetadataImage,
     PartitionImage,
     QuotaEntity,
@@ -32,10 +33,13 @@ from ottla.metadata.image import (
 )
 from ottla.protocol.messages.metadata_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -45,12 +49,19 @@ from ottla.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
 )
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 NO_LEADER_CHANGE = -2
@@ -93,6 +104,7 @@ class MetadataDelta:
         "_configs",
         "_controllers",
         "_features",
+        "_kept",
         "_next_producer_id",
         "_partitions",
         "_quotas",
@@ -107,9 +119,11 @@ class MetadataDelta:
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         # None: unregistered.
         self._brokers: dict[int, BrokerImage | None] = {}
-        self._controllers: dict[int, ControllerImage] = {}
+        self._controllers: dict[int, ControllerImage | None] = {}
         self._features: dict[str, int] | None = None
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
+        # None: taken back.
+        self._kept: dict[KeptKey, Any] = {}
         self._next_producer_id = base.next_producer_id
 
     def replay(self, record: Any) -> None:
@@ -132,11 +146,12 @@ class MetadataDelta:
             topics=topics,
             topics_by_id=topics_by_id,
             configs=configs,
-            brokers=self._apply_brokers(),
-            controllers={**base.controllers, **self._controllers} if self._controllers else base.controllers,
+            brokers=_merged(base.brokers, self._brokers),
+            controllers=_merged(base.controllers, self._controllers),
             features=base.features if self._features is None else self._features,
             client_quotas=self._apply_quotas(),
             next_producer_id=self._next_producer_id,
+            kept=_merged(base.kept, self._kept),
         )
         return image, changes
 
@@ -163,12 +178,6 @@ class MetadataDelta:
                 changes.created_topics.append(topic)
             changes.changed_partitions.extend((topic, index) for index in sorted(changed))
         return topics, topics_by_id
-
-    def _apply_brokers(self) -> Mapping[int, BrokerImage]:
-        if not self._brokers:
-            return self._base.brokers
-        merged = {**self._base.brokers, **self._brokers}
-        return {broker_id: broker for broker_id, broker in merged.items() if broker is not None}
 
     def _apply_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
         if not self._quotas:
@@ -309,6 +318,7 @@ class MetadataDelta:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=tuple(bytes(item) for item in record.log_dirs),
+            cordoned_log_dirs=tuple(bytes(item) for item in record.cordoned_log_dirs or ()),
         )
 
     def replay_broker_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
@@ -320,6 +330,8 @@ class MetadataDelta:
             updates["in_controlled_shutdown"] = record.in_controlled_shutdown > 0
         if record.log_dirs:
             updates["log_dirs"] = tuple(bytes(item) for item in record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            updates["cordoned_log_dirs"] = tuple(bytes(item) for item in record.cordoned_log_dirs)
         self._brokers[record.broker_id] = replace(broker, **updates)
 
     def replay_fence_broker(self, record: FenceBrokerRecord) -> None:
@@ -340,6 +352,32 @@ class MetadataDelta:
             features=_features(record.features),
         )
 
+    def replay_unregister_controller(self, record: UnregisterControllerRecord) -> None:
+        self._controllers[record.controller_id] = None
+
+    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+        """No name: of all topics. Only partitions that have eligible leaders change."""
+        gone = {topic_id for topic_id, name in self._topics.items() if name is None}
+        for topic_id in dict.fromkeys([*self._base.topics_by_id, *self._topics]):
+            if topic_id in gone or record.topic_name not in ("", self._topic_name(topic_id)):
+                continue
+            base = self._base.topics_by_id.get(topic_id)
+            for index in {**(base.partitions if base else {}), **self._partitions.get(topic_id, {})}:
+                partition = self._get_partition(topic_id, index)
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    self.replay_partition_change(
+                        PartitionChangeRecord(
+                            partition_id=index, topic_id=topic_id, eligible_leader_replicas=[], last_known_elr=[]
+                        )
+                    )
+
+    def replay_kept(self, record: Any) -> None:
+        """What is not served: the newest of each is kept as it is."""
+        self._kept[_kept_key(type(record), record)] = record
+
+    def replay_removal_of_kept(self, record: Any) -> None:
+        self._kept[_kept_key(_REMOVES[type(record)], record)] = None
+
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:
             self._features = dict(self._base.features)
@@ -357,6 +395,30 @@ class MetadataDelta:
 
     def replay_nothing(self, record: object) -> None:
         """Records without state here: no-ops, transaction bounds (the log groups those)."""
+
+
+def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]:
+    """`base` with what changed; None takes away."""
+    if not changed:
+        return base
+    return {key: value for key, value in {**base, **changed}.items() if value is not None}
+
+
+_REMOVES: Mapping[type, type] = {
+    RemoveUserScramCredentialRecord: UserScramCredentialRecord,
+    RemoveDelegationTokenRecord: DelegationTokenRecord,
+    RemoveAccessControlEntryRecord: AccessControlEntryRecord,
+}
+"""What the removal of something that is kept unread takes back."""
+
+
+def _kept_key(cls: type, record: Any) -> KeptKey:
+    """The key of a record of `cls`, out of it or of its removal: both name it by the same fields."""
+    if cls is UserScramCredentialRecord:
+        return cls, f"{record.mechanism} {record.name}"
+    if cls is DelegationTokenRecord:
+        return cls, record.token_id
+    return cls, bytes(record.id) if cls is AccessControlEntryRecord else 0
 
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
@@ -400,4 +462,13 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     BeginTransactionRecord: MetadataDelta.replay_nothing,
     EndTransactionRecord: MetadataDelta.replay_nothing,
     AbortTransactionRecord: MetadataDelta.replay_nothing,
+    UnregisterControllerRecord: MetadataDelta.replay_unregister_controller,
+    ClearElrRecord: MetadataDelta.replay_clear_elr,
+    UserScramCredentialRecord: MetadataDelta.replay_kept,
+    DelegationTokenRecord: MetadataDelta.replay_kept,
+    AccessControlEntryRecord: MetadataDelta.replay_kept,
+    ZkMigrationStateRecord: MetadataDelta.replay_kept,
+    RemoveUserScramCredentialRecord: MetadataDelta.replay_removal_of_kept,
+    RemoveDelegationTokenRecord: MetadataDelta.replay_removal_of_kept,
+    RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_kept,
 }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
-from ottla.common.ids import Uuid
+from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.topic_names import TopicKey
 
 NO_LEADER = -1
@@ -48,6 +48,10 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
+KeptKey = tuple[type, str | bytes | int]
+"""Which record that is kept unread: its class, and what a newer one of it or its removal names."""
+
+
 class VersionRange(NamedTuple):
     """The levels of a feature that a broker supports, both inclusive."""
 
@@ -70,6 +74,12 @@ class PartitionImage:
     directories: tuple[Uuid, ...] = ()
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+
+    def directory_of(self, broker_id: int) -> Uuid:
+        """The data directory of a broker's replica; `ZERO_UUID` where none was said, or for no replica (KIP-858)."""
+        if broker_id not in self.replicas or len(self.directories) != len(self.replicas):
+            return ZERO_UUID
+        return self.directories[self.replicas.index(broker_id)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,8 @@ class BrokerImage:
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
+    cordoned_log_dirs: tuple[Uuid, ...] = ()
+    """Directories that take no new replicas (KIP-1066); kept for Apache Kafka, since nothing here cordons one."""
 
     @property
     def active(self) -> bool:
@@ -136,6 +148,8 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
+    kept: Mapping[KeptKey, Any] = field(default_factory=lambda: _EMPTY)
+    """Records of what is not served (credentials, tokens, ACLs), unread, so that snapshots lose nothing."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -1,13 +1,13 @@
 """Metadata records as bytes: the value of one record of `__cluster_metadata`.
 
 Layout (KIP-500, `MetadataRecordSerde`): frame version 1, record key and record version as unsigned varints, then the
-body in the layout of that version. Versions written are those of metadata.version 4.0-IV3, the one level this broker
-supports; every version declared is read.
+body in the layout of that version. Versions written are those of the finalized level of metadata.version
+(`at_level`); every version declared is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
@@ -19,38 +19,51 @@ from ottla.metadata.image import (
     TRANSACTION_VERSION,
     VersionRange,
 )
+from ottla.metadata.levels import (
+    CORDONED_DIRECTORIES,
+    ELIGIBLE_LEADERS,
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
+)
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
 )
+from ottla.protocol.schema import schema_of
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FRAME_VERSION = 1
 METADATA_VERSION_LEVEL = 25
-"""4.0-IV3."""
+"""4.0-IV3, the level of a new cluster: nothing that a higher one switches is built."""
 GROUP_VERSION_LEVEL = 1
 ELIGIBLE_LEADER_REPLICAS_LEVEL = 1
 TRANSACTION_VERSION_LEVEL = 2
 
 SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
-    METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+    METADATA_VERSION: VersionRange(LOWEST_LEVEL, HIGHEST_LEVEL),
     GROUP_VERSION: VersionRange(0, GROUP_VERSION_LEVEL),
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, ELIGIBLE_LEADER_REPLICAS_LEVEL),
     TRANSACTION_VERSION: VersionRange(0, TRANSACTION_VERSION_LEVEL),
 }
 """Features whose behaviour is complete, with the levels that can be finalized."""
 
+REGISTERED_FEATURES: Mapping[str, VersionRange] = {**SUPPORTED_FEATURES, "kraft.version": VersionRange(0, 1)}
+"""What a node tells a controller: also the protocol of voters (KIP-853), whose level no record of a feature sets, and
+without which an active controller of Apache Kafka registers nobody."""
+
 _KEYS: Mapping[type, int] = {cls: key for key, cls in METADATA_RECORDS.items()}
-_WRITE_VERSIONS: Mapping[type, int] = {
-    RegisterBrokerRecord: 3,
-    PartitionRecord: 2,
-    PartitionChangeRecord: 2,
-    BrokerRegistrationChangeRecord: 2,
+_WRITE_VERSIONS: Mapping[type, Sequence[tuple[int, int]]] = {
+    RegisterBrokerRecord: ((CORDONED_DIRECTORIES, 4), (0, 3)),
+    BrokerRegistrationChangeRecord: ((CORDONED_DIRECTORIES, 3), (0, 2)),
+    PartitionRecord: ((ELIGIBLE_LEADERS, 2), (0, 1)),
+    PartitionChangeRecord: ((ELIGIBLE_LEADERS, 2), (0, 1)),
 }
+"""From which level on in which version, the newest first; all other records have one version."""
 
 
 class ApiMessageAndVersion(NamedTuple):
@@ -60,9 +73,27 @@ class ApiMessageAndVersion(NamedTuple):
     version: int
 
 
-def versioned(message: object) -> ApiMessageAndVersion:
-    """The record in the version of our metadata.version."""
-    return ApiMessageAndVersion(message, _WRITE_VERSIONS.get(type(message), 0))
+def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersion:
+    """The record in the version of that level of metadata.version; `at_level` has the last word on what is appended."""
+    versions = _WRITE_VERSIONS.get(type(message), ((0, 0),))
+    return ApiMessageAndVersion(message, next(version for since, version in versions if level >= since))
+
+
+def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[ApiMessageAndVersion]:
+    """The records as they are written at `level`, or at the one that a record among them sets, from there on.
+
+    What the level has no field for is left out: eligible leaders, cordoned directories. Nothing is lost by that, since
+    a level that made a field can't be left again.
+    """
+    for message, _ in records:
+        if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
+            level = message.feature_level
+        record = versioned(message, level)
+        if type(message) in _WRITE_VERSIONS:
+            for field in schema_of(type(message)).fields:
+                if not field.versions.low <= record.version <= field.versions.high:
+                    setattr(message, field.name, field.make_default())
+        yield record
 
 
 def encode_record(record: ApiMessageAndVersion) -> bytes:

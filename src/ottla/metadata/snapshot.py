@@ -20,7 +20,7 @@ from ottla.metadata.image import (
     QuotaEntity,
     VersionRange,
 )
-from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.metadata.records import METADATA_VERSION_LEVEL, ApiMessageAndVersion, at_level, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -41,7 +41,11 @@ T = TypeVar("T")
 
 
 def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
-    """The records of `image`, metadata.version first, since a reader has to know it before all others."""
+    """The records of `image` at its level of metadata.version, which comes first: a reader has to know it."""
+    return at_level(_records(image), image.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL))
+
+
+def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
         yield versioned(FeatureLevelRecord(name=name, feature_level=image.features[name]))
     for broker in image.brokers.values():
@@ -62,6 +66,8 @@ def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
             yield versioned(client_quota_record(entity, key, limit))
     if image.next_producer_id:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
+    for record in image.kept.values():
+        yield versioned(record)
 
 
 def client_quota_record(entity: QuotaEntity, key: str, value: float) -> ClientQuotaRecord:
@@ -122,6 +128,7 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
     )
 
 

@@ -23,7 +23,11 @@ from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FLEXIBLE_FROM = 12
 TOPIC_ID_FROM = 13
+BATCHES_FROM = 4
+"""Below, records are message sets of formats v0 and v1."""
 REPLICA_STATE_FROM = 15
+_UNBOUNDED = (1 << 31) - 1
+_READ_UNCOMMITTED = 0
 UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
 """The high watermark of a replica that doesn't tell it (KIP-1166)."""
 
@@ -33,6 +37,8 @@ INLINE_RECORDS_BYTES = 1024
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+_HEAD_0 = Struct(">iii")
+_HEAD_3 = Struct(">iiii")
 _HEAD_4 = Struct(">iiiib")
 _HEAD_7 = Struct(">iiiibii")
 _HEAD_15 = Struct(">iiibii")
@@ -45,7 +51,9 @@ _REPLICA_STATE = Struct(">iq")
 _HEADER = Struct(">ii")
 _HEADER_FLEXIBLE = Struct(">iiBihi")
 _HEADER_7 = Struct(">iiihi")
+_HEADER_0 = Struct(">ii")
 _HEADER_4 = Struct(">iii")
+_RESULT_0 = Struct(">ihq")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
 _RESULT_12 = Struct(">ihqqqBi")
@@ -137,7 +145,7 @@ class FetchPartitionResult(NamedTuple):
 
 
 def parse_fetch(version: int, buffer: bytearray, start: int, end: int) -> ParsedFetchRequest:
-    """The request body in `buffer[start:end]`, versions 4 to 18; raises ProtocolError for anything malformed."""
+    """The request body in `buffer[start:end]`, versions 0 to 18; raises ProtocolError for anything malformed."""
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(version, buffer, start, end)
@@ -154,8 +162,10 @@ def _exceeds(what: str) -> ProtocolError:
 
 def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> ParsedFetchRequest:
     request = ParsedFetchRequest()
-    head = _HEAD_7 if version >= 7 else _HEAD_4
+    head = _HEAD_7 if version >= 7 else _HEAD_4 if version >= BATCHES_FROM else _HEAD_3 if version == 3 else _HEAD_0
     values = head.unpack_from(buffer, start)
+    if version < BATCHES_FROM:
+        values += (_READ_UNCOMMITTED,) if version == 3 else (_UNBOUNDED, _READ_UNCOMMITTED)
     request.replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level = values[:5]
     request.replica_state = (request.replica_id, -1)
     if version >= 7:
@@ -376,8 +386,9 @@ def encode_fetch_response(
     """The parts of a whole response frame, size prefix included in the first.
 
     Regions pass to the caller in the parts; an empty one is released at once. What a version can't carry is left out:
-    the session and top-level error below 7, log start offsets below 5, the preferred replica below 11, diverging epoch,
-    leader and snapshot below 12, `node_endpoints` below 16.
+    the session and top-level error below 7, log start offsets below 5, the last stable offset below 4, the throttle
+    time below 1, the preferred replica below 11, diverging epoch, leader and snapshot below 12, `node_endpoints` below
+    16.
     """
     if version >= TOPIC_ID_FROM and len(topics) == 1 and len(topics[0][1]) == 1 and not node_endpoints:
         topic, (one,) = topics[0]
@@ -465,7 +476,9 @@ def _response_head(version: int, correlation_id: int, throttle_ms: int, error_co
         return bytearray(_HEADER_FLEXIBLE.pack(0, correlation_id, 0, throttle_ms, error_code, session_id))
     if version >= 7:
         return bytearray(_HEADER_7.pack(0, correlation_id, throttle_ms, error_code, session_id))
-    return bytearray(_HEADER_4.pack(0, correlation_id, throttle_ms))
+    if version:
+        return bytearray(_HEADER_4.pack(0, correlation_id, throttle_ms))
+    return bytearray(_HEADER_0.pack(0, correlation_id))
 
 
 def _records_size(records: FileRegion | bytes) -> int:
@@ -478,8 +491,11 @@ def _append_result(out: bytearray, version: int, result: FetchPartitionResult) -
     """Everything of a partition that stands before its records, where it is not the usual row of a flexible version."""
     if version >= 5:
         out += _RESULT_5.pack(*result[:5])
-    else:
+    elif version >= BATCHES_FROM:
         out += _RESULT_4.pack(*result[:4])
+    else:
+        out += _RESULT_0.pack(*result[:3])
+        return
     aborted = result.aborted_transactions
     if version >= FLEXIBLE_FROM:
         write_unsigned_varint(out, 0 if aborted is None else len(aborted) + 1)

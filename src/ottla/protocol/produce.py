@@ -26,6 +26,8 @@ from ottla.protocol.writer import MAX_STRING_BYTES
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FLEXIBLE_FROM = 9
+BATCHES_FROM = 3
+"""Below, records are message sets of formats v0 and v1."""
 TOPIC_ID_FROM = 13
 
 _INT16 = Struct(">h")
@@ -39,6 +41,7 @@ _COUNT_INDEX = Struct(">Bi")
 _NO_TAGS_OF_ONE = bytes(3)
 """The empty tag sections of a partition, its topic and the request, which end a request of one partition."""
 _HEADER = Struct(">ii")
+_PARTITION_0 = Struct(">ihq")
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
 _PARTITION_8 = Struct(">ihqqqih")
@@ -94,11 +97,11 @@ class ProducePartitionResult(NamedTuple):
 
 
 def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
-    """The request body in `buffer[start:end]`, versions 3 to 13; raises ProtocolError for anything malformed."""
+    """The request body in `buffer[start:end]`, versions 0 to 13; raises ProtocolError for anything malformed."""
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end)
-        return _parse_classic(buffer, start, end)
+        return _parse_classic(version, buffer, start, end)
     except UnicodeDecodeError:
         raise ProtocolError(f"Produce v{version} holds a string that is not UTF-8") from None
     except (IndexError, StructError):
@@ -109,16 +112,18 @@ def _exceeds(what: str) -> ProtocolError:
     return ProtocolError(f"{what} of a Produce request exceeds the bytes left, or what it may have")
 
 
-def _parse_classic(buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
     int16, int32, index_size = _INT16.unpack_from, _INT32.unpack_from, _INDEX_SIZE.unpack_from
-    (size,) = int16(buffer, start)
-    position = start + 2
+    position = start
     transactional_id = None
-    if size >= 0:
-        if size > end - position:
-            raise _exceeds("the transactional id")
-        transactional_id = buffer[position : position + size].decode()
-        position += size
+    if version >= BATCHES_FROM:
+        (size,) = int16(buffer, start)
+        position = start + 2
+        if size >= 0:
+            if size > end - position:
+                raise _exceeds("the transactional id")
+            transactional_id = buffer[position : position + size].decode()
+            position += size
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, position)
     position += 10
     if topic_count < 0 or topic_count * 6 > end - position:
@@ -256,8 +261,8 @@ def encode_produce_response(
 ) -> bytes:
     """A whole response frame, size prefix included.
 
-    What a version can't carry is left out: log start offset below 5, error messages below 8, the current leader and
-    `node_endpoints` below 10 (KIP-951).
+    What a version can't carry is left out: throttle time below 1, time of append below 2, log start offset below 5,
+    error messages below 8, the current leader and `node_endpoints` below 10 (KIP-951).
     """
     out = bytearray(_HEADER.pack(0, correlation_id))
     if version >= FLEXIBLE_FROM:
@@ -278,7 +283,8 @@ def encode_produce_response(
             out += _INT32.pack(len(partitions))
             for result in partitions:
                 _append_classic(out, version, result)
-        out += _INT32.pack(throttle_ms)
+        if version:
+            out += _INT32.pack(throttle_ms)
     _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
     return bytes(out)
 
@@ -319,9 +325,12 @@ def encode_single_produce_response(
         out += _PARTITION_8.pack(index, 0, base_offset, log_append_time_ms, log_start_offset, *_NO_ERRORS_NO_MESSAGE)
     elif version >= 5:
         out += _PARTITION_5.pack(index, 0, base_offset, log_append_time_ms, log_start_offset)
-    else:
+    elif version >= 2:
         out += _PARTITION_3.pack(index, 0, base_offset, log_append_time_ms)
-    out += _INT32.pack(throttle_ms)
+    else:
+        out += _PARTITION_0.pack(index, 0, base_offset)
+    if version:
+        out += _INT32.pack(throttle_ms)
     _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
     return bytes(out)
 
@@ -334,7 +343,7 @@ def _long_size(size: int) -> bytes:
 
 def _append_classic(out: bytearray, version: int, result: ProducePartitionResult) -> None:
     if version < 5:
-        out += _PARTITION_3.pack(*result[:4])
+        out += _PARTITION_3.pack(*result[:4]) if version >= 2 else _PARTITION_0.pack(*result[:3])
         return
     out += _PARTITION_5.pack(*result[:5])
     if version >= 8:

@@ -120,10 +120,10 @@ class ApiKey(IntEnum):
 class ApiSpec:
     """One API, declared below its messages.
 
-    Versions `min_version` to `max_version` are served; `advertised_min` is what ApiVersions tells.
+    Versions `min_version` to `max_version` are served, and ApiVersions tells them.
     """
 
-    __slots__ = ("advertised_min", "flexible_from", "key", "max_version", "min_version", "name", "request", "response")
+    __slots__ = ("flexible_from", "key", "max_version", "min_version", "name", "request", "response")
 
     def __init__(
         self,
@@ -132,7 +132,6 @@ class ApiSpec:
         response: type,
         *,
         max_version: int | None = None,
-        advertised_min: int | None = None,
     ) -> None:
         schema = schema_of(request)
         self.key = key
@@ -141,7 +140,6 @@ class ApiSpec:
         self.response = response
         self.min_version = schema.versions.low
         self.max_version = schema.versions.high if max_version is None else max_version
-        self.advertised_min = schema.versions.low if advertised_min is None else advertised_min
         self.flexible_from = schema.flexible_from
 
     @property

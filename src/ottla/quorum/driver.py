@@ -197,7 +197,8 @@ class QuorumDriver:
         except (ProtocolError, InvariantError) as error:
             raise OperatorError(
                 f"the metadata log in {self.log.directory} holds what this version can't apply: {error}; "
-                "start the version that wrote it, or restore the directory from a copy"
+                "start the version that wrote it, or restore the directory from a copy; "
+                "`ottla adopt` lists what is there"
             ) from error
         self._state.opened()
         parts.snapshots.start()

@@ -66,10 +66,8 @@ def format_directory(
     if own is not None and directory_id not in (None, own):
         raise OperatorError(f"node {node_id} is named as a controller with directory {own}, not {directory_id}")
     meta = MetaProperties(cluster_id, node_id, directory_id or own or random_id(rng))
+    refuse_formatted(disk, (data_dir,))
     try:
-        if disk.exists(f"{data_dir}/{META_PROPERTIES}"):
-            raise OperatorError(f"the data directory {data_dir} is formatted already; a directory is formatted once")
-        require_unused(disk, data_dir)
         make_durably(disk, f"{data_dir}/{DIRECTORY}")
         if voters:
             now = clock.time_ms()
@@ -79,3 +77,14 @@ def format_directory(
         raise disk_refusal(error, data_dir) from error
     write_meta_properties(disk, data_dir, meta)
     return meta
+
+
+def refuse_formatted(disk: Disk, data_dirs: Sequence[str]) -> None:
+    """Raise OperatorError for a directory that is formatted, holds what a node left, or can't be read."""
+    for path in data_dirs:
+        try:
+            if disk.exists(f"{path}/{META_PROPERTIES}"):
+                raise OperatorError(f"the data directory {path} is formatted already; a directory is formatted once")
+            require_unused(disk, path)
+        except OSError as error:
+            raise disk_refusal(error, path) from error

@@ -3,6 +3,7 @@
 Invariants:
 - Nothing is appended in an epoch before `quorum-state` names it durably: the driver takes over after that.
 - A batch is replayed before it is written, so one that does not fit the image changes nothing.
+- What is written and replayed is what the finalized level of metadata.version allows, whatever a handler made.
 - Batches are synced together while one sync runs (`storage.flush`): the queue of waiting submissions is as long as the
   requests that wait for them, each of which holds back its connection.
 """
@@ -13,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.clock import Clock
 from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import METADATA_VERSION
 from ottla.metadata.log import SubmitDone
-from ottla.metadata.records import ApiMessageAndVersion, encode_record
+from ottla.metadata.records import METADATA_VERSION_LEVEL, ApiMessageAndVersion, at_level, encode_record
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
@@ -73,6 +75,8 @@ class LeaderLog:
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
         """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit."""
+        level = self._replay.latest.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL)
+        records = list(at_level(records, level))
         messages = [record.message for record in records]
         delta = MetadataDelta(self._replay.latest)
         for message in messages:

@@ -28,6 +28,7 @@ from ottla.quorum.raft_types import (
     ElectionState,
     OffsetAndEpoch,
     Voter,
+    decode_configured_voters,
     decode_election_state,
     encode_election_state,
 )
@@ -77,7 +78,7 @@ class _Events:
     def flush_needed(self, partition: TopicPartition) -> None:
         """The next append is followed by one."""
 
-    def log_truncated(self) -> None:
+    def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         """No checkpoint names offsets of this log."""
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
@@ -289,6 +290,21 @@ class ReplicaLog:
             return decode_election_state(self._disk.read_bytes(path))
         except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:
+            raise OperatorError(
+                f"{path} can't be used: {error}; restore it from a copy of the data directory"
+            ) from error
+
+    def read_configured_voters(self) -> tuple[int, ...]:
+        """The node ids of voters that a configuration named, as `quorum-state` has them; none without the file.
+
+        Raises OperatorError for a damaged file.
+        """
+        path = f"{self.directory}/{QUORUM_STATE}"
+        try:
+            return decode_configured_voters(self._disk.read_bytes(path))
+        except FileNotFoundError:
+            return ()
         except (OSError, ValueError) as error:
             raise OperatorError(
                 f"{path} can't be used: {error}; restore it from a copy of the data directory"

@@ -6,12 +6,19 @@ of features that this version doesn't have, is refused as it is.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ottla.common.errors import OperatorError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
@@ -42,8 +49,10 @@ def read_log(
     voters = VoterSets(configured)
     committed_end = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
+    transactions = MetadataTransactions()
     for batch in log.batches(committed_end):
         messages, sets = batch_content(batch)
+        transactions.note(messages)
         replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
         for offset, voter_set in sets:
             voters.add(offset, voter_set)
@@ -54,8 +63,43 @@ def read_log(
     if [voter.key for voter in voters.latest] == [voters.key_of(local)]:
         committed_end = log.end_offset  # its log is all there is
     replay.advance(committed_end, leading=False)
-    _refuse_unknown_levels(log, replay.latest)
+    transactions.refuse_undone(log.directory)
+    refuse_unknown_levels(log.directory, replay.latest)
+    refuse_acls(log.directory, replay.latest)
     return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms)
+
+
+class MetadataTransactions:
+    """Transactions of the metadata log that do not count (KIP-868): a controller of Apache Kafka ended inside one.
+
+    The next one aborts it, and with it whatever was appended meanwhile. A log that has one is not taken over.
+    """
+
+    __slots__ = ("_begun", "_undone")
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._undone = False
+
+    def note(self, messages: Sequence[Any]) -> None:
+        """The next batch of the log."""
+        for message in messages:
+            kind = type(message)
+            if kind is BeginTransactionRecord:
+                self._begun = True
+            elif kind is EndTransactionRecord:
+                self._begun = False
+            elif kind is AbortTransactionRecord:
+                self._begun, self._undone = False, True
+
+    def refuse_undone(self, directory: str) -> None:
+        """Raise OperatorError if there was one in the log in `directory`."""
+        if self._begun or self._undone:
+            raise OperatorError(
+                f"the metadata log in {directory} has a transaction that was {'begun' if self._begun else 'aborted'} "
+                "and does not count, which this version can't take back: start Apache Kafka on it, which ends it, till "
+                "it has taken a snapshot (metadata.log.max.snapshot.interval.ms)"
+            )
 
 
 def bootstrap_voter(log: ReplicaLog, voters: VoterSets, own: Voter, now_ms: int) -> None:
@@ -94,23 +138,39 @@ def _read_snapshot(log: ReplicaLog, replay: Replay, voters: VoterSets) -> int:
 
 
 def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> None:
-    if {voter.key for voter in voters.latest} - {local}:
+    """Also where no record names voters: `quorum-state` may know those of the configuration of before."""
+    configured = set() if voters.latest else set(log.read_configured_voters()) - {local.node_id}
+    if configured or {voter.key for voter in voters.latest} - {local}:
         raise OperatorError(
             f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
-            "configuration names none; set controller.quorum.bootstrap.servers, or start with the node.id and "
-            "meta.properties that the directory was made with"
+            "configuration names none; set controller.quorum.bootstrap.servers (controller.quorum.voters where the "
+            "cluster has that), or start with the node.id and meta.properties that the directory was made with"
         )
 
 
-def _refuse_unknown_levels(log: ReplicaLog, image: MetadataImage) -> None:
-    """Records of another level would be read wrongly, or written so that the other broker can't read them."""
+def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
+    """Raise OperatorError for an image of another level than this version has, of the metadata log in `directory`.
+
+    Its records would be read wrongly, or written so that the other broker can't read them.
+    """
     features = image.features
     for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):
         level = features[name]
         supported = SUPPORTED_FEATURES.get(name, VersionRange(0, 0))
         if not supported.low <= level <= supported.high:
             raise OperatorError(
-                f"the metadata log in {log.directory} is at level {level} of {name}, and this version has "
+                f"the metadata log in {directory} is at level {level} of {name}, and this version has "
                 f"levels {supported.low} to {supported.high}: start what wrote it, or set log.dirs (--data-dir) to "
-                "another directory"
+                "another directory; `ottla adopt` lists what is there"
             )
+
+
+def refuse_acls(directory: str, image: MetadataImage) -> None:
+    """Raise OperatorError for an image with ACLs, of the metadata log in `directory`: what they close would be open."""
+    count = sum(cls is AccessControlEntryRecord for cls, _ in image.kept)
+    if count:
+        raise OperatorError(
+            f"the metadata log in {directory} has ACLs ({count}), which this version does not enforce, so that "
+            "everybody could do what they forbid: start what wrote it and remove them (kafka-acls --remove), where the "
+            "network alone may guard the cluster"
+        )

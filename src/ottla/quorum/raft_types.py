@@ -191,6 +191,20 @@ def decode_election_state(data: bytes) -> ElectionState:
     return state
 
 
+def decode_configured_voters(data: bytes) -> tuple[int, ...]:
+    """The node ids of voters of a configuration that stand in version 0 of the file; none in others.
+
+    Raises ValueError where it is damaged.
+    """
+    fields = json.loads(data)
+    voters = fields.get("currentVoters") if isinstance(fields, dict) else None
+    if not isinstance(voters, list):
+        return ()
+    if not all(isinstance(voter, dict) for voter in voters):
+        raise ValueError("currentVoters is no list of voters")
+    return tuple(_number(voter, "voterId") for voter in voters)
+
+
 def _number(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name)
     if type(value) is not int:

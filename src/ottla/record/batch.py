@@ -4,7 +4,7 @@ A view parses the 61 bytes of the header once and copies nothing. Sizes are chec
 `crc_matches` says whether the bytes are what was written (the broker checks that where they enter, `validate`).
 Layout: KIP-98. The CRC covers everything from the attributes on, so base offset and
 leader epoch may be patched in place.
-Left out: message formats v0 and v1.
+Left out: message formats v0 and v1 (`legacy`).
 """
 
 from __future__ import annotations

@@ -6,13 +6,15 @@ Never on the produce path, which stores the producer's bytes. Offsets within a b
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER,
+    COMPRESSION_MASK,
     CONTROL_MASK,
     CRC_POSITION,
     CREATE_TIME,
@@ -33,6 +35,8 @@ from ottla.record.compression import CODEC_IDS, compress
 from ottla.record.varint import write_varint
 
 _CRC = struct.Struct(">I")
+
+_NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 class RecordData(NamedTuple):
@@ -99,7 +103,7 @@ def _write_headers(body: bytearray, headers: Sequence[tuple[str, bytes | None]])
 
 
 def build_batch(
-    records: Sequence[RecordData],
+    records: Iterable[RecordData],
     *,
     base_offset: int = 0,
     compression: str = "none",
@@ -115,21 +119,9 @@ def build_batch(
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec name.
     """
-    if not records:
-        raise InvariantError("a batch without records was to be built")
     codec_id = CODEC_IDS.get(compression)
     if codec_id is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is no codec")
-    base_timestamp = records[0].timestamp_ms
-    max_timestamp = base_timestamp
-    batch = bytearray(HEADER_SIZE)
-    body = bytearray() if codec_id else batch
-    for offset_delta, record in enumerate(records):
-        _write_record(body, record, offset_delta, base_timestamp)
-        if record.timestamp_ms > max_timestamp:
-            max_timestamp = record.timestamp_ms
-    if codec_id:
-        batch += compress(codec_id, body)
     attributes = codec_id
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK
@@ -137,6 +129,41 @@ def build_batch(
         attributes |= TRANSACTIONAL_MASK
     if is_control:
         attributes |= CONTROL_MASK
+    producer = producer_id, producer_epoch, base_sequence
+    return _build(enumerate(records), base_offset, attributes, leader_epoch, producer)
+
+
+def build_batch_with_gaps(
+    records: Iterable[tuple[int, RecordData]], base_offset: int, timestamp_type: int = CREATE_TIME
+) -> bytearray:
+    """The same of (offset delta, record) in rising order, as compaction leaves them; by no producer, not compressed."""
+    attributes = TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0
+    return _build(records, base_offset, attributes, NO_PARTITION_LEADER_EPOCH, _NO_PRODUCER)
+
+
+def _build(
+    records: Iterable[tuple[int, RecordData]],
+    base_offset: int,
+    attributes: int,
+    leader_epoch: int,
+    producer: tuple[int, int, int],
+) -> bytearray:
+    rest = iter(records)
+    first = next(rest, None)
+    if first is None:
+        raise InvariantError("a batch without records was to be built")
+    base_timestamp = max_timestamp = first[1].timestamp_ms
+    codec_id = attributes & COMPRESSION_MASK
+    count = last_offset_delta = 0
+    batch = bytearray(HEADER_SIZE)
+    body = bytearray() if codec_id else batch
+    for last_offset_delta, record in chain((first,), rest):
+        _write_record(body, record, last_offset_delta, base_timestamp)
+        count += 1
+        if record.timestamp_ms > max_timestamp:
+            max_timestamp = record.timestamp_ms
+    if codec_id:
+        batch += compress(codec_id, body)
     BATCH_HEADER.pack_into(
         batch,
         0,
@@ -146,13 +173,11 @@ def build_batch(
         MAGIC_V2,
         0,
         attributes,
-        len(records) - 1,
+        last_offset_delta,
         base_timestamp,
         max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        *producer,
+        count,
     )
     with memoryview(batch) as view:
         crc = crc32c(view[ATTRIBUTES_POSITION:])

@@ -7,7 +7,7 @@ in xerial's chunks (Java). What is written is what Java reads: lz4 blocks are in
 Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (128 MiB of address space
 at most for zstd, touched only as far as output is made). Output buffers grow by need from a multiple of the input.
 An error in the data is CORRUPT_MESSAGE, output beyond the bound MESSAGE_TOO_LARGE.
-Left out: lz4 with the wrong header checksum of message formats v0 and v1.
+Left out: lz4 with the wrong header checksum of message format v0 (`legacy.lz4_frame`).
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ from ottla.record.batch import (
 from ottla.record.checksum import crc32c
 from ottla.record.compression import DEFAULT_MAX_BYTES, MAX_RATIO, ZSTD, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.legacy.stored import check_replicated_message, is_message
 from ottla.record.walk import max_timestamp as max_timestamp_of
 
 _INT16 = struct.Struct(">h")
@@ -158,10 +159,13 @@ def _check_attributes(attributes: int, producer_id: int) -> None:
 
 
 def check_replicated_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
-    """Check a batch that a broker wrote (or is about to): intact, and its counts possible after compaction.
+    """Check a batch that a broker wrote (or is about to): intact, and its counts possible after compaction. It may be
+    a message of format v0 or v1, whose header is that of `legacy.stored.header_of_message`.
 
-    Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    Raises KafkaError CORRUPT_MESSAGE.
     """
+    if is_message(view, start):
+        return check_replicated_message(view, start, end)
     header = _check_intact(buffer, view, start, end)
     count, last_offset_delta = header[RECORDS_COUNT], header[LAST_OFFSET_DELTA]
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:

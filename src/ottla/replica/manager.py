@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.ids import ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import TopicKey, unknown_topic
+from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.fetcher import FetcherContext, FetcherSettings
 from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
@@ -41,6 +42,7 @@ from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
 from ottla.storage.append_rules import inspects
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ class ReplicaManager:
     """The partitions of one broker."""
 
     __slots__ = (
+        "_assignments",
         "_clock",
         "_fetchers",
         "_image",
@@ -79,6 +82,7 @@ class ReplicaManager:
         "_leader_context",
         "_listeners",
         "_logs",
+        "_lost",
         "_node_id",
         "_opening",
         "_opening_config",
@@ -111,9 +115,11 @@ class ReplicaManager:
         pool: BlockingPool,
         settings: ReplicationSettings,
         statistics: ReplicationStatistics,
+        assignments: DirectoryAssignments,
     ) -> None:
         node_id = self._node_id = membership.node_id
         self._logs = logs
+        self._assignments = assignments
         self._purgatory = purgatory
         self._pool = pool
         self._clock = clock
@@ -125,6 +131,8 @@ class ReplicaManager:
         self._listeners: dict[str, HighWatermarkListener] = {}
         self._unopened: dict[tuple[Uuid, int], None] = {}
         """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
+        self._lost: dict[tuple[Uuid, int], None] = {}
+        """Partitions whose directory failed while this broker ran."""
         self._opening: OrderedDict[tuple[Uuid, int], int] = OrderedDict()
         """Partitions that belong here and whose log is still to be opened, by rising number. The first is taken again
         and again, for which a dict looks at all that were taken before."""
@@ -333,6 +341,7 @@ class ReplicaManager:
         self._stopped = True
         self._fetchers.close()
         self._isr_changes.stop()
+        self._assignments.stop()
         if self._shrinking is not None:
             self._shrinking.cancel()
         self._opening.clear()
@@ -421,8 +430,18 @@ class ReplicaManager:
 
     def _create(self, topic: TopicImage, index: int) -> Partition | None:
         config = self._config_to_open(topic)
+        state = topic.partitions[index]
+        directory_id = state.directory_of(self._node_id)
         try:
-            log = self._logs.create_log(topic.name, index, topic.topic_id, config)
+            self._refuse_to_forget(topic, index)
+            log = self._logs.create_log(
+                topic.name,
+                index,
+                topic.topic_id,
+                config,
+                is_new=_is_new(state) and (topic.topic_id, index) not in self._lost,
+                directory_id=directory_id,
+            )
         except KafkaError as error:
             logger.error(
                 "%s-%d: the log can't be opened, the partition is offline: %s",
@@ -434,6 +453,7 @@ class ReplicaManager:
             self._unopened[topic.topic_id, index] = None
             return None
         self._unopened.pop((topic.topic_id, index), None)
+        self._tell_directory(topic, index, directory_id)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         partition = Partition(
@@ -449,6 +469,44 @@ class ReplicaManager:
         )
         partition.high_watermark_listener = self._listeners.get(topic.name)
         return partition
+
+    def _tell_directory(self, topic: TopicImage, index: int, known: Uuid) -> None:
+        """Tell the controller where the replica is, unless it knows, or there is only one place where it can be."""
+        here = self._logs.directory_of((topic.name, index))
+        if known == ZERO_UUID and len(self._logs.directories) == 1:
+            return
+        if here is not None and here.directory_id != known:
+            self._assignments.tell(topic.topic_id, index, here.directory_id)
+
+    def _refuse_to_forget(self, topic: TopicImage, index: int) -> None:
+        """Raise KafkaError where what this broker may lead with lies in a directory that is not here.
+
+        Begun anew it would be empty, and the metadata counts on it.
+        """
+        state, node_id = topic.partitions[index], self._node_id
+        directory_id = state.directory_of(node_id)
+        trusted = node_id in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr)
+        if directory_id == ZERO_UUID or not trusted or directory_id in self._logs.directory_ids():
+            return
+        if self._logs.get_log(topic.name, index) is None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"it lies in the data directory with directory.id {uuid_to_string(directory_id)}, which can't be used "
+                "or is not in log.dirs: bring that directory back and start the node again, or delete the topic",
+            )
+
+    def give_up(self, directory: LogDirectory) -> None:
+        """The partitions of a directory that failed: whoever waits for them is answered, others may lead them."""
+        for topic_name, index in list(directory.logs):
+            partitions = self._topics.get(topic_name, {})
+            partition = partitions.pop(index, None)
+            if partition is None:
+                continue
+            key = (partition.topic_id, index)
+            self._lost[key] = self._unopened[key] = None
+            self._fetchers.forget(key)
+            partition.mark_offline()
+            partition.stop()
 
     def _config_to_open(self, topic: TopicImage) -> LogConfig:
         """The settings of a topic, read once for all of its partitions."""
@@ -472,6 +530,7 @@ class ReplicaManager:
     def _remove(self, topic: TopicImage) -> None:
         for index in topic.partitions:
             self._opening.pop((topic.topic_id, index), None)
+            self._lost.pop((topic.topic_id, index), None)
         partitions = self._topics.pop(topic.topic_id, None)
         if partitions is None:
             return
@@ -491,6 +550,11 @@ class ReplicaManager:
             self._logs.delete_log(partition.topic, partition.index)
         except KafkaError as error:
             logger.error("%s", error)
+
+
+def _is_new(image: PartitionImage) -> bool:
+    """Whether the partition was just made: the end of any incarnation that had it in use would have changed it."""
+    return image.partition_epoch == 0 and image.leader_epoch == 0
 
 
 def _partition_state(image: PartitionImage) -> PartitionState:

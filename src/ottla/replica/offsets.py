@@ -60,6 +60,37 @@ def find_offset(
     return NOT_FOUND
 
 
+def offsets_before(
+    partition: Partition, timestamp: int, max_count: int, now_ms: int, *, from_replica: bool
+) -> list[int]:
+    """What ListOffsets 0 answers: where segments begin that were last written at `timestamp` (ms) or before, newest
+    first, and the log's end as that of now; at most `max_count`.
+
+    LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP the first alone. A consumer gets the high watermark in place of what
+    lies above. Raises OSError.
+    """
+    log = partition.log
+    segments = log.segments
+    count = len(segments)
+    offsets = [max(segment.base_offset, log.log_start_offset) for segment in segments]
+    if segments.active.size_bytes:
+        offsets.append(log.log_end_offset)
+    if timestamp == LATEST_TIMESTAMP:
+        count = len(offsets)
+    elif timestamp == EARLIEST_TIMESTAMP:
+        count = 1
+    elif len(offsets) > count and now_ms <= timestamp:
+        count = len(offsets)
+    else:
+        while count and segments[count - 1].mtime_ms() > timestamp:
+            count -= 1
+    found = offsets[:count][::-1][: max(0, max_count)]
+    high_watermark = partition.high_watermark
+    if not from_replica and any(offset > high_watermark for offset in found):
+        found = [high_watermark, *(offset for offset in found if offset <= high_watermark)]
+    return found
+
+
 def check_high_watermark(partition: Partition) -> None:
     """Raise OFFSET_NOT_AVAILABLE right after an election, when answering could show offsets going back (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:

@@ -21,8 +21,9 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
 from ottla.metadata.topic_names import INTERNAL_TOPICS
-from ottla.record.batch import BASE_OFFSET, BATCH_HEADER, HEADER_SIZE, LAST_OFFSET_DELTA
+from ottla.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.record.control import MARKER_SIZE, EndMarker
+from ottla.record.legacy.stored import header_of_any
 from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.storage.aborted_transactions import ListedTransactions
@@ -474,15 +475,14 @@ class Partition:
     def append_as_follower(self, records: Buffer) -> AppendResult:
         """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR."""
         log = self.log
-        if len(records) >= HEADER_SIZE:
-            header = BATCH_HEADER.unpack_from(records)
-            if header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
-                # The leader's log begins within this batch, which can only be kept whole. What is here of its offsets
-                # is of another history, whose epoch the leader has forgotten with what lay before its start.
-                if log.log_start_offset == log.log_end_offset:
-                    log.truncate_fully_and_start_at(header[BASE_OFFSET])
-                else:
-                    self.truncate_to(header[BASE_OFFSET])
+        header = header_of_any(records, 0)
+        if header and header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
+            # The leader's log begins within this batch, which can only be kept whole. What is here of its offsets is of
+            # another history, whose epoch the leader has forgotten with what lay before its start.
+            if log.log_start_offset == log.log_end_offset:
+                log.truncate_fully_and_start_at(header[BASE_OFFSET])
+            else:
+                self.truncate_to(header[BASE_OFFSET])
         self.appended_bytes += len(records)
         return log.writer.append_as_follower(records, 0, len(records))
 

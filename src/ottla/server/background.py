@@ -6,17 +6,19 @@ and runs again at its next time: the broker goes on serving. Only a broken invar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from ottla.common.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.common.errors import InvariantError, KafkaError
+from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.server.failures import Failures
 from ottla.server.in_flight import InFlight
 
 MIN_INTERVAL_MS = 100
 """Settings may say 0, or less where Apache Kafka has no lower bound; the loop is not to spend itself on that."""
 
+_END = object()
 
 T = TypeVar("T")
 
@@ -78,8 +80,8 @@ class PeriodicSteps:
     ) -> None:
         """Run `step` every `interval_ms`, `MIN_INTERVAL_MS` at least, for the first time after that long.
 
-        With `initial_delay_ms`, where that is shorter, for the first time after it. `name` is unique and shows in the
-        log.
+        With `initial_delay_ms`, where that is shorter, for the first time after it. `name` shows in the log; the step
+        that had it before runs no more.
         """
         interval_s = max(interval_ms, MIN_INTERVAL_MS) / 1000
         first_s = interval_s if initial_delay_ms is None else min(interval_s, initial_delay_ms / 1000)
@@ -95,7 +97,48 @@ class PeriodicSteps:
             except Exception as error:
                 self._failures(name, error)
 
+        before = self._timers.get(name)
+        if before is not None:
+            before.cancel()
         self._timers[name] = self._scheduler.call_later(first_s, run)
+
+    def add_sliced(
+        self,
+        name: str,
+        interval_ms: int,
+        begin: Callable[[], Iterator[object]],
+        work: SlicedWork,
+        *,
+        initial_delay_ms: int | None = None,
+    ) -> None:
+        """As `add`, for what may be long: `begin` gives its short steps, which `work` does in slices of turns.
+
+        It begins anew only when it is through.
+        """
+        under_way = False
+
+        def steps() -> Iterator[None]:
+            nonlocal under_way
+            try:
+                work_steps = begin()
+                while name in self._timers and next(work_steps, _END) is not _END:  # none is done after a stop
+                    yield
+            except (KafkaError, OSError) as error:
+                self._failures.complain(name, str(error))
+            except InvariantError:
+                raise
+            except Exception as error:
+                self._failures(name, error)
+            finally:
+                under_way = False
+
+        def step() -> None:
+            nonlocal under_way
+            if not under_way:
+                under_way = True
+                work.add(steps())
+
+        self.add(name, interval_ms, step, initial_delay_ms=initial_delay_ms)
 
     def stop(self) -> None:
         """Nothing runs any more."""

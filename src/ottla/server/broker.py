@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.endpoint import Endpoint
@@ -26,6 +26,7 @@ from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.controller.driver import Controller
+from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.metadata.delta import all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -34,6 +35,7 @@ from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
 from ottla.server.apis import broker_apis, controller_apis
 from ottla.server.background import PeriodicSteps, PoolWriter
+from ottla.server.cleaner_gauges import register_cleaner_gauges
 from ottla.server.closing_flush import flush_all
 from ottla.server.contexts import Contexts
 from ottla.server.control import Control
@@ -46,12 +48,15 @@ from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
+from ottla.server.log_cleaning import LogCleaning
 from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log
 from ottla.server.metadata_log.node import MetadataLogContext
 from ottla.server.outcome import outcome, resolving
 from ottla.server.parts import BrokerParts
+from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.meta_properties import random_id
 
@@ -80,14 +85,17 @@ class Broker:
         max_open_files: int = DEFAULT_OPEN_FILES,
         peers: PeerNetwork | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
+        cleaner_worker: Callable[[], Worker] | None = None,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
-        one needs none.
+        one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned.
         """
         self._peers = peers if config.clustered else None
         self._on_fatal = on_fatal if config.clustered else None
+        self._cleaner_worker = cleaner_worker
+        self._cleaning: LogCleaning | None = None
         self._static_config = config
         self._machine = machine
         self._registry = metrics_registry
@@ -99,11 +107,12 @@ class Broker:
             machine.disk,
             machine.clock,
             machine.rng,
-            config.log_dir,
+            config.log_dirs,
+            metadata_dir=config.metadata_log_dir,
             default_config=LogConfig.from_properties(config.topic_properties({})),
             max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
-            on_offline=self._end_of_disk,
+            on_offline=self._directory_failed,
         )
         self._config = DynamicBrokerConfig(config)
         self._control: Control | None = None
@@ -173,7 +182,7 @@ class Broker:
         if config.clustered:
             metadata_log = control.metadata.log
             if metadata_log.start(own):
-                refuse_partitions(self._machine.disk, config.log_dir)
+                refuse_partitions(self._machine.disk, config)
             self._open_logs(metadata_log.latest)
             self._make_parts(control, metadata_log.latest)
             self._controller_dispatcher = RequestDispatcher(
@@ -209,6 +218,8 @@ class Broker:
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
         self._start_steps(config)
+        if config.get_bool("log.cleaner.enable") and self._cleaner_worker is not None:
+            self._cleaning = self._start_cleaning(self._cleaner_worker)
 
     async def _register_controller(self) -> None:
         """A node without a broker is up when the cluster's metadata is here and names it."""
@@ -227,7 +238,9 @@ class Broker:
         try:
             controller.start(self.advertised_listeners, resolving(registered), self._open_logs_alone)
         except KafkaError as error:
-            raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
+            raise OperatorError(
+                f"the metadata log in {config.metadata_log_dir} can't be written: {error.message}"
+            ) from error
         image = controller.image
         self._make_parts(control, image)
         parts = self.parts
@@ -236,7 +249,9 @@ class Broker:
         try:
             await registered
         except KafkaError as error:
-            raise OperatorError(f"the metadata log in {config.log_dir} can't be written: {error.message}") from error
+            raise OperatorError(
+                f"the metadata log in {config.metadata_log_dir} can't be written: {error.message}"
+            ) from error
         await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
     async def _join(self, control: Control) -> None:
@@ -267,7 +282,7 @@ class Broker:
     def _open_logs_alone(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """The same where `image` is all that there is to know of topics."""
         if not image.features:
-            refuse_partitions(self._machine.disk, self._static_config.log_dir)
+            refuse_partitions(self._machine.disk, self._static_config)
         return self._open_logs(image)
 
     def _make_control(self, config: BrokerConfig) -> Control:
@@ -287,7 +302,7 @@ class Broker:
             metadata_log=metadata.log,
             config=config,
             cluster_id=self.cluster_id,
-            directory_id=directory_id,
+            log_dirs=self._logs.directory_ids,
             clock=self._machine.clock,
             rng=self._machine.rng,
             scheduler=self._machine.scheduler,
@@ -323,7 +338,8 @@ class Broker:
             node_id=config.node_id,
             cluster_id=meta.cluster_id,
             incarnation_id=self._begin_incarnation(),
-            directory_id=uuid_from_string(meta.directory_id),
+            log_dirs=self._logs.directory_ids(),
+            offline_log_dirs=self._logs.offline_directory_ids(),
             endpoints=self.advertised_listeners,
             rack=config.rack,
             previous_broker_epoch=self._logs.last_broker_epoch,
@@ -354,6 +370,22 @@ class Broker:
         """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
         self._failures.complain("metadata log", f"no change is possible any more: {error}")
         self._end_of_disk(error)
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        """In a cluster the partitions of the directory go to others; a node alone reads what it can read of them."""
+        if self._on_fatal is not None:
+            if directory is self._logs.metadata_directory or not self._logs.directory_ids():
+                self._end_of_disk(error)
+            else:
+                self._machine.scheduler.call_soon(self._give_up, directory)
+
+    def _give_up(self, directory: LogDirectory) -> None:
+        """After the turn in which it failed: what was about to read or write there has heard of the error."""
+        if self._parts is not None:
+            self._parts.replicas.give_up(directory)
+        directory.abandon()
+        if self._lifecycle is not None:
+            self._lifecycle.directory_failed(directory.directory_id)
 
     def _end_of_disk(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster others can lead what this one can't append to."""
@@ -403,28 +435,43 @@ class Broker:
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
-        offsets = PoolWriter(
-            logs.offset_checkpoints_due, logs.write_files, logs.offset_checkpoints_written, pool, in_flight
-        )
-        recovery_points = PoolWriter(
-            logs.recovery_points_due,
-            logs.write_off_loop,
-            lambda _, error: logs.offset_checkpoints_written([], error),
-            pool,
-            in_flight,
-        )
+        offsets = [
+            PoolWriter(each.offset_checkpoints_due, each.write_files, each.offset_checkpoints_written, pool, in_flight)
+            for each in logs.directories
+        ]
+        recovery_points = [
+            PoolWriter(each.recovery_points_due, each.write_off_loop, each.recovery_points_written, pool, in_flight)
+            for each in logs.directories
+        ]
         add = self._steps.add
-        add(
+        removals = [
+            PoolWriter(each.removals_due, each.remove, each.removed, pool, in_flight) for each in logs.directories
+        ]
+        self._steps.add_sliced(
             "log retention",
             config.get_int("log.retention.check.interval.ms"),
-            logs.run_retention,
+            logs.retention_steps,
+            SlicedWork(self._machine.clock, self._machine.scheduler),
             initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
         )
         add("log flush", flush_interval_ms, lambda: logs.flush_due(pool))
-        add("offset checkpoints", offsets_interval_ms, offsets.write_due)
-        add("recovery point checkpoint", recovery_interval_ms, recovery_points.write_due)
-        add("removal of deleted files", PURGE_INTERVAL_MS, logs.purge_deleted)
+        add("offset checkpoints", offsets_interval_ms, lambda: _write_due(offsets))
+        add("recovery point checkpoint", recovery_interval_ms, lambda: _write_due(recovery_points))
+        add("removal of deleted files", PURGE_INTERVAL_MS, lambda: _write_due(removals))
         add("opening of logs that failed", REOPEN_INTERVAL_MS, self.parts.replicas.open_missing)
+
+    def _start_cleaning(self, make_worker: Callable[[], Worker]) -> LogCleaning:
+        cleaning = LogCleaning(
+            self._config.effective,
+            self._logs,
+            self._machine,
+            make_worker,
+            in_flight=self.parts.in_flight,
+            steps=self._steps,
+        )
+        self._config.follow(cleaning.use_config)
+        register_cleaner_gauges(self._registry, cleaning.cleaner, self._machine.clock)
+        return cleaning
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
@@ -436,6 +483,8 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
         self._steps.stop()
+        if self._cleaning is not None:
+            self._cleaning.cleaner.stop()
         if self._lifecycle is not None:
             self._lifecycle.end()
         if self._controller_lifecycle is not None:
@@ -468,6 +517,11 @@ class Broker:
             self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
         if self._controller_dispatcher is not None:
             self._controller_dispatcher.stop()
+
+
+def _write_due(writers: Sequence[PoolWriter[Any]]) -> None:
+    for writer in writers:
+        writer.write_due()
 
 
 def _nothing() -> None:

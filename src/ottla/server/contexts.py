@@ -73,6 +73,7 @@ class Contexts:
             decisions=decisions,
             topics=self.topics,
             replicas=parts.replicas,
+            logs=parts.logs,
             disk=machine.disk,
             limits=limits,
             failures=parts.failures,

@@ -16,7 +16,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import ControllerRequests
 from ottla.metadata.image import ControllerImage
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.metadata.snapshot import endpoint_rows, feature_rows
 from ottla.protocol.messages.controller_registration import (
     ControllerFeatureRange,
@@ -61,7 +61,7 @@ class ControllerLifecycle:
             controller_id=node_id,
             incarnation_id=incarnation_id,
             listeners=endpoint_rows(ControllerListener, endpoints),
-            features=feature_rows(ControllerFeatureRange, SUPPORTED_FEATURES),
+            features=feature_rows(ControllerFeatureRange, REGISTERED_FEATURES),
         )
         self._controller = controller
         self._publisher = publisher

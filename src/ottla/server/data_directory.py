@@ -18,7 +18,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
 from ottla.quorum.raft_types import ReplicaKey, Voter
-from ottla.storage.directories import partition_directories, shown
+from ottla.storage.directories import partition_directories, shown, unformatted_metadata_directory
 from ottla.storage.meta_properties import random_id
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, META_PROPERTIES, METADATA_DIR
 
@@ -29,10 +29,13 @@ def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, c
     `controllers` are this node's listeners of the controller, as advertised. Raises OperatorError, also where a
     formatted directory lost its metadata log, and OSError.
     """
-    directory = config.log_dir
+    directory = config.metadata_log_dir
     if disk.exists(f"{directory}/{META_PROPERTIES}"):
         _refuse_lost_metadata(disk, directory)
         return
+    for other in config.log_dirs:
+        if disk.exists(f"{other}/{META_PROPERTIES}"):
+            raise unformatted_metadata_directory(directory, other)
     if config.names_other_controllers:
         raise OperatorError(
             f"the data directory {directory} is not formatted; mount its disk, format it with the cluster's id by "
@@ -70,14 +73,16 @@ def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
     )
 
 
-def refuse_partitions(disk: Disk, directory: str) -> None:
+def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:
     """Raise OperatorError for partitions beside a metadata log that knows nothing, which would take them for strays.
 
     Raises OSError.
     """
-    found = partition_directories(disk, directory)
-    if found:
-        raise OperatorError(
-            f"the data directory {directory} holds partitions ({shown(found)}), and its metadata log {METADATA_DIR} "
-            "knows of nothing: restore that from a copy, or set log.dirs (--data-dir) to another directory"
-        )
+    for directory in config.log_dirs:
+        found = partition_directories(disk, directory)
+        if found:
+            its = "its metadata log" if directory == config.metadata_log_dir else f"in {config.metadata_log_dir}"
+            raise OperatorError(
+                f"the data directory {directory} holds partitions ({shown(found)}), and {its} {METADATA_DIR} "
+                "knows of nothing: restore that from a copy, or set log.dirs (--data-dir) to another directory"
+            )

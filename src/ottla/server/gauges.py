@@ -35,7 +35,7 @@ def register_gauges(registry: MetricsRegistry, parts: BrokerParts, config: Broke
     registry.gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that failed.",
-        read=lambda: int(parts.logs.offline is not None),
+        read=lambda: len(parts.logs.offline_directories),
     )
     registry.gauge("ottla_storage_open_files", "Open segment and index files.", read=lambda: parts.logs.open_file_count)
     registry.gauge("ottla_server_defects", "Unexpected errors that were contained.", read=lambda: parts.failures.count)

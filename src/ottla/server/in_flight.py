@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from ottla.common.clock import BlockingPool
+
+T = TypeVar("T")
 
 
 class InFlight:
@@ -31,3 +37,25 @@ class InFlight:
             self._idle = asyncio.get_running_loop().create_future()
         if self._idle is not None:
             await self._idle
+
+
+class CountedPool:
+    """A `BlockingPool` whose work counts as in flight until what follows from it is done."""
+
+    __slots__ = ("_in_flight", "_pool")
+
+    def __init__(self, pool: BlockingPool, in_flight: InFlight) -> None:
+        self._pool = pool
+        self._in_flight = in_flight
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """See `BlockingPool`."""
+
+        def ended(result: T | None, error: BaseException | None) -> None:
+            try:
+                done(result, error)
+            finally:
+                self._in_flight.end()
+
+        self._in_flight.begin()
+        self._pool.submit(work, ended)

@@ -23,7 +23,7 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import Uuid
 from ottla.common.peer import ControllerRequests
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.metadata.snapshot import endpoint_rows, feature_rows
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import (
@@ -59,14 +59,15 @@ class NotJoinedInTimeError(OperatorError):
 
 
 class BrokerIdentity:
-    """Who registers."""
+    """Who registers, with which data directories."""
 
     __slots__ = (
         "cluster_id",
-        "directory_id",
         "endpoints",
         "incarnation_id",
+        "log_dirs",
         "node_id",
+        "offline_log_dirs",
         "previous_broker_epoch",
         "rack",
     )
@@ -77,7 +78,8 @@ class BrokerIdentity:
         node_id: int,
         cluster_id: str,
         incarnation_id: Uuid,
-        directory_id: Uuid,
+        log_dirs: Sequence[Uuid],
+        offline_log_dirs: Sequence[Uuid],
         endpoints: Sequence[Endpoint],
         rack: str | None,
         previous_broker_epoch: int,
@@ -85,7 +87,8 @@ class BrokerIdentity:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
-        self.directory_id = directory_id
+        self.log_dirs = list(log_dirs)
+        self.offline_log_dirs = list(offline_log_dirs)
         self.endpoints = tuple(endpoints)
         self.rack = rack
         self.previous_broker_epoch = previous_broker_epoch
@@ -102,9 +105,9 @@ class BrokerIdentity:
             cluster_id=self.cluster_id,
             incarnation_id=self.incarnation_id,
             listeners=endpoint_rows(RegistrationListener, self.endpoints),
-            features=feature_rows(RegistrationFeature, SUPPORTED_FEATURES),
+            features=feature_rows(RegistrationFeature, REGISTERED_FEATURES),
             rack=self.rack,
-            log_dirs=[self.directory_id],
+            log_dirs=list(self.log_dirs),
             previous_broker_epoch=self.previous_broker_epoch,
         )
 
@@ -217,6 +220,13 @@ class BrokerLifecycle:
         self._deadline_s = self._heard_s + SHUTDOWN_TIMEOUT_S
         self._act()
 
+    def directory_failed(self, directory_id: Uuid) -> None:
+        """Tell the controller with each heartbeat, the first of them now, that a data directory is lost."""
+        self._identity.log_dirs.remove(directory_id)
+        self._identity.offline_log_dirs.append(directory_id)
+        if self._stage is not _Stage.REGISTERING:
+            self._act()
+
     def end(self) -> None:
         """Ask for nothing any more."""
         self._stage = _Stage.ENDED
@@ -264,6 +274,7 @@ class BrokerLifecycle:
             current_metadata_offset=self._publisher.image.offset,
             want_fence=not serving,
             want_shut_down=self._stage is _Stage.SHUTTING_DOWN,
+            offline_log_dirs=list(self._identity.offline_log_dirs),
         )
 
     def _registered(self, response: BrokerRegistrationResponse | None, error: BaseException | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
-from ottla.server.compaction_warning import warn_of_compacted_topics
 from ottla.server.dynamic_config import DynamicBrokerConfig
 from ottla.server.parts import BrokerParts
 
@@ -26,7 +25,6 @@ class MetadataFollower:
         # A coordinator reads its log, which may be opened only some turns later; images stay in order.
         parts.replicas.when_opened(lambda: self._coordinate(image, changes))
         parts.topic_arrivals.follow(image)
-        warn_of_compacted_topics(image, changes)
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:
                 parts.statistics.forget_topic(topic.name)

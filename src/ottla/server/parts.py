@@ -11,6 +11,7 @@ from ottla.common.turn import TurnScheduler
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.metrics.registry import MetricsRegistry
+from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.membership import Membership
@@ -88,6 +89,7 @@ class BrokerParts:
             pool=machine.pool,
             settings=replication_settings(config),
             statistics=ReplicationStatistics(registry),
+            assignments=DirectoryAssignments(membership, control.channel, machine.scheduler),
         )
         self.scheduler = TurnScheduler(machine.scheduler)
         host = Host(membership.node_id, machine, self.scheduler, self.replicas, self.in_flight, failures)
@@ -147,6 +149,7 @@ class BrokerParts:
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
         self.replicas.use_topic_properties(config.topic_properties)
+        self.logs.cordon(config.get_list("cordoned.log.dirs"))
         self.logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
         self.logs.use_transaction_verification(enabled=config.get_bool("transaction.partition.verification.enable"))
         for coordination in self.coordinations.values():

@@ -30,13 +30,15 @@ class SimDisk(FileSystem):
         """Appends fail with ENOSPC, some with a part written."""
         self.failing_chance = 0.0
         """Of a change or a sync that ends with EIO."""
+        self.failed_directory = ""
+        """Everything below it ends with EIO."""
         self.cold_chance = 0.0
         """Of a read that finds nothing in the page cache."""
 
     @property
     def refuses(self) -> bool:
         """Whether an operation may fail."""
-        return self.full or self.failing_chance > 0.0
+        return self.full or self.failing_chance > 0.0 or bool(self.failed_directory)
 
     def power_failed(self) -> None:
         """Forget what was not durable, as far as chance wants."""
@@ -81,10 +83,16 @@ class Mount(MemoryDisk):
         chance = self.disk.failing_chance
         return bool(chance) and self.disk.rng.chance(chance)
 
+    def _has_failed(self, path: str) -> bool:
+        failed = self.disk.failed_directory
+        return bool(failed) and f"{path}/".startswith(f"{failed}/")
+
     # -- what a memory disk asks
 
     def before(self, action: str, path: str) -> None:
         """See `MemoryDisk`. Raises OSError when the disk fails."""
+        if self._has_failed(path):
+            raise OSError(errno.EIO, "input/output error", path)
         if action in _LOOKS:
             self._check_alive()
             return
@@ -102,7 +110,7 @@ class Mount(MemoryDisk):
         if disk.full and data:
             inode.data += data[: disk.rng.randrange(len(data))]
             raise OSError(errno.ENOSPC, "no space left on device", path)
-        if self._fails():
+        if self._fails() or self._has_failed(path):
             inode.data += data[: disk.rng.randrange(len(data) + 1)]
             raise OSError(errno.EIO, "input/output error", path)
         inode.data += data

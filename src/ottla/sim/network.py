@@ -74,8 +74,8 @@ class ServerChannel:
 
     def respond(self, parts: list[Part]) -> None:
         """See `Channel`."""
-        data = _joined(parts)
-        if self.closed:
+        data = self._read(parts)
+        if data is None or self.closed:
             return
         if self._handling:
             self._early = [data]
@@ -110,7 +110,17 @@ class ServerChannel:
                 parts, self._early = self._early, None
             if parts is not None:
                 self._busy = False
-                self._link.to_client(_joined(parts))
+                data = self._read(parts)
+                if data is not None:
+                    self._link.to_client(data)
+
+    def _read(self, parts: list[Part]) -> bytes | None:
+        """The bytes of a response; None, and the connection is closed, where the disk does not give them."""
+        try:
+            return _joined(parts)
+        except OSError as error:
+            self.close(f"stored bytes of a response can't be read: {error}")
+            return None
 
 
 def _joined(parts: list[Part]) -> bytes:

@@ -58,8 +58,17 @@ def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
     """(epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
+    return _parse_epoch_lines(_read_lines(disk, path), path)
+
+
+def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
+    """As `read_epochs`, of the content of the file at `path`. Raises CheckpointCorruption."""
+    return _parse_epoch_lines(_parse_lines(data, path), path)
+
+
+def _parse_epoch_lines(lines: list[tuple[int, str]], path: str) -> list[tuple[int, int]]:
     entries: list[tuple[int, int]] = []
-    for number, line in _read_lines(disk, path):
+    for number, line in lines:
         parts = line.split(" ")
         if len(parts) != 2:
             raise CheckpointCorruption(f"{path}, line {number}: two fields are due")
@@ -80,6 +89,10 @@ def _read_lines(disk: Disk, path: str) -> list[tuple[int, str]]:
         data = disk.read_bytes(path)
     except FileNotFoundError:
         return []
+    return _parse_lines(data, path)
+
+
+def _parse_lines(data: bytes, path: str) -> list[tuple[int, str]]:
     if not data:
         return []
     try:

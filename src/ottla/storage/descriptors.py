@@ -82,11 +82,11 @@ class Folder:
 class Descriptor:
     """One file of a folder, opened on demand."""
 
-    __slots__ = ("_closed", "_file", "_folder", "_name", "made_empty", "pins")
+    __slots__ = ("_closed", "_file", "_folder", "made_empty", "name", "pins")
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder
-        self._name = name
+        self.name = name
         self._file: File | None = None
         self._closed = False
         self.made_empty = False
@@ -95,7 +95,7 @@ class Descriptor:
 
     @property
     def path(self) -> str:
-        return self._folder.join(self._name)
+        return self._folder.join(self.name)
 
     def file(self) -> File:
         """The open file; raises OSError when it can't be opened."""
@@ -151,7 +151,7 @@ class Descriptor:
 
     def renamed(self, name: str) -> None:
         """The file got another name in the same folder; an open descriptor stays good."""
-        self._name = name
+        self.name = name
 
     def pin(self) -> File:
         """The open file, kept open until `unpin`."""

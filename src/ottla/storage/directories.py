@@ -73,6 +73,14 @@ def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) ->
         )
 
 
+def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
+    """The refusal of `path`, which is to hold the metadata log and is new, while `other` beside it is not."""
+    return OperatorError(
+        f"the data directory {path} of the metadata log is not formatted, though {other} is: mount its disk, or set "
+        "metadata.log.dir to the directory that has the metadata log"
+    )
+
+
 def shown(found: Sequence[str]) -> str:
     """A few names for a sentence."""
     return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

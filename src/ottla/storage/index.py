@@ -42,9 +42,10 @@ class SparseIndex:
     _SUFFIX = INDEX_SUFFIX
     _HELD_BYTES = _PENDING_BYTES
 
-    def __init__(self, folder: Folder, base_offset: int) -> None:
+    def __init__(self, folder: Folder, base_offset: int, suffix: str = "") -> None:
+        """`suffix` stands behind the name of the file while the segment is not part of the log yet."""
         self.base_offset = base_offset
-        self._descriptor = Descriptor(folder, offset_name(base_offset, self._SUFFIX))
+        self._descriptor = Descriptor(folder, offset_name(base_offset, self._SUFFIX + suffix))
         self._pending = bytearray()
         self._stored = 0
         self._torn = False
@@ -90,6 +91,11 @@ class SparseIndex:
                 # The batch is in the log already, so its append must not fail; the entries stay in memory, and the
                 # flush, roll or stop that needs them on disk reports the error.
                 return
+
+    @property
+    def is_written(self) -> bool:
+        """No entry is in memory only."""
+        return not self._pending
 
     def write_pending(self) -> None:
         """Bring the entries that are only in memory to the file; raises OSError, and can be called again then."""

@@ -7,8 +7,9 @@ Invariants:
 - Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
   the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
+- What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
 
-Left out: `.swap` and `.cleaned` files of a cleaner (the latter are removed), reading message formats v0 and v1.
+Left out: reading message formats v0 and v1.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ottla.common.topic_partition import TopicPartition
 from ottla.storage import names
 from ottla.storage.aborted_transactions import rebuild_aborted
 from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
+from ottla.storage.cleaner.swap import finish_swaps
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache
@@ -30,7 +32,7 @@ from ottla.storage.log import Log, StoredLog
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_files import load_producers
-from ottla.storage.recovery import drop_segments, recover_segment, recover_segments, refuse_old_message
+from ottla.storage.recovery import drop_segments, recover_segment, recover_segments
 from ottla.storage.results import LogEvents
 from ottla.storage.segment import Segment
 
@@ -45,6 +47,8 @@ class LoadOptions(NamedTuple):
     log_start_offset: int = 0
     recovery_point: int = 0
     producer_expiration_ms: int = 86_400_000
+    was_cleaned: bool = False
+    """Offsets may be missing between segments, also in a topic that is compacted no more."""
 
 
 @dataclass(slots=True)
@@ -73,8 +77,10 @@ def load_log(
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
+    if any(name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)) for name in listing):
+        finish_swaps(folder)
+        listing = folder.disk.listdir(folder.path)
     _take_inventory(loading, listing)
-    _refuse_old_formats(loading)
     topic_id = None
     try:
         topic_id = read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
@@ -145,7 +151,7 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
     present = set(listing)
     bases = []
     for name in listing:
-        if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)):
+        if name.endswith((names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)):
             disk.unlink(folder.join(name))
             continue
         base = names.parse_offset(name, names.LOG_SUFFIX)
@@ -168,14 +174,6 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
             loading.aborted_lost[segment] = None
     if not loading.segments:
         loading.segments.append(_new_segment(loading, loading.options.log_start_offset))
-
-
-def _refuse_old_formats(loading: _Loading) -> None:
-    """Raise OperatorError when the log begins with format v0 or v1; what was written later can only be newer."""
-    for segment in loading.segments:
-        if segment.size_bytes:
-            refuse_old_message(segment.log_descriptor.file(), 0, segment.size_bytes)
-            return
 
 
 def _new_segment(loading: _Loading, base_offset: int) -> Segment:
@@ -221,6 +219,6 @@ def _recover(loading: _Loading) -> None:
         loading.segments,
         first,
         loading.epochs,
-        gaps_allowed=loading.options.config.compacted,
+        gaps_allowed=loading.options.config.compacted or loading.options.was_cleaned,
     )
     loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

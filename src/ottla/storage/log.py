@@ -11,7 +11,7 @@ siblings' insides:
 
 Everything runs on the event loop; only `FlushTask.run` and region reads run in pool threads.
 
-Left out: the high watermark's rules and who may read up to where (`replica`), cleaning.
+Left out: the high watermark's rules and who may read up to where (`replica`), the work of cleaning (`cleaner`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from ottla.common.topic_partition import TopicPartition
 from ottla.record.control import EndMarker
 from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.checkpoints import format_partition_metadata, write_unsynced
+from ottla.storage.cleaner.log_cleaning import LogCleaning
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.flush import FlushDone, FlushTask, LogFlush
 from ottla.storage.health import LogHealth
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.log_reader import LogReader
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.log_writer import LogWriter
@@ -41,7 +42,7 @@ from ottla.storage.names import PARTITION_METADATA
 from ottla.storage.off_loop import Known
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.results import AppendResult, LogEvents, ReadResult
-from ottla.storage.retention import count_deletable
+from ottla.storage.retention import count_deletable, warn_of_future
 from ottla.storage.segment import Segment
 from ottla.storage.truncation import Truncation
 from ottla.storage.verification import VerificationGuard
@@ -68,7 +69,9 @@ class Log:
         "_clock",
         "_flush",
         "_health",
+        "_warned_of_future",
         "aborted",
+        "cleaning",
         "epochs",
         "folder",
         "offsets",
@@ -103,6 +106,9 @@ class Log:
         self.producer_expiration_ms = producer_expiration_ms
         self.start_listener: Callable[[], None] | None = None
         """Told after the log start offset rose."""
+        self.cleaning: LogCleaning | None = None
+        """The pass of a cleaner that is under way."""
+        self._warned_of_future = -1
         self._clock = clock
         self._health = health = LogHealth(stored.partition, events)
         self._flush = flush = LogFlush(segments, offsets, epochs, producers, folder, clock, health)
@@ -303,11 +309,17 @@ class Log:
         self.maybe_increment_log_start_offset(before_offset)
         return self.offsets.log_start_offset
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Delete whole segments by start offset, age and size; how many. Raises KafkaError KAFKA_STORAGE_ERROR."""
+    def delete_old_segments(self, now_ms: int, max_count: int = MAX_INT) -> int:
+        """Delete whole segments by start offset, age and size; how many, `max_count` at most, since each costs renames.
+
+        It is none while a pass of the cleaner reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        if self.cleaning is not None:
+            return 0
         try:
-            count = count_deletable(self.segments, self.offsets, self.config, now_ms)
+            count = count_deletable(self.segments, self.offsets, self.config, now_ms, max_count)
             if not count:
+                self._warned_of_future = warn_of_future(self.segments, self.config, now_ms, self._warned_of_future)
                 return 0
             if count == len(self.segments):
                 self.roll()
@@ -336,6 +348,7 @@ class Log:
             # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
             self.epochs.truncate_from_end(self.offsets.log_end_offset)
             return False
+        self.end_cleaning()
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
         else:
@@ -344,6 +357,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        self.end_cleaning()
         self._truncation().start_anew_at(offset, self.config.index_interval_bytes)
 
     def _truncation(self) -> Truncation:
@@ -357,6 +371,20 @@ class Log:
             self._health,
             self._clock,
         )
+
+    # -- cleaning ------------------------------------------------------------------------------------------------------
+
+    def begin_cleaning(self) -> LogCleaning:
+        """A pass of the cleaner begins; the one before has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.end_cleaning()
+        self.cleaning = LogCleaning(self.segments, self.producers, self.folder, self._health, self.config)
+        return self.cleaning
+
+    def end_cleaning(self) -> None:
+        """The pass is over, whether it came to its end or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        cleaning, self.cleaning = self.cleaning, None
+        if cleaning is not None:
+            cleaning.end()
 
     # -- the end of the object -----------------------------------------------------------------------------------------
 
@@ -372,8 +400,12 @@ class Log:
         it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
         try:
             if clean and not self._health.failed:
+                self.end_cleaning()
                 self.flush(closing=True)
         finally:
+            if self.cleaning is not None:
+                self.cleaning.is_over = True  # a start, if there is another one, ends what was begun
+                self.cleaning = None
             self._health.close()
             for segment in self.segments:
                 segment.close()

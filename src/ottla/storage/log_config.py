@@ -78,6 +78,11 @@ class LogConfig(NamedTuple):
         return "compact" in self.cleanup_policy
 
     @property
+    def max_segment_ms(self) -> int:
+        """Longest time that a segment is appended to: a compacted one only has to become inactive (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def deleted_by_age_or_size(self) -> bool:
         return "delete" in self.cleanup_policy
 

@@ -24,6 +24,7 @@ from ottla.record.batch import (
     CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC_POSITION,
     NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
     PRODUCER_EPOCH,
@@ -118,8 +119,9 @@ class LogWriter:
         self._draw_roll_time()
 
     def _draw_roll_time(self) -> None:
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._roll_after_ms = self.config.segment_ms - (self._rng.randrange(jitter) if jitter > 0 else 0)
+        segment_ms = self.config.max_segment_ms
+        jitter = min(self.config.segment_jitter_ms, segment_ms)
+        self._roll_after_ms = segment_ms - (self._rng.randrange(jitter) if jitter > 0 else 0)
 
     def append_as_leader(
         self,
@@ -230,7 +232,7 @@ class LogWriter:
         first = offsets.log_end_offset
         needs_flush = False
         position = start
-        while end - position >= HEADER_SIZE:
+        while end - position > MAGIC_POSITION:
             size = int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True) + LOG_OVERHEAD
             if size > end - position:
                 break

@@ -12,10 +12,14 @@ Left out: bounding the answer by the high watermark (the caller's).
 
 from __future__ import annotations
 
+import zlib
+
 from ottla.record import walk
-from ottla.record.batch import LOG_APPEND_TIME, BatchView
-from ottla.record.compression import NONE
-from ottla.record.errors import InvalidRecord
+from ottla.record.batch import LOG_APPEND_TIME, NO_PARTITION_LEADER_EPOCH, BatchView
+from ottla.record.compression import NONE, decompress
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.legacy.message_set import messages_of, read_entry
+from ottla.record.legacy.stored import is_message
 from ottla.storage.log_segments import LogSegments
 from ottla.storage.off_loop import Known, known_result
 from ottla.storage.segment import Outline, Segment
@@ -78,7 +82,10 @@ def _first_record(
     segment: Segment, outline: Outline, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
 ) -> FoundRecord | None:
     """The first record of a batch at or after both. `believe`: take the header's word and don't look inside."""
-    batch = BatchView(segment.read_batch(outline))
+    data = segment.read_batch(outline)
+    if is_message(data, 0):
+        return _first_of_message(data, timestamp, start_offset, known, believe=believe)
+    batch = BatchView(data)
     if believe:
         return max(batch.base_offset, start_offset), batch.max_timestamp, batch.partition_leader_epoch
     by_append_time = batch.timestamp_type == LOG_APPEND_TIME
@@ -97,6 +104,28 @@ def _first_record(
     if offset_delta > batch.last_offset_delta or not INT64_MIN <= record_timestamp <= INT64_MAX:
         raise InvalidRecord(f"a record of the batch at offset {batch.base_offset} lies beyond its batch")
     return batch.base_offset + offset_delta, record_timestamp, batch.partition_leader_epoch
+
+
+def _first_of_message(
+    data: bytes, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
+) -> FoundRecord | None:
+    """The same of a message of format v0 or v1, which may be a compressed set. Of such a set without times there is
+    nothing to find; what it says of offsets is of its last record."""
+    entry = read_entry(memoryview(data), 0, len(data))
+    if entry is None:
+        raise CorruptBatch("a message is cut short", 0)
+    if believe:
+        return max(entry.offset, start_offset), entry.timestamp_ms, NO_PARTITION_LEADER_EPOCH
+
+    def find(max_bytes: int) -> FoundRecord | None:
+        for message in messages_of(entry, lambda codec_id, packed: decompress(codec_id, packed, max_bytes)):
+            if message.offset >= start_offset and message.timestamp_ms >= timestamp:
+                return message.offset, message.timestamp_ms, NO_PARTITION_LEADER_EPOCH
+        return None
+
+    if entry.codec_id == NONE:
+        return find(entry.size_bytes)
+    return known_result(known, (entry.offset, zlib.crc32(data), start_offset), find)
 
 
 def _walk(batch: BatchView, timestamp_delta: int, first_delta: int, max_bytes: int) -> tuple[int, int] | None:

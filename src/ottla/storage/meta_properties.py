@@ -3,7 +3,7 @@
 Invariant: the file is written once, when the directory is formatted, and never changed afterwards; data of another
 node or cluster is never touched.
 
-Left out: version 0 files of ZooKeeper times (adopting such a directory is a task of its own).
+Left out: version 0 files of ZooKeeper times, which are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def load_or_create(
             "use the node's own data directory or set node.id"
         )
     if cluster_id is not None and meta.cluster_id != cluster_id:
-        raise OperatorError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}")
+        raise OperatorError(
+            f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}: take {directory} out of log.dirs, or "
+            "bring back the directory that belongs there"
+        )
     return meta
 
 
@@ -100,6 +103,11 @@ def _parse(path: str, data: bytes) -> MetaProperties:
             name, _, value = stripped.partition("=")
             # java.util.Properties escapes `:`, `=`, `#` and `!` in values that it stores.
             fields[name.strip()] = value.strip().replace("\\", "")
+    if fields.get("version") == "0":
+        raise OperatorError(
+            f"{path} has version 0, of a node in ZooKeeper mode: migrate its cluster to KRaft with Apache Kafka 3.9, "
+            "or set log.dirs (--data-dir) to another directory"
+        )
     if fields.get("version") != "1":
         raise OperatorError(
             f"{path} has version {fields.get('version', 'none')}, and this release reads version 1: start the release "
@@ -108,6 +116,10 @@ def _parse(path: str, data: bytes) -> MetaProperties:
     cluster_id = fields.get("cluster.id", "")
     if not cluster_id:
         raise OperatorError(f"{path} names no cluster.id")
+    if "directory.id" not in fields:
+        raise OperatorError(
+            f"{path} names no directory.id: where Apache Kafka before 3.7 wrote it, a start of a later one gives it one"
+        )
     try:
         node_id = int(fields.get("node.id", ""))
         uuid_from_string(fields.get("directory.id", ""))

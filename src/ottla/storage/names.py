@@ -15,6 +15,9 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
+"""Behind the name of a file that the cleaner still writes."""
+SWAP_SUFFIX = ".swap"
+"""Behind the name of a file that is complete and will take the place of others."""
 TEMPORARY_SUFFIX = ".tmp"
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -25,6 +28,7 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -41,7 +45,7 @@ DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 
 PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
-PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, ".swap")
+PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, SWAP_SUFFIX)
 
 _STRAY = re.compile(rf"(.+)\.[0-9a-f]{{32}}{STRAY_DIR_SUFFIX}")
 _OFFSET_DIGITS = 20

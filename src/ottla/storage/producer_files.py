@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from ottla.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BATCH_HEADER,
     BATCH_LENGTH,
     CONTROL_MASK,
     HEADER_SIZE,
@@ -23,8 +22,8 @@ from ottla.record.batch import (
     MAX_TIMESTAMP,
     NO_PRODUCER_ID,
     PRODUCER_ID,
-    BatchHeader,
 )
+from ottla.record.legacy.stored import header_of_any
 from ottla.storage.checkpoints import write_unsynced
 from ottla.storage.descriptors import Folder
 from ottla.storage.log_config import MAX_LONG
@@ -165,8 +164,10 @@ def replay_producers(
             continue
         file = segment.log_descriptor.file()
         position, _, _, _ = outline
-        while position + HEADER_SIZE <= segment.size_bytes:
-            header: BatchHeader = BATCH_HEADER.unpack(file.read(HEADER_SIZE, position))
+        while position < segment.size_bytes:
+            header = header_of_any(file.read(HEADER_SIZE, position), 0)
+            if header is None:
+                break
             size = header[BATCH_LENGTH] + LOG_OVERHEAD
             base_offset = header[BASE_OFFSET]
             if header[PRODUCER_ID] != NO_PRODUCER_ID and from_offset <= base_offset < end:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import BinaryIO
 
-from ottla.common.errors import OttlaError
+from ottla.common.errors import KafkaError, OttlaError
 from ottla.record.batch import (
     BATCH_HEADER,
     BATCH_LENGTH,
+    CRC,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -24,7 +25,11 @@ from ottla.record.batch import (
     MIN_BATCH_LENGTH,
     BatchView,
 )
+from ottla.record.compression import CODEC_NAMES
+from ottla.record.legacy.message_set import read_entry
+from ottla.record.legacy.stored import SMALLEST_SIZE, batch_of_messages, header_of_message, is_message
 from ottla.storage import names
+from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
 from ottla.storage.transactions import CompletedTransaction
 
@@ -45,9 +50,16 @@ class SegmentDamage(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch and where it lies in its file; the CRC is checked by `batch.crc_matches()`."""
+    """A whole batch and where it lies in its file; the CRC is checked by `batch.crc_matches()`.
+
+    A message of format v0 or v1, whose CRC was checked, comes as a batch with the same records.
+    """
 
     position: int
+    size_bytes: int
+    magic: int
+    crc: int
+    compression: str
     batch: BatchView
 
 
@@ -62,24 +74,50 @@ def base_offset_of(file_name: str) -> int | None:
 
 def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None = None) -> Iterator[StoredBatch]:
     """The batches of a segment or snapshot file from `position` on, which starts one, while they begin before
-    `max_bytes`. Raises SegmentDamage at the first byte that is no whole batch of format v2, OSError."""
+    `max_bytes`. Raises SegmentDamage at the first byte that is no whole batch or message, OSError."""
     size = stream.seek(0, 2)
     stop = size if max_bytes is None else min(size, position + max_bytes)
     while position < stop:
         stream.seek(position)
         head = stream.read(HEADER_SIZE)
+        if is_message(head, 0):
+            stream.seek(position)
+            stored = _message(stream, position, head, size - position)
+            yield stored
+            position += stored.size_bytes
+            continue
         if len(head) < HEADER_SIZE:
             raise SegmentDamage(position, f"{len(head)} bytes are no batch header")
         header = BATCH_HEADER.unpack(head)
         if header[MAGIC] != MAGIC_V2:
-            raise SegmentDamage(position, f"message format {header[MAGIC]} is not v2")
+            raise SegmentDamage(position, f"magic {header[MAGIC]} names no message format")
         if header[BATCH_LENGTH] < MIN_BATCH_LENGTH:
             raise SegmentDamage(position, f"a batch length of {header[BATCH_LENGTH]} is impossible")
         length = header[BATCH_LENGTH] + LOG_OVERHEAD
         if length > size - position:
             raise SegmentDamage(position, f"a batch of {length} bytes is cut short after {size - position}")
-        yield StoredBatch(position, BatchView(head + stream.read(length - HEADER_SIZE)))
+        batch = BatchView(head + stream.read(length - HEADER_SIZE))
+        yield StoredBatch(position, length, MAGIC_V2, batch.crc, batch.compression, batch)
         position += length
+
+
+def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredBatch:
+    """The message of format v0 or v1 that `stream` is at, and whose first bytes are `head`."""
+    if len(head) < SMALLEST_SIZE:
+        raise SegmentDamage(position, f"{len(head)} bytes are no message")
+    header = header_of_message(head, 0)
+    length = header[BATCH_LENGTH] + LOG_OVERHEAD
+    if not SMALLEST_SIZE <= length <= left:
+        raise SegmentDamage(position, f"a message of {length} bytes does not fit into the {left} that are left")
+    try:
+        entry = read_entry(memoryview(stream.read(length)), 0, length)
+        if entry is None:
+            raise SegmentDamage(position, "the file ends inside a message")
+        batch = batch_of_messages([entry])
+    except KafkaError as error:
+        raise SegmentDamage(position, error.message) from error
+    codec = CODEC_NAMES[entry.codec_id]  # which it was read by
+    return StoredBatch(position, length, header[MAGIC], header[CRC], codec, batch)
 
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
@@ -152,4 +190,12 @@ def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
     try:
         return decode_snapshot(data)
     except SnapshotCorruption as error:
+        raise SegmentDamage(0, str(error)) from error
+
+
+def read_leader_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
+    """The (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage, which names `path`."""
+    try:
+        return parse_epochs(data, path)
+    except CheckpointCorruption as error:
         raise SegmentDamage(0, str(error)) from error

@@ -5,10 +5,10 @@ file and position.
 
 Invariants:
 - Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
-- A message of format v0 or v1 is no damage: it is refused by name and never cut.
+- A message of format v0 or v1 is no damage: it is walked over by its own header and checksum.
 
-Left out: from where on a log is walked (`loader`), finding aborted transactions (`aborted_transactions`), reading
-message formats v0 and v1.
+Left out: from where on a log is walked (`loader`), finding aborted transactions (`aborted_transactions`), what lies in
+compressed batches and messages.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ import zlib
 from dataclasses import dataclass
 
 from ottla.common.disk import File
-from ottla.common.errors import OperatorError
 from ottla.record.batch import (
     ATTRIBUTES,
     ATTRIBUTES_POSITION,
     BASE_OFFSET,
-    BATCH_HEADER,
     BATCH_LENGTH,
     CONTROL_MASK,
     CRC,
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
-    LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -42,6 +39,8 @@ from ottla.record.batch import (
     BatchHeader,
 )
 from ottla.record.checksum import crc32c
+from ottla.record.legacy.message_set import MIN_MESSAGE_LENGTH, OLD_MAGICS
+from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_any
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log_config import MAX_INT
@@ -49,9 +48,8 @@ from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
-_OLD_MAGICS = (0, 1)
-_MIN_OLD_MESSAGE = 14
-"""CRC, magic, attributes, length of key and value: the size that a message of format v0 has at least."""
+_MIN_LENGTH = (*MIN_MESSAGE_LENGTH, MIN_BATCH_LENGTH)
+"""What the length field of a message or batch says at least, by magic."""
 
 
 @dataclass(slots=True)
@@ -128,7 +126,7 @@ def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
     segment.begin_rebuild()
     file = segment.log_descriptor.file()
     walk = Walk(next_offset=segment.base_offset, has_transactions=segment.transaction_index is not None)
-    for position, header in _ValidBatches(file, segment, walk):
+    for position, header in ValidBatches(file, segment.base_offset, segment.size_bytes, walk):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         segment.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
         if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
@@ -139,20 +137,21 @@ def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
     return walk
 
 
-class _ValidBatches:
-    """Iterator over (position, header) of a segment's batches, up to the first that is not valid."""
+class ValidBatches:
+    """Iterator over (position, header) of a segment's batches, up to the first that is not valid; only reads."""
 
-    __slots__ = ("_chunk", "_chunk_position", "_file", "_segment", "_size", "_walk")
+    __slots__ = ("_base_offset", "_chunk", "_chunk_position", "_file", "_size", "_walk")
 
-    def __init__(self, file: File, segment: Segment, walk: Walk) -> None:
+    def __init__(self, file: File, base_offset: int, size_bytes: int, walk: Walk) -> None:
+        """`walk` says from where on, and in the end where and why it stopped."""
         self._file = file
-        self._segment = segment
-        self._size = segment.size_bytes
+        self._base_offset = base_offset
+        self._size = size_bytes
         self._walk = walk
         self._chunk = b""
         self._chunk_position = 0
 
-    def __iter__(self) -> _ValidBatches:
+    def __iter__(self) -> ValidBatches:
         return self
 
     def __next__(self) -> tuple[int, BatchHeader]:
@@ -161,18 +160,17 @@ class _ValidBatches:
         left = self._size - position
         if left == 0:
             raise StopIteration
-        if left < HEADER_SIZE:
-            refuse_old_message(self._file, position, self._size)  # which may be shorter than the header of a batch
+        if left < SMALLEST_SIZE:
             return self._stop("the header of a batch is cut short")
         at = position - self._chunk_position
-        if at + HEADER_SIZE > len(self._chunk):
+        if at + min(HEADER_SIZE, left) > len(self._chunk):
             at = self._refill(position)
-        header: BatchHeader = BATCH_HEADER.unpack_from(self._chunk, at)
+        header = header_of_any(self._chunk, at)
+        if header is None:
+            return self._stop("the header of a batch is cut short")
         size = header[BATCH_LENGTH] + LOG_OVERHEAD
         if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
             at = self._refill(position)
-        if header[MAGIC] in _OLD_MAGICS:
-            refuse_old_message(self._file, position, self._size)
         defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
         if defect:
             return self._stop(defect)
@@ -181,9 +179,10 @@ class _ValidBatches:
         return position, header
 
     def _refill(self, position: int) -> int:
-        self._chunk = self._file.read(min(_CHUNK_BYTES, self._size - position), position)
+        left = self._size - position
+        self._chunk = self._file.read(min(_CHUNK_BYTES, left), position)
         self._chunk_position = position
-        if len(self._chunk) < HEADER_SIZE:
+        if len(self._chunk) < min(HEADER_SIZE, left):
             raise OSError(f"{self._file.path} is shorter than its size")
         return 0
 
@@ -192,9 +191,10 @@ class _ValidBatches:
         raise StopIteration
 
     def _defect(self, header: BatchHeader, size: int, left: int) -> str:
-        if header[MAGIC] != MAGIC_V2:
-            return f"magic {header[MAGIC]} is not 2"
-        if header[BATCH_LENGTH] < MIN_BATCH_LENGTH:
+        magic = header[MAGIC]
+        if magic != MAGIC_V2 and magic not in OLD_MAGICS:
+            return f"magic {magic} names no message format"
+        if header[BATCH_LENGTH] < _MIN_LENGTH[magic]:
             return f"a batch length of {header[BATCH_LENGTH]} is impossible"
         if size > left:
             return f"a batch of {size} bytes is cut short after {left}"
@@ -202,49 +202,22 @@ class _ValidBatches:
             return f"offset {header[BASE_OFFSET]} follows after {self._walk.next_offset - 1}"
         if (
             header[LAST_OFFSET_DELTA] < 0
-            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] - self._segment.base_offset > MAX_INT
+            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] - self._base_offset > MAX_INT
         ):
             return f"a last offset delta of {header[LAST_OFFSET_DELTA]} is impossible"
         return ""
 
     def _crc_defect(self, header: BatchHeader, position: int, at: int, size: int) -> str:
+        checksum, start = (crc32c, ATTRIBUTES_POSITION) if header[MAGIC] == MAGIC_V2 else (zlib.crc32, MAGIC_POSITION)
         if at + size <= len(self._chunk):
-            crc = crc32c(memoryview(self._chunk)[at + ATTRIBUTES_POSITION : at + size])
+            crc = checksum(memoryview(self._chunk)[at + start : at + size])
         else:
             crc = 0
-            cursor, end = position + ATTRIBUTES_POSITION, position + size
+            cursor, end = position + start, position + size
             while cursor < end:
                 piece = self._file.read(min(_CHUNK_BYTES, end - cursor), cursor)
                 if not piece:
                     return "the file ends inside a batch"
-                crc = crc32c(piece, crc)
+                crc = checksum(piece, crc)
                 cursor += len(piece)
         return "" if crc == header[CRC] else f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
-
-
-def refuse_old_message(file: File, position: int, end: int) -> None:
-    """Raise OperatorError when a whole message of format v0 or v1 begins at `position`.
-
-    Offset, size and magic lie where those of a batch do; the CRC (CRC-32, from the magic on) tells it from nonsense.
-    """
-    head = file.read(MAGIC_POSITION + 1, position)
-    if len(head) <= MAGIC_POSITION:
-        return
-    magic = head[MAGIC_POSITION]
-    size = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-    if magic not in _OLD_MAGICS or not _MIN_OLD_MESSAGE <= size <= end - position - LOG_OVERHEAD:
-        return
-    crc = 0
-    cursor, stop = position + MAGIC_POSITION, position + LOG_OVERHEAD + size
-    while cursor < stop:
-        piece = file.read(min(_CHUNK_BYTES, stop - cursor), cursor)
-        if not piece:
-            return
-        crc = zlib.crc32(piece, crc)
-        cursor += len(piece)
-    if crc == int.from_bytes(head[LOG_OVERHEAD:MAGIC_POSITION], "big"):
-        raise OperatorError(
-            f"{file.path} holds messages in the old format v{magic} (at position {position}), which Ottla can't read "
-            "and leaves as they are: copy the topic with Apache Kafka into one of today's format, or move its "
-            "directory out of log.dirs"
-        )

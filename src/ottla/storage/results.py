@@ -63,8 +63,11 @@ class LogEvents(Protocol):
         """A segment is complete and not yet durable, or a full disk left a flush incomplete."""
         ...
 
-    def log_truncated(self) -> None:
-        """The recovery point fell and a cut is next: a checkpoint that names more must go first. Raises OSError."""
+    def log_truncated(self, partition: TopicPartition, offset: int) -> None:
+        """The recovery point fell, and a cut at `offset` is next: a checkpoint that names more must go first.
+
+        Raises OSError.
+        """
         ...
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:

@@ -16,13 +16,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol, TypeVar
 
 from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENGTH
+from ottla.record.batch import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
+    MIN_BATCH_LENGTH,
+)
+from ottla.record.legacy.message_set import MIN_MESSAGE_LENGTH
+from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_message, is_message
 from ottla.storage.descriptors import Descriptor, Folder
 from ottla.storage.index import IndexCorruption, OffsetIndex, TimeIndex
 from ottla.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
@@ -49,13 +60,14 @@ _PROBE_BYTES = 64 * 1024
 WORTH_LEAVING_BYTES = 16 * 1024
 """A shorter beginning of a batch is cheaper to send than to find."""
 
-BATCH_OUTLINE = Struct(">qi11xi8xq")
-"""The fields of a batch header that a scan needs: base offset, batch length, last offset delta, max timestamp."""
+BATCH_OUTLINE = Struct(">qi4xb6xi8xq")
+"""The fields of a batch header that a scan needs: base offset, batch length, magic, last offset delta, max
+timestamp."""
 
 _OUTLINE_SIZE = BATCH_OUTLINE.size
 
 Outline = tuple[int, int, int, int]
-"""(position, size in bytes, last offset, max timestamp) of a batch."""
+"""(position, size in bytes, last offset, max timestamp) of a batch, or of a message of format v0 or v1."""
 
 _NO_BATCH: Outline = (0, 0, -1, NO_TIMESTAMP)
 
@@ -146,6 +158,7 @@ class Segment:
         "_index_interval_bytes",
         "_log",
         "_reserve_at",
+        "_suffix",
         "_time_index",
         "base_offset",
         "created_ms",
@@ -160,11 +173,21 @@ class Segment:
     )
 
     def __init__(
-        self, folder: Folder, base_offset: int, size_bytes: int, created_ms: int, index_interval_bytes: int
+        self,
+        folder: Folder,
+        base_offset: int,
+        size_bytes: int,
+        created_ms: int,
+        index_interval_bytes: int,
+        suffix: str = "",
     ) -> None:
-        """A segment whose files exist; nothing is opened before it is used."""
+        """A segment whose files exist; nothing is opened before it is used.
+
+        `suffix` stands behind the names of files that are not part of the log yet.
+        """
         self._folder = folder
-        self._log = Descriptor(folder, offset_name(base_offset, LOG_SUFFIX))
+        self._suffix = suffix
+        self._log = Descriptor(folder, offset_name(base_offset, LOG_SUFFIX + suffix))
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self.transaction_index: TransactionIndex | None = None
@@ -185,13 +208,15 @@ class Segment:
         self.lowest_cut = 0
 
     @classmethod
-    def create(cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int) -> Segment:
+    def create(
+        cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int, suffix: str = ""
+    ) -> Segment:
         """Make the files of an empty segment, cutting what a crash may have left under their names."""
-        segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes)
+        segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes, suffix)
         segment._log.create_empty()
-        segment._index = OffsetIndex(folder, base_offset)
+        segment._index = OffsetIndex(folder, base_offset, suffix)
         segment._index.create()
-        segment._time_index = TimeIndex(folder, base_offset)
+        segment._time_index = TimeIndex(folder, base_offset, suffix)
         segment._time_index.create()
         return segment
 
@@ -255,8 +280,8 @@ class Segment:
         return index
 
     def _open_indexes(self) -> None:
-        index = OffsetIndex(self._folder, self.base_offset)
-        time_index = TimeIndex(self._folder, self.base_offset)
+        index = OffsetIndex(self._folder, self.base_offset, self._suffix)
+        time_index = TimeIndex(self._folder, self.base_offset, self._suffix)
         try:
             index.open()
             if index.last_position() >= max(self.size_bytes, 1):
@@ -322,7 +347,7 @@ class Segment:
         """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""
         index = self.transaction_index
         if index is None:
-            index = self.transaction_index = TransactionIndex(self._folder, self.base_offset)
+            index = self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
         is_new = not index.has_file
         index.append(aborted)
         return is_new
@@ -332,9 +357,14 @@ class Segment:
         """A full disk kept the file of aborted transactions from being made."""
         return self.transaction_index is not None and not self.transaction_index.has_file
 
+    @property
+    def aborted_are_written(self) -> bool:
+        """Who reads the files only finds all aborted transactions there."""
+        return self.transaction_index is None or self.transaction_index.is_written
+
     def take_up_aborted(self) -> bool:
         """There is a file of aborted transactions; whether it is whole. Raises OSError."""
-        index = TransactionIndex(self._folder, self.base_offset)
+        index = TransactionIndex(self._folder, self.base_offset, self._suffix)
         size = self._folder.disk.size(index.path)
         if not size:
             return True
@@ -345,7 +375,7 @@ class Segment:
         """Empty the file of aborted transactions, if there is one; the caller notes each again. Raises OSError."""
         if self.transaction_index is not None:
             self.transaction_index.close()
-            self.transaction_index = TransactionIndex(self._folder, self.base_offset)
+            self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
             self.transaction_index.create()
 
     def sync_aborted(self) -> None:
@@ -408,9 +438,9 @@ class Segment:
         header = self._log.read(_OUTLINE_SIZE, cut)
         if len(header) < _OUTLINE_SIZE:
             return length
-        base_offset, batch_length, last_delta, max_timestamp = BATCH_OUTLINE.unpack(header)
+        base_offset, batch_length, magic, last_delta, max_timestamp = BATCH_OUTLINE.unpack(header)
         size = batch_length + LOG_OVERHEAD
-        if base_offset + last_delta != last_offset or cut + size <= end:
+        if magic < MAGIC_V2 or base_offset + last_delta != last_offset or cut + size <= end:
             return length
         self._cut_offset = base_offset
         self._cut = cut, size, last_offset, max_timestamp
@@ -564,9 +594,9 @@ class Segment:
     def begin_rebuild(self) -> None:
         """Empty both indexes; the caller walks the segment and notes each batch again."""
         self._close_indexes()
-        self._index = OffsetIndex(self._folder, self.base_offset)
+        self._index = OffsetIndex(self._folder, self.base_offset, self._suffix)
         self._index.create()
-        self._time_index = TimeIndex(self._folder, self.base_offset)
+        self._time_index = TimeIndex(self._folder, self.base_offset, self._suffix)
         self._time_index.create()
         self._bytes_since_entry = 0
         self.index_entry_count = 0
@@ -599,16 +629,31 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Rename the files so that no start-up takes them for a segment; returns the new paths, for unlinking."""
-        disk = self._folder.disk
+        return self._rename(self._suffix + DELETED_SUFFIX, (self._log,))
+
+    def take_suffix(self, suffix: str) -> None:
+        """Rename the files, those of the data first: to `suffix` in place of the one they have. Raises OSError."""
+        indexes = (self._index, self._time_index, self.transaction_index)
+        self._rename(suffix, (self._log, *(index.descriptor for index in indexes if index is not None)))
+        self._suffix = suffix
+
+    def _rename(self, suffix: str, descriptors: Sequence[Descriptor]) -> list[str]:
+        """The paths of the files, which have another suffix now, and which those descriptors know."""
         paths = []
-        for suffix in SEGMENT_SUFFIXES:
-            path = self._folder.join(offset_name(self.base_offset, suffix))
+        for kind in SEGMENT_SUFFIXES:
+            name, renamed = (
+                offset_name(self.base_offset, kind + self._suffix),
+                offset_name(self.base_offset, kind + suffix),
+            )
+            path = self._folder.join(renamed)
             try:
-                disk.rename(path, path + DELETED_SUFFIX)
+                self._folder.disk.rename(self._folder.join(name), path)
             except FileNotFoundError:
                 continue
-            paths.append(path + DELETED_SUFFIX)
-        self._log.renamed(offset_name(self.base_offset, LOG_SUFFIX) + DELETED_SUFFIX)
+            paths.append(path)
+            for descriptor in descriptors:
+                if descriptor.name == name:
+                    descriptor.renamed(renamed)
         return paths
 
     def close(self) -> None:
@@ -645,7 +690,8 @@ def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: 
 
 
 class OutlineScan:
-    """Iterator over the batches of `file` in [position, end), where `position` starts one.
+    """Iterator over the batches of `file` in [position, end), where `position` starts one; messages of formats v0 and
+    v1 are among them.
 
     Reads a few KiB at a time and skips bodies it need not read; an incomplete or impossible batch ends it.
     """
@@ -666,16 +712,30 @@ class OutlineScan:
         position = self.position
         at = position - self._chunk_position
         if at + _OUTLINE_SIZE > len(self._chunk):
-            if position + HEADER_SIZE > self._end:
+            if position + SMALLEST_SIZE > self._end:
                 raise StopIteration
             self._chunk = self._file.read(min(_SCAN_BYTES, self._end - position), position)
             self._chunk_position = position
             at = 0
             if len(self._chunk) < HEADER_SIZE:
-                raise StopIteration
-        base_offset, batch_length, last_delta, max_timestamp = BATCH_OUTLINE.unpack_from(self._chunk, at)
+                return self._next_message(at)
+        base_offset, batch_length, magic, last_delta, max_timestamp = BATCH_OUTLINE.unpack_from(self._chunk, at)
+        if magic < MAGIC_V2:
+            return self._next_message(at)
         size = batch_length + LOG_OVERHEAD
         if batch_length < MIN_BATCH_LENGTH or position + size > self._end:
             raise StopIteration
         self.position = position + size
         return position, size, base_offset + last_delta, max_timestamp
+
+    def _next_message(self, at: int) -> Outline:
+        """The same of a message of format v0 or v1, which may be shorter than the header of a batch."""
+        chunk, position = self._chunk, self.position
+        if len(chunk) - at < SMALLEST_SIZE or not is_message(chunk, at):
+            raise StopIteration
+        header = header_of_message(chunk, at)
+        size = header[BATCH_LENGTH] + LOG_OVERHEAD
+        if header[BATCH_LENGTH] < MIN_MESSAGE_LENGTH[header[MAGIC]] or position + size > self._end:
+            raise StopIteration
+        self.position = position + size
+        return position, size, header[BASE_OFFSET], header[MAX_TIMESTAMP]

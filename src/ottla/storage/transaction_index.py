@@ -40,8 +40,9 @@ class TransactionIndex(SparseIndex):
     _SUFFIX = TRANSACTION_INDEX_SUFFIX
     _HELD_BYTES = 0
 
-    def __init__(self, folder: Folder, base_offset: int) -> None:
-        super().__init__(folder, base_offset)
+    def __init__(self, folder: Folder, base_offset: int, suffix: str = "") -> None:
+        """See `SparseIndex`."""
+        super().__init__(folder, base_offset, suffix)
         self.has_file = False
 
     def create(self) -> None:

@@ -137,7 +137,7 @@ class Truncation:
         After a crash in between a start walks what is above the recovery point, and finds the epochs there.
         """
         self._offsets.recovery_point = min(self._offsets.recovery_point, offset)
-        self._health.events.log_truncated()
+        self._health.events.log_truncated(self._health.partition, offset)
         self._folder.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(epochs))
 
     def _end_moved_back(self, offset: int) -> None:

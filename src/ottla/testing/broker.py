@@ -1,8 +1,10 @@
 """`Broker`: one `ottla start` in a process of its own, on a free port, with a data directory that goes away afterwards.
 
 Invariants: the process lives in its own session, so Ctrl-C in a terminal reaches the test runner only; it is killed at
-the latest when the Python process that started it ends normally; a restart keeps port and data directory, so clients
-that were connected resume by themselves. Everything the broker logs over all its lives goes to one file.
+the latest when the Python process that started it ends normally, and stops by itself when that ends in any other way,
+since its input is a pipe that ends then (or with the last process that was forked from that one); a restart keeps port
+and data directory, so clients that were connected resume by themselves. Everything the broker logs over all its lives
+goes to one file.
 
 Left out on purpose: several brokers as one cluster (they come with replication), any use of broker code in this
 process. Not thread-safe.
@@ -39,9 +41,17 @@ def _dispose(holder: list[subprocess.Popen[bytes]], work_dir: str) -> None:
     for process in holder:
         if process.poll() is None:
             process.kill()
-            process.wait()
+        _reap(process)
     holder.clear()
     shutil.rmtree(work_dir, ignore_errors=True)
+
+
+def _reap(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end and close the pipe; the exit code."""
+    exit_code = process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+    return exit_code
 
 
 TEST_CONFIGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}
@@ -155,7 +165,7 @@ class Broker:
         with self._log_path.open("ab") as log:
             process = subprocess.Popen(
                 self._command(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -167,6 +177,7 @@ class Broker:
     def _command(self) -> list[str]:
         command = [self._python, "-m", "ottla", "start"]
         command += ["--port", str(self._port), "--data-dir", str(self._data_dir), "--ready-file", str(self._ready_path)]
+        command += ["--stop-with-pipe", "0"]
         for name, value in self._configs.items():
             command += ["--set", f"{name}={value}"]
         return [*command, *self._arguments]
@@ -238,7 +249,7 @@ class Broker:
 
     def _reap(self) -> None:
         if self._processes:
-            self._exit_code = self._processes[0].wait()
+            self._exit_code = _reap(self._processes[0])
             self._processes.clear()
 
     def _failure(self, reason: str) -> BrokerFailure:

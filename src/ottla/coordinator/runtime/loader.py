@@ -24,9 +24,10 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
-from ottla.record.batch import BatchView, iter_batches
+from ottla.record.batch import BatchView
 from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
+from ottla.record.legacy.stored import iter_any_batches
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class Loader:
             # The cleaner took the last batches, e.g. tombstones of old: the end of the log is a gap.
             load.position = end_offset
             return
-        for batch in iter_batches(buffer):
+        for batch in iter_any_batches(buffer):
             if batch.next_offset <= load.position:
                 continue
             if not batch.crc_matches():

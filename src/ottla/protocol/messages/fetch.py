@@ -1,10 +1,11 @@
 """Fetch (key 1): read record batches.
 
 These classes serve clients and are the reference for the hand-written codec of `ottla.protocol.fetch`, which the broker
-uses. 4 brought record batches v2 and isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9 leader epochs
-(KIP-320), 10 zstd, 11 reads from followers (KIP-392). 12 is flexible and detects diverging logs (KIP-595), 13 names
-topics by id (KIP-516), 15 moves the replica id into a tagged struct (KIP-903), 16 tells the leader's endpoint
-(KIP-951), 17 carries the replica's directory (KIP-853), 18 its high watermark (KIP-1166).
+uses. Below 4 messages come in formats v0 and v1; 1 tells the throttle time, 2 wants format v1 (KIP-32), 3 bounds the
+whole response (KIP-74). 4 brought record batches v2 and isolation levels, 5 the log start offset, 7 sessions (KIP-227),
+9 leader epochs (KIP-320), 10 zstd, 11 reads from followers (KIP-392). 12 is flexible and detects diverging logs
+(KIP-595), 13 names topics by id (KIP-516), 15 moves the replica id into a tagged struct (KIP-903), 16 tells the
+leader's endpoint (KIP-951), 17 carries the replica's directory (KIP-853), 18 its high watermark (KIP-1166).
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ class ForgottenTopic:
     partitions: list[int] = f(array(INT32), "0+")
 
 
-@message("4-18", flexible="12+")
+@message("0-18", flexible="12+")
 class FetchRequest:
     cluster_id: str | None = f(STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)
     replica_id: int = f(INT32, "0-14", default=-1)
     replica_state: ReplicaState = f(ReplicaState, "15+", tag=1)
     max_wait_ms: int = f(INT32, "0+")
     min_bytes: int = f(INT32, "0+")
-    max_bytes: int = f(INT32, "0+", default=2147483647)
-    isolation_level: int = f(INT8, "0+")
+    max_bytes: int = f(INT32, "3+", default=2147483647, ignorable=True)
+    isolation_level: int = f(INT8, "4+", ignorable=True)
     session_id: int = f(INT32, "7+", ignorable=True)
     session_epoch: int = f(INT32, "7+", default=-1, ignorable=True)
     topics: list[FetchTopic] = f(array(FetchTopic), "0+")
@@ -91,13 +92,13 @@ class PartitionData:
     partition_index: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     high_watermark: int = f(INT64, "0+")
-    last_stable_offset: int = f(INT64, "0+", default=-1)
+    last_stable_offset: int = f(INT64, "4+", default=-1, ignorable=True)
     log_start_offset: int = f(INT64, "5+", default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset = f(EpochEndOffset, "12+", tag=0, ignorable=True)
     current_leader: LeaderIdAndEpoch = f(LeaderIdAndEpoch, "12+", tag=1, ignorable=True)
     snapshot_id: SnapshotId = f(SnapshotId, "12+", tag=2, ignorable=True)
     aborted_transactions: list[AbortedTransaction] | None = f(
-        array(AbortedTransaction), "0+", nullable="0+", default=None
+        array(AbortedTransaction), "4+", nullable="4+", default=None, ignorable=True
     )
     preferred_read_replica: int = f(INT32, "11+", default=-1, ignorable=True)
     records: Buffer | None = f(RECORDS, "0+", nullable="0+")
@@ -118,9 +119,9 @@ class NodeEndpoint:
     rack: str | None = f(STRING, "0+", nullable="0+", default=None)
 
 
-@message("4-18", flexible="12+")
+@message("0-18", flexible="12+")
 class FetchResponse:
-    throttle_time_ms: int = f(INT32, "0+")
+    throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     error_code: int = f(INT16, "7+", ignorable=True)
     session_id: int = f(INT32, "7+", ignorable=True)
     responses: list[FetchableTopicResponse] = f(array(FetchableTopicResponse), "0+")

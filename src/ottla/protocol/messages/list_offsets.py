@@ -1,9 +1,9 @@
 """ListOffsets (key 2): the offset for a timestamp, or for a special (negative) timestamp.
 
-1 answers one offset, 2 knows isolation levels, 4 leader epochs (KIP-320), 6 is flexible. The special timestamps came
-one by one, and each needs its version: 7 the maximum timestamp (KIP-734), 8 the local log start (KIP-405), 9 the end of
-what is tiered (KIP-1005), 11 the first offset not yet uploaded (KIP-1023). 10 adds a timeout for remote lookups
-(KIP-1075).
+0 answers several offsets, by when segments were written last; 1 answers one, by its record (KIP-79). 2 knows isolation
+levels, 4 leader epochs (KIP-320), 6 is flexible. The special timestamps came one by one, and each needs its version: 7
+the maximum timestamp (KIP-734), 8 the local log start (KIP-405), 9 the end of what is tiered (KIP-1005), 11 the first
+offset not yet uploaded (KIP-1023). 10 adds a timeout for remote lookups (KIP-1075).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ class ListOffsetsPartition:
     partition_index: int = f(INT32, "0+")
     current_leader_epoch: int = f(INT32, "4+", default=-1, ignorable=True)
     timestamp: int = f(INT64, "0+")
+    max_num_offsets: int = f(INT32, "0", default=1, ignorable=True)
 
 
 @struct
@@ -25,7 +26,7 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition] = f(array(ListOffsetsPartition), "0+")
 
 
-@message("1-11", flexible="6+")
+@message("0-11", flexible="6+")
 class ListOffsetsRequest:
     replica_id: int = f(INT32, "0+")
     isolation_level: int = f(INT8, "2+")
@@ -37,8 +38,9 @@ class ListOffsetsRequest:
 class ListOffsetsPartitionResponse:
     partition_index: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
-    timestamp: int = f(INT64, "0+", default=-1)
-    offset: int = f(INT64, "0+", default=-1)
+    old_style_offsets: list[int] = f(array(INT64), "0", ignorable=True)
+    timestamp: int = f(INT64, "1+", default=-1, ignorable=True)
+    offset: int = f(INT64, "1+", default=-1, ignorable=True)
     leader_epoch: int = f(INT32, "4+", default=-1, ignorable=True)
 
 
@@ -48,7 +50,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse] = f(array(ListOffsetsPartitionResponse), "0+")
 
 
-@message("1-11", flexible="6+")
+@message("0-11", flexible="6+")
 class ListOffsetsResponse:
     throttle_time_ms: int = f(INT32, "2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = f(array(ListOffsetsTopicResponse), "0+")

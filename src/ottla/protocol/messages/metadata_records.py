@@ -1,14 +1,14 @@
 """Records of the metadata log (KIP-500 and later), as `kafka-dump-log --cluster-metadata-decoder` reads them.
 
 Each travels as frame version (unsigned varint, 1), key, version and body; the framing is `ottla.quorum`'s. Tagged
-fields of change records mean "unchanged" by their default. Of Apache Kafka 4.4's schemas those are left out that have
-no use here yet: ACLs, SCRAM, delegation tokens, ZooKeeper migration, ELR clearing, controller removal.
+fields of change records mean "unchanged" by their default.
 """
 
 from __future__ import annotations
 
 from ottla.protocol.schema import (
     BOOL,
+    BYTES,
     FLOAT64,
     INT8,
     INT16,
@@ -204,6 +204,70 @@ class RegisterControllerRecord:
     features: list[ControllerFeature] = f(array(ControllerFeature), "0+")
 
 
+@message("0", flexible="0+", api_key=10)
+class DelegationTokenRecord:
+    owner: str = f(STRING, "0+")
+    requester: str = f(STRING, "0+")
+    renewers: list[str] = f(array(STRING), "0+")
+    issue_timestamp: int = f(INT64, "0+")
+    max_timestamp: int = f(INT64, "0+")
+    expiration_timestamp: int = f(INT64, "0+")
+    token_id: str = f(STRING, "0+")
+
+
+@message("0", flexible="0+", api_key=11)
+class UserScramCredentialRecord:
+    name: str = f(STRING, "0+")
+    mechanism: int = f(INT8, "0+")
+    salt: bytes = f(BYTES, "0+")
+    stored_key: bytes = f(BYTES, "0+")
+    server_key: bytes = f(BYTES, "0+")
+    iterations: int = f(INT32, "0+")
+
+
+@message("0", flexible="0+", api_key=18)
+class AccessControlEntryRecord:
+    id: bytes = f(UUID, "0+")
+    resource_type: int = f(INT8, "0+")
+    resource_name: str = f(STRING, "0+")
+    pattern_type: int = f(INT8, "0+")
+    principal: str = f(STRING, "0+")
+    host: str = f(STRING, "0+")
+    operation: int = f(INT8, "0+")
+    permission_type: int = f(INT8, "0+")
+
+
+@message("0", flexible="0+", api_key=19)
+class RemoveAccessControlEntryRecord:
+    id: bytes = f(UUID, "0+")
+
+
+@message("0", flexible="0+", api_key=21)
+class ZkMigrationStateRecord:
+    zk_migration_state: int = f(INT8, "0+")
+
+
+@message("0", flexible="0+", api_key=22)
+class RemoveUserScramCredentialRecord:
+    name: str = f(STRING, "0+")
+    mechanism: int = f(INT8, "0+")
+
+
+@message("0", flexible="0+", api_key=26)
+class RemoveDelegationTokenRecord:
+    token_id: str = f(STRING, "0+")
+
+
+@message("0", flexible="0+", api_key=28)
+class ClearElrRecord:
+    topic_name: str = f(STRING, "0+")
+
+
+@message("0", flexible="0+", api_key=29)
+class UnregisterControllerRecord:
+    controller_id: int = f(INT32, "0+")
+
+
 METADATA_RECORDS: dict[int, type] = {
     0: RegisterBrokerRecord,
     1: UnregisterBrokerRecord,
@@ -214,14 +278,23 @@ METADATA_RECORDS: dict[int, type] = {
     7: FenceBrokerRecord,
     8: UnfenceBrokerRecord,
     9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
+    11: UserScramCredentialRecord,
     12: FeatureLevelRecord,
     14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     17: BrokerRegistrationChangeRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
     20: NoOpRecord,
+    21: ZkMigrationStateRecord,
+    22: RemoveUserScramCredentialRecord,
     23: BeginTransactionRecord,
     24: EndTransactionRecord,
     25: AbortTransactionRecord,
+    26: RemoveDelegationTokenRecord,
     27: RegisterControllerRecord,
+    28: ClearElrRecord,
+    29: UnregisterControllerRecord,
 }
 """The class of a metadata record by the key in its framing."""

@@ -1,6 +1,7 @@
 """OffsetCommit (key 8): store positions of a group.
 
-2 to 4 carry a retention time, which the broker ignores as Apache Kafka does since offsets expire with their group
+0 and 1 are from when offsets moved from ZooKeeper to the group: both mean the group here. 1 carries a time for each
+offset, and 2 to 4 a retention time, which the broker ignores as Apache Kafka does since offsets expire with their group
 (KIP-211). 3 adds the throttle time, 6 the leader epoch (KIP-320), 7 static membership (KIP-345), 8 is flexible, 9 may
 be used by members of the consumer protocol (KIP-848), 10 names topics by id only.
 """
@@ -16,6 +17,7 @@ class OffsetCommitRequestPartition:
     partition_index: int = f(INT32, "0+")
     committed_offset: int = f(INT64, "0+")
     committed_leader_epoch: int = f(INT32, "6+", default=-1, ignorable=True)
+    commit_timestamp_ms: int = f(INT64, "1", default=-1, ignorable=True)
     committed_metadata: str | None = f(STRING, "0+", nullable="0+")
 
 
@@ -26,7 +28,7 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition] = f(array(OffsetCommitRequestPartition), "0+")
 
 
-@message("2-10", flexible="8+")
+@message("0-10", flexible="8+")
 class OffsetCommitRequest:
     group_id: str = f(STRING, "0+")
     generation_id_or_member_epoch: int = f(INT32, "1+", default=-1, ignorable=True)
@@ -49,7 +51,7 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition] = f(array(OffsetCommitResponsePartition), "0+")
 
 
-@message("2-10", flexible="8+")
+@message("0-10", flexible="8+")
 class OffsetCommitResponse:
     throttle_time_ms: int = f(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = f(array(OffsetCommitResponseTopic), "0+")

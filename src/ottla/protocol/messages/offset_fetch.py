@@ -1,8 +1,9 @@
 """OffsetFetch (key 9): the committed positions of groups.
 
-2 may ask for all topics by null and answers a group-level error, 3 adds the throttle time, 5 the leader epoch
-(KIP-320), 6 is flexible, 7 may insist on stable offsets (KIP-447), 8 asks for several groups at once (KIP-709), 9 adds
-member id and epoch (KIP-848), 10 names topics by id only.
+0 asked ZooKeeper where 1 asks the group: both mean the group here. 2 may ask for all topics by null and answers a
+group-level error, 3 adds the throttle time, 5 the leader epoch (KIP-320), 6 is flexible, 7 may insist on stable offsets
+(KIP-447), 8 asks for several groups at once (KIP-709), 9 adds member id and epoch (KIP-848), 10 names topics by id
+only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None = f(array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
-@message("1-10", flexible="6+")
+@message("0-10", flexible="6+")
 class OffsetFetchRequest:
     group_id: str = f(STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = f(array(OffsetFetchRequestTopic), "0-7", nullable="2-7")
@@ -78,7 +79,7 @@ class OffsetFetchResponseGroup:
     error_code: int = f(INT16, "8+")
 
 
-@message("1-10", flexible="6+")
+@message("0-10", flexible="6+")
 class OffsetFetchResponse:
     throttle_time_ms: int = f(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = f(array(OffsetFetchResponseTopic), "0-7")

@@ -1,9 +1,10 @@
 """Produce (key 0): append record batches.
 
 These classes serve clients and are the reference for the hand-written codec of `ottla.protocol.produce`, which the
-broker uses. 3 brought record batches v2 and the transactional id, 5 the log start offset, 7 zstd, 8 errors for single
-records (KIP-467). 9 is flexible, 10 points to the current leader (KIP-951), 11 and 12 belong to transactions (KIP-890),
-13 names topics by id (KIP-516). Versions 0 to 2 are advertised, for librdkafka's sake, but not served (KAFKA-18659).
+broker uses. 0 to 2 carry message sets of formats v0 and v1; 1 tells the throttle time, 2 the time of append (KIP-32). 3
+brought record batches v2 and the transactional id, 5 the log start offset, 7 zstd, 8 errors for single records
+(KIP-467). 9 is flexible, 10 points to the current leader (KIP-951), 11 and 12 belong to transactions (KIP-890), 13
+names topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = f(array(PartitionProduceData), "0+")
 
 
-@message("3-13", flexible="9+")
+@message("0-13", flexible="9+")
 class ProduceRequest:
-    transactional_id: str | None = f(STRING, "0+", nullable="0+", default=None)
+    transactional_id: str | None = f(STRING, "3+", nullable="3+", default=None)
     acks: int = f(INT16, "0+")
     timeout_ms: int = f(INT32, "0+")
     topic_data: list[TopicProduceData] = f(array(TopicProduceData), "0+")
@@ -51,7 +52,7 @@ class PartitionProduceResponse:
     index: int = f(INT32, "0+")
     error_code: int = f(INT16, "0+")
     base_offset: int = f(INT64, "0+")
-    log_append_time_ms: int = f(INT64, "0+", default=-1)
+    log_append_time_ms: int = f(INT64, "2+", default=-1, ignorable=True)
     log_start_offset: int = f(INT64, "5+", default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = f(array(BatchIndexAndErrorMessage), "8+", ignorable=True)
     error_message: str | None = f(STRING, "8+", nullable="8+", default=None, ignorable=True)
@@ -73,13 +74,11 @@ class NodeEndpoint:
     rack: str | None = f(STRING, "0+", nullable="0+", default=None)
 
 
-@message("3-13", flexible="9+")
+@message("0-13", flexible="9+")
 class ProduceResponse:
     responses: list[TopicProduceResponse] = f(array(TopicProduceResponse), "0+")
-    throttle_time_ms: int = f(INT32, "0+")
+    throttle_time_ms: int = f(INT32, "1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = f(array(NodeEndpoint), "10+", tag=0, ignorable=True)
 
 
-SPEC = ApiSpec(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised_min=0)
-"""Advertised from 0, since older librdkafka otherwise falls back to no compression; 0 to 2 are not served
-(KAFKA-18659)."""
+SPEC = ApiSpec(ApiKey.PRODUCE, ProduceRequest, ProduceResponse)

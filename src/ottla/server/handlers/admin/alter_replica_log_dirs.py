@@ -1,6 +1,12 @@
-"""AlterReplicaLogDirs (34): versions 1 and 2. There is one directory, so a replica is in it already (KIP-113)."""
+"""AlterReplicaLogDirs (34): versions 1 and 2 (KIP-113).
+
+Left out: the move itself. A replica that is in the directory already is fine, for any other the answer is
+KAFKA_STORAGE_ERROR.
+"""
 
 from __future__ import annotations
+
+import posixpath
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -35,13 +41,14 @@ def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirs
 
 
 def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCode:
-    if path != context.config.log_dir:
+    if path not in [each.path for each in context.logs.directories]:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
-        context.replicas.find(name, index)
+        partition = context.replicas.find(name, index)
     except KafkaError as error:
         return error.code if error.code is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
-    return ErrorCode.NONE
+    here = posixpath.dirname(partition.log.directory) == path
+    return ErrorCode.NONE if here else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:

@@ -46,7 +46,7 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
     image = context.metadata.image
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
             for api in request.dispatcher.apis()
         ],
         supported_features=[

@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: the metadata, who decides on it, and the log directory."""
+"""What handlers of this room may touch: the metadata, who decides on it, and the log directories."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ottla.server.failures import Failures
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.request_limits import RequestLimits
 from ottla.server.topic_creation import TopicCreation
+from ottla.storage.log_manager import LogManager
 
 
 class AdminContext:
@@ -21,6 +22,7 @@ class AdminContext:
         "decisions",
         "disk",
         "failures",
+        "logs",
         "metadata",
         "replicas",
         "topics",
@@ -34,6 +36,7 @@ class AdminContext:
         decisions: Decisions,
         topics: TopicCreation,
         replicas: ReplicaManager,
+        logs: LogManager,
         disk: Disk,
         limits: RequestLimits,
         failures: Failures,
@@ -43,6 +46,7 @@ class AdminContext:
         self.decisions = decisions
         self.topics = topics
         self.replicas = replicas
+        self.logs = logs
         self.disk = disk
         self.check_partition_count = limits.check_partition_count
         self.failures = failures

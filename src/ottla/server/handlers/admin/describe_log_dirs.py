@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
@@ -16,20 +18,22 @@ from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.storage.log_directory import LogDirectory
 
 UNKNOWN_SIZE = -1
 
 
 def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Describe the one log directory, with the topics asked for or all of them."""
+    """Describe every log directory, with the topics asked for or all of them; one that failed by its error."""
     wanted: dict[str, frozenset[int]] | None = None
     if message.topics is not None:
         wanted = {topic.topic: frozenset(topic.partitions) for topic in message.topics}
-    topics: dict[str, DescribeLogDirsTopic] = {}
+    topics: dict[str, dict[str, DescribeLogDirsTopic]] = {each.path: {} for each in context.logs.directories}
     for partition in context.replicas.partitions():
         if wanted is not None and partition.index not in wanted.get(partition.topic, ()):
             continue
-        topic = topics.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic))
+        here = topics[posixpath.dirname(partition.log.directory)]
+        topic = here.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic))
         topic.partitions.append(
             DescribeLogDirsPartition(
                 partition_index=partition.index,
@@ -37,23 +41,30 @@ def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequ
                 offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
             )
         )
-    total_bytes = usable_bytes = UNKNOWN_SIZE
-    code = ErrorCode.NONE
-    try:
-        total_bytes, usable_bytes = context.disk.usage(context.config.log_dir)
-    except OSError as error:
-        context.failures.complain("DescribeLogDirs", f"{context.config.log_dir}: {error}")
-        code = ErrorCode.KAFKA_STORAGE_ERROR
     return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                error_code=code,
-                log_dir=context.config.log_dir,
-                topics=list(topics.values()),
-                total_bytes=total_bytes,
-                usable_bytes=usable_bytes,
-            )
-        ]
+        results=[_described(context, each, list(topics[each.path].values())) for each in context.logs.directories]
+    )
+
+
+def _described(
+    context: AdminContext, directory: LogDirectory, topics: list[DescribeLogDirsTopic]
+) -> DescribeLogDirsResult:
+    """One that can't be used is an error, with what is still read from it."""
+    total_bytes = usable_bytes = UNKNOWN_SIZE
+    code = ErrorCode.NONE if directory.is_served else ErrorCode.KAFKA_STORAGE_ERROR
+    if directory.is_served:
+        try:
+            total_bytes, usable_bytes = context.disk.usage(directory.path)
+        except OSError as error:
+            context.failures.complain("DescribeLogDirs", f"{directory.path}: {error}")
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+    return DescribeLogDirsResult(
+        error_code=code,
+        log_dir=directory.path,
+        topics=topics,
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )
 
 

@@ -122,8 +122,9 @@ class ConsumerFetch(Fetch):
                 topic = asked.topic
                 count = size = failed = 0
             count += 1
-            if result.records is not None and not isinstance(result.records, bytes):
-                size += result.records.length
+            records = result.records
+            if records is not None:
+                size += len(records) if isinstance(records, bytes) else records.length
             if result.error_code != 0:
                 failed += 1
         if count:

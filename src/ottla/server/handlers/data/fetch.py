@@ -1,7 +1,7 @@
-"""Fetch (1): versions 4 to 18, long poll, sessions (KIP-227), topic ids from 13 on (KIP-516).
+"""Fetch (1): versions 0 to 18, long poll, sessions (KIP-227), topic ids from 13 on (KIP-516).
 
 Here a request meets its session; `fetching` has its life from there on, `consumer_fetch` and `follower_fetch` what is
-read for whom.
+read for whom, `old_fetch` what those get who know no record batches.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import (
+    BATCHES_FROM,
     TOPIC_ID_FROM,
     FetchPartitionResult,
     ParsedFetchRequest,
@@ -22,6 +23,7 @@ from ottla.server.authorization import Need
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.follower_fetch import Follower, FollowerFetch
+from ottla.server.handlers.data.old_fetch import OldFetch
 from ottla.server.request import Request
 
 
@@ -49,6 +51,8 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
         request.count_error(error.code)
         return encode_fetch_response(request.api_version, request.correlation_id, 0, error.code, 0, [])
     if follower is None:
+        if request.api_version < BATCHES_FROM:
+            return OldFetch(context, request, message, session).serve()
         return ConsumerFetch(context, request, message, session).serve()
     return FollowerFetch(context, request, message, session, follower).serve()
 

@@ -51,11 +51,15 @@ class ReadRound:
         return len(self.needed) >= MAX_READ_AHEAD
 
     def release(self) -> None:
+        """Give the regions back that will not be sent, and forget what was read."""
+        self.release_regions()
+        self.rows.clear()
+
+    def release_regions(self) -> None:
         """Give the regions back that will not be sent."""
         for _, result in self.rows:
             if result.records is not None and not isinstance(result.records, bytes):
                 result.records.release()
-        self.rows.clear()
 
 
 class Fetch:
@@ -144,8 +148,8 @@ class Fetch:
         """Whether `done` must be answered, as far as bytes and errors go."""
         return done.urgent or done.byte_count >= self._message.min_bytes or self._session.is_empty
 
-    def encode(self, done: ReadRound) -> list[Part]:
-        """The response; what was sent is noted in the session."""
+    def encode(self, done: ReadRound) -> list[Part] | None:
+        """The response; what was sent is noted in the session. None where a subclass answers later."""
         session = self._session
         remembered = session.session
         incremental = session.incremental
@@ -245,12 +249,16 @@ class DelayedFetch(DelayedOperation):
             done.release()
             fetch.listen()
             return False
-        self._request.respond_parts(fetch.encode(done))
+        self._respond(fetch.encode(done))
         return True
 
     def expire(self) -> None:
         """The longest wait is over: answer with what there is."""
-        self._request.respond_parts(self._fetch.encode(self._fetch.read()))
+        self._respond(self._fetch.encode(self._fetch.read()))
+
+    def _respond(self, parts: list[Part] | None) -> None:
+        if parts is not None:
+            self._request.respond_parts(parts)
 
     def fail(self, error: Exception) -> None:
         """A defect: the session can't go on either."""

@@ -1,8 +1,9 @@
-"""ListOffsets (2): versions 1 to 11. Which offset a timestamp or one of the special timestamps stands for.
+"""ListOffsets (2): versions 0 to 11. Which offset a timestamp or one of the special timestamps stands for.
 
-Version notes: 2 adds isolation, 4 leader epochs, 7 the maximum timestamp (-3), 8 earliest local (-4), 9 latest tiered
-(-5), 10 a timeout, 11 earliest pending upload (-6). Right after an election the latest offset may not be known yet:
-that is LEADER_NOT_AVAILABLE below version 5 and OFFSET_NOT_AVAILABLE from there on (KIP-207).
+Version notes: 0 answers several offsets (`replica.offsets.offsets_before`), 2 adds isolation, 4 leader epochs, 7 the
+maximum timestamp (-3), 8 earliest local (-4), 9 latest tiered (-5), 10 a timeout, 11 earliest pending upload (-6).
+Right after an election the latest offset may not be known yet: that is LEADER_NOT_AVAILABLE below version 5 and
+OFFSET_NOT_AVAILABLE from there on (KIP-207).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ottla.replica.offsets import (
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
     find_offset,
+    offsets_before,
 )
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
@@ -35,6 +37,7 @@ from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
 CONSUMER_REPLICA_ID = -1
+FIRST_VERSION_WITH_ONE_OFFSET = 1
 
 _FIRST_VERSION_OF = {
     MAX_TIMESTAMP: 7,
@@ -133,12 +136,21 @@ def _find(
     asked: ListOffsetsPartition,
     known: Known,
 ) -> ListOffsetsPartitionResponse:
-    if asked.timestamp < 0 and request.api_version < _FIRST_VERSION_OF.get(asked.timestamp, 1):
+    if asked.timestamp < 0 and request.api_version < _FIRST_VERSION_OF.get(asked.timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if asked.timestamp < EARLIEST_PENDING_UPLOAD_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.replicas.find(topic, asked.partition_index)
     partition.check_leader(asked.current_leader_epoch)
+    if request.api_version < FIRST_VERSION_WITH_ONE_OFFSET:
+        offsets = offsets_before(
+            partition,
+            asked.timestamp,
+            asked.max_num_offsets,
+            context.clock.time_ms(),
+            from_replica=message.replica_id != CONSUMER_REPLICA_ID,
+        )
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, old_style_offsets=offsets)
     found = find_offset(
         partition,
         asked.timestamp,

@@ -1,4 +1,4 @@
-"""Produce (0): versions 3 to 13, advertised from 0 on (KAFKA-18659); older layouts close the connection.
+"""Produce (0): versions 0 to 13; what comes in those below 3 is converted first (`old_produce`).
 
 The life of a produce (ARCHITECTURE.md): this handler walks the partitions of the request, `replica.partition` appends
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
@@ -18,6 +18,7 @@ from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.produce import (
+    BATCHES_FROM,
     ParsedProduceRequest,
     ProducePartitionResult,
     RecordError,
@@ -34,6 +35,7 @@ from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import HotApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.old_produce import UpConversion
 from ottla.server.handlers.data.produce_transactions import (
     Findings,
     NotInTransaction,
@@ -103,10 +105,24 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
     context.check_partition_count(produce.partition_count)
+    if request.api_version < BATCHES_FROM:
+        _convert(context, request, produce, buffer)
+        return None
     inspected = context.replicas.inspected_topics
     if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _is_doubtful(context, buffer, produce):
         return _look_first(context, request, produce, buffer)
     return append_all(context, request, produce, buffer, None)
+
+
+def _convert(context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray) -> None:
+    """Park until the message sets of the request are batches, then append those."""
+
+    def then(converted: ParsedProduceRequest, batches: bytearray, findings: Findings) -> None:
+        _answer_late(request, lambda: _prepare(context, request, converted, batches, findings, lent=False))
+
+    if produce.partition_count:
+        buffer = _lasting(buffer, produce)
+    UpConversion(context, request, produce, buffer, then).begin()
 
 
 def _is_doubtful(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:

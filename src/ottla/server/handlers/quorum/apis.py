@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.server.api import Api
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
+from ottla.server.handlers.quorum.assign_replicas_to_dirs import ASSIGN_REPLICAS_TO_DIRS
 from ottla.server.handlers.quorum.begin_quorum_epoch import BEGIN_QUORUM_EPOCH
 from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.quorum.broker_registration import BROKER_REGISTRATION
@@ -20,6 +21,7 @@ from ottla.server.handlers.quorum.vote import VOTE
 QUORUM_APIS: tuple[Api[QuorumContext], ...] = (
     ALLOCATE_PRODUCER_IDS,
     ALTER_PARTITION,
+    ASSIGN_REPLICAS_TO_DIRS,
     BEGIN_QUORUM_EPOCH,
     BROKER_HEARTBEAT,
     BROKER_REGISTRATION,

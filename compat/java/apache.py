@@ -1,0 +1,98 @@
+"""One node of Apache Kafka, broker and controller, on a directory of its own."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ottla.app.ports import free_ports
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class Kafka:
+    """A combined KRaft node that is the only voter; as a context manager it is formatted, started, and gone afterwards.
+
+    `voters_in_log`: it is formatted as `--standalone` (kraft.version 1), and otherwise by `controller.quorum.voters`.
+    """
+
+    def __init__(self, classpath: str, configs: Mapping[str, str], *, voters_in_log: bool = False) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="ottla-apache-"))
+        self.data_dir = self.home / "data"
+        self.properties = self.home / "server.properties"
+        self._java = [*JAVA, "-cp", classpath]
+        self._voters_in_log = voters_in_log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port, self.controller_port = free_ports(2)
+        controller = f"127.0.0.1:{self.controller_port}"
+        setting = "bootstrap.servers" if voters_in_log else "voters"
+        settings = {
+            **configs,
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            f"controller.quorum.{setting}": controller if voters_in_log else f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://{controller}",
+            "log.dirs": str(self.data_dir),
+        }
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def format(self, *arguments: str) -> None:
+        """Format the directory, with more `arguments` of the tool."""
+        command = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
+        command += [*(("--standalone",) if self._voters_in_log else ()), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """Start on what the directory holds; raises RuntimeError when it doesn't come up."""
+        with (self.home / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._java, "kafka.Kafka", str(self.properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"Apache Kafka ended: {(self.home / 'server.log').read_text()[-2000:]}")
+            try:
+                if client.list_topics(timeout=1).brokers:
+                    return
+            except KafkaException:
+                time.sleep(0.02)
+        raise RuntimeError("Apache Kafka did not come up")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it, cleanly or by SIGKILL; the directory stays."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(STOP_TIMEOUT_S)
+
+    def close(self) -> None:
+        """End it; nothing of it is kept."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def __enter__(self) -> Kafka:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

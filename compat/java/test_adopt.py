@@ -1,0 +1,348 @@
+"""Directories of Apache Kafka are served as they are, and Apache Kafka goes on with them afterwards.
+
+Real brokers write, stop or are killed, and the other side starts on the same files: records of every codec, what
+compaction left, transactions that were committed, aborted and open, groups of both protocols, settings, limits. What
+clients read is compared, never the files.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from apache import Kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from ottla.testing import Broker
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS = 400
+KEYS = 10
+TIMEOUT_S = 20.0
+CONFIGS = {
+    "node.id": "1",
+    "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "log.cleaner.backoff.ms": "100",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "200",
+}
+OURS = (
+    "log.retention.ms",
+    "group.initial.rebalance.delay.ms",
+    "log.cleaner.backoff.ms",
+    "offsets.topic.num.partitions",
+    "transaction.state.log.num.partitions",
+)
+BROKER_CONFIGS = {name: CONFIGS[name] for name in OURS}
+
+
+class Writer(NamedTuple):
+    """Who wrote a directory, and how it ended."""
+
+    version: str
+    release: str
+    """Of the metadata, which no version has to be at the newest level of."""
+    voters_in_log: bool
+    protocol: str
+    """Of groups, the newest that it serves as it is installed."""
+    end: signal.Signals
+
+
+WRITERS = [
+    Writer("4.4", "4.0", True, "consumer", signal.SIGKILL),
+    Writer("4.1", "4.0", False, "consumer", signal.SIGTERM),
+    Writer("3.9", "3.9", False, "classic", signal.SIGTERM),
+]
+
+
+class Content(NamedTuple):
+    """What clients find in a cluster."""
+
+    committed: dict[str, list[Any]]
+    everything: dict[str, list[Any]]
+    latest: dict[bytes | None, bytes | None]
+    """Of the compacted topic, whose cleaning goes on."""
+    offsets: dict[str, int]
+    settings: dict[str, str]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: f"{writer.version}-{writer.end.name}")
+def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
+    with Kafka(kafka_of(writer.version), CONFIGS, voters_in_log=writer.voters_in_log) as kafka:
+        kafka.format("--release-version", writer.release)
+        kafka.start()
+        filling = Filling(kafka.bootstrap_servers, kafka.data_dir, writer.protocol)
+        before = content(kafka.bootstrap_servers)
+        kafka.stop(writer.end)
+
+        told = adopt(kafka.data_dir)
+        assert told["obstacles"] == []
+        types = Counter(["classic", writer.protocol])
+        assert told["groups"]["types"] == {kind: types[kind] for kind in ("classic", "consumer", "share", "streams")}
+        assert told["groups"]["offsets"] == len(before.offsets)
+        assert told["transactions"] == {"ids": 2, "open": ["open"]}
+
+        with Broker(data_dir=kafka.data_dir, configs=BROKER_CONFIGS, port=kafka.port) as ours:
+            assert content(ours.bootstrap_servers) == before
+            filling.go_on()
+            end_what_is_open(ours.bootstrap_servers, "open")
+            write_some(ours.bootstrap_servers)
+            leave_open(ours.bootstrap_servers, "ours")
+            there = content(ours.bootstrap_servers)
+            if writer.end is signal.SIGKILL:
+                ours.kill()
+        kafka.start()
+        assert content(kafka.bootstrap_servers) == there
+        filling.go_on()
+        end_what_is_open(kafka.bootstrap_servers, "ours")
+
+
+@pytest.mark.timeout(120)
+def test_a_directory_of_ours_is_served_by_apache_kafka(kafka_of: Callable[[str], str]) -> None:
+    """Nobody but Ottla ever wrote in it, not even a format."""
+    with Kafka(kafka_of("4.4"), CONFIGS, voters_in_log=True) as kafka:
+        with Broker(data_dir=kafka.data_dir, configs=BROKER_CONFIGS) as ours:
+            Filling(ours.bootstrap_servers, kafka.data_dir, "consumer")
+            before = content(ours.bootstrap_servers)
+        kafka.start()
+        assert content(kafka.bootstrap_servers) == before
+        end_what_is_open(kafka.bootstrap_servers, "open")
+
+
+def adopt(data_dir: Path) -> dict[str, Any]:
+    """The report; a directory that nothing stands against."""
+    command = [sys.executable, "-m", "ottla", "adopt", str(data_dir), "--json", "--verify"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def client(servers: str) -> dict[str, Any]:
+    """What all clients have: those that live through a change of brokers find the next one soon."""
+    return {"bootstrap.servers": servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+
+
+class Filling:
+    """A cluster with something of everything; its clients live on, as those of a broker that is killed would."""
+
+    def __init__(self, servers: str, data_dir: Path, protocol: str) -> None:
+        self.servers = servers
+        self.admin = AdminClient(client(self.servers))
+        topics = [
+            NewTopic(f"records-{codec}", 1, 1, config={"segment.bytes": "1048576", "index.interval.bytes": "512"})
+            for codec in CODECS
+        ]
+        compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
+        topics += [NewTopic("latest", 1, 1, config=compaction), NewTopic("tx", 1, 1), NewTopic("steady", 1, 1)]
+        for made in self.admin.create_topics(topics).values():
+            made.result(TIMEOUT_S)
+        for codec in CODECS:
+            self._produce(codec)
+        self._compact(data_dir)
+        self._alter()
+        self._transactions()
+        self.readers = [
+            self._read("records-gzip", "old", "classic"),
+            self._read("records-lz4", "new", protocol),
+        ]
+        self.open = leave_open(self.servers, "open")
+        self._steady = Producer({**client(servers), "enable.idempotence": True})
+        self._sent: list[bytes] = []
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Clients of before, connected anew: sequences of a producer go on, and both groups have their members."""
+        fresh = [b"%d" % number for number in range(len(self._sent), len(self._sent) + 20)]
+        self._sent += fresh
+        for value in fresh:
+            self._steady.produce("steady", value)
+        assert self._steady.flush(TIMEOUT_S) == 0
+        assert [row[3] for row in read(self.servers, ["steady"], "read_committed")["steady"]] == self._sent
+        for reader in self.readers:
+            (message,) = reader.consume(1, TIMEOUT_S)
+            assert message.error() is None
+            reader.commit(message, asynchronous=False)
+
+    def _produce(self, codec: str) -> None:
+        settings = {"compression.type": codec, "enable.idempotence": True, "linger.ms": 5, "batch.num.messages": 50}
+        producer = Producer({**client(self.servers), **settings})
+        for number in range(RECORDS):
+            value = (b"%d " % number) * 500
+            producer.produce(f"records-{codec}", value, b"k%d" % number, headers={"n": b"%d" % number})
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def _compact(self, data_dir: Path) -> None:
+        """Several segments of a few keys, every fifth of which is deleted, until a pass of the cleaner is over."""
+        producer = Producer(client(self.servers))
+        for number in range(60):
+            producer.produce("latest", b"%d" % number * 40_000, b"k%d" % (number % KEYS))
+        for number in range(0, KEYS, 5):
+            producer.produce("latest", None, b"k%d" % number)
+        assert producer.flush(TIMEOUT_S) == 0
+        deadline = time.monotonic() + TIMEOUT_S
+        cleaned = data_dir / "cleaner-offset-checkpoint"
+        while not cleaned.exists() or "latest 0 " not in cleaned.read_text():
+            assert time.monotonic() < deadline, "nothing was compacted"
+            time.sleep(0.05)
+
+    def _alter(self) -> None:
+        changes = [ConfigEntry("message.max.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)]
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=changes)
+        for altered in self.admin.incremental_alter_configs([resource]).values():
+            altered.result(TIMEOUT_S)
+
+    def _transactions(self) -> None:
+        producer = transactional(self.servers, "ended")
+        for number in range(4):
+            producer.begin_transaction()
+            producer.produce("tx", b"%d" % number, b"ended")
+            assert producer.flush(TIMEOUT_S) == 0  # an abort would throw away what was not sent
+            if number % 2:
+                producer.abort_transaction(TIMEOUT_S)
+            else:
+                producer.commit_transaction(TIMEOUT_S)
+
+    def _read(self, topic: str, group: str, protocol: str) -> Consumer:
+        """A member of a group that has read a record."""
+        consumer = Consumer(
+            {
+                **client(self.servers),
+                "group.id": group,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + TIMEOUT_S
+        while not consumer.consume(1, 0.1):
+            assert time.monotonic() < deadline, f"{group}: nothing was read"
+        return consumer
+
+
+def transactional(servers: str, name: str) -> Producer:
+    """A producer that has its epoch, and has ended whatever one before it left."""
+    producer = Producer({**client(servers), "transactional.id": name})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def leave_open(servers: str, name: str) -> Producer:
+    """The producer of a transaction that has a record in the topic `tx`, with a record behind it of somebody else."""
+    producer = transactional(servers, name)
+    producer.begin_transaction()
+    producer.produce("tx", name.encode(), b"open")
+    assert producer.flush(TIMEOUT_S) == 0
+    plain = Producer(client(servers))
+    plain.produce("tx", b"behind " + name.encode(), b"plain")
+    assert plain.flush(TIMEOUT_S) == 0
+    return producer
+
+
+def end_what_is_open(servers: str, name: str) -> None:
+    """The next producer of that name aborts it, so that what is behind it is seen, and it is not."""
+    seen = len(read(servers, ["tx"], "read_committed")["tx"])
+    transactional(servers, name)
+    rows = read(servers, ["tx"], "read_committed")["tx"]
+    assert len(rows) == seen + 1
+    assert rows[-1][3] == b"behind " + name.encode()
+
+
+def write_some(servers: str) -> None:
+    """More of the same by idempotent producers, a topic that is new, and offsets that move on."""
+    for codec in CODECS:
+        settings = {"compression.type": codec, "enable.idempotence": True}
+        producer = Producer({**client(servers), **settings})
+        for number in range(20):
+            producer.produce(f"records-{codec}", b"more %d" % number)
+        assert producer.flush(TIMEOUT_S) == 0
+    admin = AdminClient(client(servers))
+    for made in admin.create_topics([NewTopic("new", 1, 1, config={"retention.ms": "-1"})]).values():
+        made.result(TIMEOUT_S)
+    producer.produce("new", b"first")
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def content(servers: str) -> Content:
+    """All that the topics of the test hold, by fetches from the beginning."""
+    admin = AdminClient(client(servers))
+    topics = [name for name in admin.list_topics(timeout=TIMEOUT_S).topics if not name.startswith("__")]
+    resource = ConfigResource(ResourceType.TOPIC, "records-gzip")
+    described = next(iter(admin.describe_configs([resource]).values())).result(TIMEOUT_S)
+    committed_rows, rows = read(servers, topics, "read_committed"), read(servers, topics, "read_uncommitted")
+    rows.pop("latest")
+    latest = {row[2]: row[3] for row in committed_rows.pop("latest")}
+    return Content(
+        committed_rows,
+        rows,
+        latest,
+        {group: committed(admin, group, topic) for group, topic in GROUPS.items()},
+        {name: described[name].value for name in ("segment.bytes", "index.interval.bytes")},
+    )
+
+
+GROUPS = {"old": "records-gzip", "new": "records-lz4"}
+
+
+def committed(admin: AdminClient, group: str, topic: str) -> int:
+    """The offset that the group committed last."""
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    (future,) = admin.list_consumer_group_offsets([asked]).values()
+    (found,) = future.result(TIMEOUT_S).topic_partitions
+    return int(found.offset)
+
+
+def read(servers: str, topics: Iterable[str], isolation: str) -> dict[str, list[tuple[Any, ...]]]:
+    """By topic (offset, timestamp, key, value, headers) of every record that such a reader sees, up to the end."""
+    consumer = Consumer(
+        {
+            **client(servers),
+            "group.id": "reader of everything",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    rows: dict[str, list[tuple[Any, ...]]] = {topic: [] for topic in topics}
+    unread = set(rows)
+    consumer.assign([TopicPartition(topic, 0, 0) for topic in rows])
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while unread:
+            assert time.monotonic() < deadline, f"{unread} have no end"
+            message = consumer.poll(0.05)
+            error = None if message is None else message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                unread.discard(message.topic())
+            elif message is not None:
+                headers = tuple(message.headers() or ())
+                row = (message.offset(), message.timestamp(), message.key(), message.value(), headers)
+                rows[message.topic()].append(row)
+    finally:
+        consumer.close()
+    return rows

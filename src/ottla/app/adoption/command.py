@@ -1,0 +1,170 @@
+"""`ottla adopt`: the report on a data directory, and the command that serves it.
+
+It stands here, and not among the tools, because it takes the broker's lock and reads by the broker's own rules.
+Invariant: the directory is as it was when the command ends; taking over is what `ottla start` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ottla.app.adoption.inspection import Inspection, inspect, settings_count
+from ottla.app.disk import RealDisk
+from ottla.cli.command import Command, counted, json_option, print_json, print_table, program, size_text
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.disk import Disk, FileLock
+from ottla.common.disk_refusal import disk_refusal
+from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
+from ottla.storage.directories import shown
+from ottla.storage.names import LOCK_FILE
+
+
+@click.command(
+    cls=Command,
+    examples=("ottla adopt /var/lib/kafka/data", "ottla adopt /disk1/kafka /disk2/kafka --verify"),
+)
+@click.argument("directories", metavar="DIRECTORY...", nargs=-1, required=True, type=click.Path())
+@click.option("--verify", is_flag=True, help="Check every batch, and not only those that a start checks.")
+@json_option
+def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
+    """Check whether a start takes over the data directories of a node of Apache Kafka.
+
+    DIRECTORY is what log.dirs of a stopped Apache Kafka in KRaft mode names, all of them. Nothing in them is
+    changed: what is there is listed with what becomes of it, and ottla start serves them as they are. The exit code is
+    2 where something stands against that, which is then named. Apache Kafka starts on directories of Ottla's likewise.
+    """
+    disk = RealDisk()
+    paths = [os.path.abspath(directory) for directory in directories]
+    for path in paths:
+        if not os.path.isdir(path):
+            raise OperatorError(f"{path} is no directory: name those of log.dirs of a node of Apache Kafka")
+    locks: list[FileLock] = []
+    try:
+        for path in paths:
+            locks += _lock(disk, path)
+        found = inspect(disk, paths, everything=verify)
+    except OSError as error:
+        raise disk_refusal(error, ", ".join(paths)) from error
+    finally:
+        for lock in locks:
+            lock.release()
+    if as_json:
+        print_json(_document(found))
+    else:
+        print_table(("what", "found", "on a start"), _rows(found))
+    if found.obstacles:
+        for obstacle in found.obstacles[1:]:
+            click.echo(f"ottla: {obstacle}", err=True)
+        raise OperatorError(found.obstacles[0])
+    if not as_json:
+        click.echo(f"\n{_next_step(found)}")
+
+
+def _lock(disk: Disk, directory: str) -> list[FileLock]:
+    """The lock of a broker; none where no broker ever ran, since the file would be new."""
+    path = f"{directory}/{LOCK_FILE}"
+    try:
+        return [disk.lock(path)] if disk.exists(path) else []
+    except BlockingIOError as error:
+        raise OperatorError(f"{directory} is in use by a broker that runs, or named twice: stop it first") from error
+
+
+def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
+    """What there is, and what becomes of it."""
+    image, metadata, meta = found.image, found.metadata, found.meta
+    yield "node", f"{meta.node_id} of cluster {meta.cluster_id}", "the same"
+    for directory in found.directories:
+        yield "directory id", f"{directory.meta.directory_id} ({directory.path})", "the same"
+    walked = size_text(sum(stored.walked_bytes for stored in found.partitions))
+    stop = ("clean", "files are trusted") if found.clean_stop else ("unclean", f"{walked} are walked")
+    yield "last stop", *stop
+    yield "voters", ", ".join(map(str, metadata.voter_ids)) or "-", "of its quorum" if found.is_member else "it alone"
+    yield "features", ", ".join(f"{name} {level}" for name, level in sorted(image.features.items())) or "-", "the same"
+    size = size_text(sum(stored.size_bytes for stored in found.partitions))
+    yield "topics", str(len({stored.topic for stored in found.partitions})), "served"
+    yield "partitions", f"{len(found.partitions)} with {size}", "served"
+    yield "topic settings", str(settings_count(image, ConfigResourceType.TOPIC)), "in force"
+    if found.unknown_settings:
+        yield "unknown settings", shown(found.unknown_settings), "kept without effect"
+    yield "broker settings", str(settings_count(image, ConfigResourceType.BROKER)), "in force"
+    yield "client quotas", str(len(image.client_quotas)), "kept"
+    for what, count in metadata.not_served.items():
+        yield what, str(count), "can't be kept" if what in metadata.unreadable else "kept, and nobody goes by them"
+    yield from _coordinator_rows(found)
+    for what, names, becomes in (
+        ("strays", found.strays, "renamed -stray, kept"),
+        ("set aside", found.set_aside, "-delete is removed, the others kept"),
+    ):
+        if names:
+            yield what, shown(names), becomes
+    for cut in found.cuts:
+        yield "torn end", f"{cut.path} at {cut.position}", f"{counted(cut.size_bytes, 'byte')} cut: {cut.defect}"
+
+
+def _coordinator_rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
+    groups, transactions = found.groups, found.transactions
+    if groups is not None:
+        for kind, count in groups.types.items():
+            built = kind in ("classic", "consumer")
+            if built or count:
+                yield f"{kind} groups", str(count), "go on" if built else "kept unread"
+        pending = f", {groups.pending_offsets} in open transactions" if groups.pending_offsets else ""
+        yield "offsets", f"{groups.offsets}{pending}", "the same"
+    if transactions is not None:
+        yield "transactional ids", str(transactions.ids), "go on"
+        if transactions.open:
+            yield "open transactions", shown(transactions.open), "ended by their producers, or by their timeouts"
+
+
+def _next_step(found: Inspection) -> str:
+    if found.is_member:
+        return (
+            "It is one node of a cluster: stop Apache Kafka on all of them, check each directory, and start each node "
+            f"with its own configuration: {program()} start --config server.properties"
+        )
+    node = "" if found.meta.node_id == 1 else f" --set node.id={found.meta.node_id}"
+    paths = ",".join(directory.path for directory in found.directories)
+    where = f"--set log.dirs={paths}" if len(found.directories) > 1 else f"--data-dir {paths}"
+    return f"Serve it with its own configuration, or with {program()} start {where}{node}"
+
+
+def _document(found: Inspection) -> dict[str, Any]:
+    image, metadata = found.image, found.metadata
+    return {
+        "directories": [
+            {"path": directory.path, "id": directory.meta.directory_id, "clean_stop": directory.clean_stop}
+            for directory in found.directories
+        ],
+        "node_id": found.meta.node_id,
+        "cluster_id": found.meta.cluster_id,
+        "clean_stop": found.clean_stop,
+        "voters": list(metadata.voter_ids),
+        "leader_epoch": metadata.leader_epoch,
+        "features": dict(sorted(image.features.items())),
+        "not_served": dict(metadata.not_served),
+        "unreadable": dict(metadata.unreadable),
+        "partitions": [
+            {
+                "path": stored.path,
+                "topic": stored.topic,
+                "partition": stored.partition,
+                "topic_id": None if stored.topic_id is None else uuid_to_string(stored.topic_id),
+                "segments": stored.segments,
+                "bytes": stored.size_bytes,
+            }
+            for stored in found.partitions
+        ],
+        "groups": None if found.groups is None else found.groups._asdict(),
+        "transactions": None if found.transactions is None else found.transactions._asdict(),
+        "client_quotas": len(image.client_quotas),
+        "unknown_settings": found.unknown_settings,
+        "strays": found.strays,
+        "set_aside": found.set_aside,
+        "cuts": [cut._asdict() for cut in found.cuts],
+        "obstacles": found.obstacles,
+    }

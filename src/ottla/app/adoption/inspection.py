@@ -1,0 +1,271 @@
+"""What data directories hold, and what stands against their being taken over: pure functions over a disk.
+
+Invariants: nothing is written, renamed or removed, and nothing is made but the lock that the caller holds; what a start
+would do is told before it does it. Obstacles are what a start refuses, or would do with a loss; the rest goes on.
+
+Left out: the values of groups (their coordinator reads them at the start), segments that a start does not walk, unless
+everything is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.app.adoption.coordinators import StoredGroups, StoredTransactions, read_groups, read_transactions
+from ottla.app.adoption.metadata import StoredMetadata, read_metadata
+from ottla.app.adoption.partitions import Cut, StoredPartition, inspect_partition, stored_batches
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.disk import Disk
+from ottla.common.errors import KafkaError, OperatorError, ProtocolError
+from ottla.common.topic_configs import TOPIC_CONFIGS
+from ottla.common.topic_partition import TopicPartition
+from ottla.metadata.image import ConfigResource, MetadataImage, PartitionImage, TopicImage
+from ottla.quorum.opening import refuse_acls, refuse_unknown_levels
+from ottla.record.batch import BatchView
+from ottla.storage import names
+from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
+from ottla.storage.directories import partition_directories, shown
+from ottla.storage.meta_properties import MetaProperties, read_meta_properties
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+_FUTURE_DIR_SUFFIX = "-future"
+"""Behind the name of a replica that Apache Kafka was moving to this directory (KIP-113)."""
+
+
+class StoredDirectory(NamedTuple):
+    """One of `log.dirs`."""
+
+    path: str
+    meta: MetaProperties
+    clean_stop: bool
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What was found in the directories of a node."""
+
+    directories: tuple[StoredDirectory, ...]
+    """The one with the metadata log first."""
+    metadata: StoredMetadata
+    partitions: list[StoredPartition] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    """Directories of partitions that the metadata does not give to this node: a start renames them to `-stray`."""
+    set_aside: list[str] = field(default_factory=list)
+    """Directories with the marks of a removal, a move or a stray."""
+    unknown_settings: list[str] = field(default_factory=list)
+    """`topic: name` of settings that this version does not have."""
+    groups: StoredGroups | None = None
+    transactions: StoredTransactions | None = None
+    cuts: list[Cut] = field(default_factory=list)
+    """Torn ends that a start cuts off."""
+    obstacles: list[str] = field(default_factory=list)
+    """Sentences; with any of them the directory is not to be started."""
+
+    @property
+    def meta(self) -> MetaProperties:
+        """Of the node; directory ids differ."""
+        return self.directories[0].meta
+
+    @property
+    def clean_stop(self) -> bool:
+        """Of all directories."""
+        return all(directory.clean_stop for directory in self.directories)
+
+    @property
+    def metadata_path(self) -> str:
+        return f"{self.directories[0].path}/{names.METADATA_DIR}"
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    @property
+    def is_member(self) -> bool:
+        """Whether other nodes belong to the cluster."""
+        others = {*self.metadata.voter_ids, *self.image.brokers} - {self.meta.node_id}
+        return bool(others)
+
+
+def inspect(disk: Disk, paths: Sequence[str], *, everything: bool = False) -> Inspection:
+    """Look at the data directories of a stopped node; `everything`: check each batch, not only where a start does.
+
+    Raises OperatorError for what is no such directory, or whose metadata can't be read, and OSError.
+    """
+    directories = _directories(disk, paths)
+    found = Inspection(directories, read_metadata(disk, directories[0].path))
+    _judge_metadata(found)
+    expected = dict(_replicas(found))
+    for directory in directories:
+        _look_at_partitions(disk, found, directory, expected, everything)
+    _judge_partitions(found, expected)
+    _look_at_coordinators(disk, found)
+    return found
+
+
+def _directories(disk: Disk, paths: Sequence[str]) -> tuple[StoredDirectory, ...]:
+    """Those of one node, the one with the metadata log first. Raises OperatorError."""
+    found = [_directory(disk, path) for path in paths]
+    first = found[0]
+    for other in found[1:]:
+        if (other.meta.cluster_id, other.meta.node_id) != (first.meta.cluster_id, first.meta.node_id):
+            raise OperatorError(
+                f"{first.path} and {other.path} belong to different nodes (cluster.id or node.id in "
+                f"{names.META_PROPERTIES}): look at one node at a time"
+            )
+    if len({directory.meta.directory_id for directory in found}) < len(found):
+        raise OperatorError(f"two of {shown(paths)} have the same directory.id: one is a copy of the other")
+    with_metadata = [directory for directory in found if disk.is_dir(f"{directory.path}/{names.METADATA_DIR}")]
+    if len(with_metadata) != 1:
+        raise OperatorError(
+            f"{len(with_metadata)} of {shown(paths)} have a metadata log {names.METADATA_DIR}, and a node has one: "
+            "name all directories of log.dirs, and that of metadata.log.dir"
+        )
+    return (*with_metadata, *(directory for directory in found if directory not in with_metadata))
+
+
+def _directory(disk: Disk, path: str) -> StoredDirectory:
+    meta = read_meta_properties(disk, path)
+    if meta is None:
+        raise OperatorError(
+            f"{path} is no data directory of a KRaft node: it has no {names.META_PROPERTIES}; name those of log.dirs"
+        )
+    return StoredDirectory(path, meta, disk.exists(f"{path}/{names.CLEAN_SHUTDOWN_FILE}"))
+
+
+def _judge_metadata(found: Inspection) -> None:
+    path, image, node_id = found.metadata_path, found.image, found.meta.node_id
+    for refuse in (refuse_unknown_levels, refuse_acls):
+        try:
+            refuse(path, image)
+        except OperatorError as error:
+            found.obstacles.append(str(error))
+    unreadable = [f"{what} ({count})" for what, count in found.metadata.unreadable.items()]
+    if unreadable:
+        found.obstacles.append(
+            f"the metadata log in {path} has records that this version can't read: "
+            f"{shown(unreadable)}; start what wrote it, which can remove them"
+        )
+    if not image.features:
+        found.obstacles.append(
+            f"the metadata log in {path} was formatted and never started: there is nothing to take over"
+        )
+    _note_cut(found, found.metadata.cut)
+    broker = image.brokers.get(node_id)
+    if broker is not None and len(broker.log_dirs) > len(found.directories):
+        found.obstacles.append(
+            f"node {node_id} keeps its data in {len(broker.log_dirs)} directories, and {len(found.directories)} of "
+            "them were named: name all directories of log.dirs"
+        )
+    remote = [topic for topic in image.topics if image.topic_configs(topic).get("remote.storage.enable") == "true"]
+    if remote:
+        found.obstacles.append(
+            f"tiered storage holds a part of {shown(remote)} that this version can't read: disable it with "
+            "remote.log.delete.on.disable once it may go"
+        )
+    found.unknown_settings = [
+        f"{topic}: {name}" for topic in image.topics for name in image.topic_configs(topic) if name not in TOPIC_CONFIGS
+    ]
+
+
+def _look_at_partitions(
+    disk: Disk,
+    found: Inspection,
+    directory: StoredDirectory,
+    expected: Mapping[TopicPartition, TopicImage],
+    everything: bool,
+) -> None:
+    path = directory.path
+    points, points_whole = _offsets(disk, path, names.RECOVERY_POINT_CHECKPOINT)
+    cleaned, _ = _offsets(disk, path, names.CLEANER_OFFSET_CHECKPOINT)
+    trusted = directory.clean_stop and points_whole
+    for name in partition_directories(disk, path):
+        key = names.parse_partition_dir(name)
+        if key is None:
+            continue
+        compacted = "compact" in found.image.topic_configs(key[0]).get("cleanup.policy", "")
+        stored = inspect_partition(
+            disk,
+            path,
+            name,
+            recovery_point=None if trusted else max(points.get(key, 0), 0),
+            gaps_allowed=compacted or key in cleaned,
+            everything=everything,
+        )
+        topic = expected.get(key)
+        if topic is None or stored.topic_id not in (None, topic.topic_id):
+            found.strays.append(name)
+            continue
+        found.partitions.append(stored)
+        _note_cut(found, stored.cut)
+    marks = (names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, _FUTURE_DIR_SUFFIX)
+    found.set_aside += [name for name in disk.listdir(path) if name.endswith(marks) and disk.is_dir(f"{path}/{name}")]
+
+
+def _judge_partitions(found: Inspection, expected: Mapping[TopicPartition, TopicImage]) -> None:
+    counts = Counter((stored.topic, stored.partition) for stored in found.partitions)
+    missing = [names.partition_dir(*key) for key in expected if key not in counts]
+    paths = shown([directory.path for directory in found.directories])
+    if missing and found.clean_stop:
+        found.obstacles.append(
+            f"the partitions {shown(missing)} of node {found.meta.node_id} are not in {paths}: mount or restore what "
+            "holds them, since a start would not serve them, or make them anew, and empty"
+        )
+    double = [names.partition_dir(*key) for key, count in counts.items() if count > 1]
+    if double:
+        found.obstacles.append(f"{shown(double)} are in more than one of {paths}: keep the newer of each")
+
+
+def _replicas(found: Inspection) -> Iterator[tuple[TopicPartition, TopicImage]]:
+    for topic in found.image.topics.values():
+        for index, partition in topic.partitions.items():
+            if _has_replica(partition, found.meta.node_id):
+                yield (topic.name, index), topic
+
+
+def _has_replica(partition: PartitionImage, node_id: int) -> bool:
+    """Whether the node has a replica that it needs: one that is being added may be made anew."""
+    return node_id in partition.replicas and node_id not in partition.adding_replicas
+
+
+def _note_cut(found: Inspection, cut: Cut | None) -> None:
+    if cut is None:
+        return
+    if cut.loses_batches:
+        found.obstacles.append(
+            f"{cut.path} is damaged at position {cut.position} ({cut.defect}), and a start would cut the log there, at "
+            f"offset {cut.end_offset}, with {cut.size_bytes} bytes behind it: restore the partition from a copy"
+        )
+    else:
+        found.cuts.append(cut)
+
+
+def _offsets(disk: Disk, directory: str, name: str) -> tuple[dict[TopicPartition, int], bool]:
+    """A checkpoint, and whether it is whole; a damaged one says nothing, and a start then walks everything."""
+    try:
+        return read_offsets(disk, f"{directory}/{name}"), True
+    except CheckpointCorruption:
+        return {}, False
+
+
+def _look_at_coordinators(disk: Disk, found: Inspection) -> None:
+    try:
+        found.groups = read_groups(_batches(disk, found, OFFSETS_TOPIC))
+        found.transactions = read_transactions(_batches(disk, found, TRANSACTIONS_TOPIC))
+    except (KafkaError, ProtocolError) as error:
+        found.obstacles.append(
+            f"{OFFSETS_TOPIC} or {TRANSACTIONS_TOPIC} of node {found.meta.node_id} holds what can't be read: {error}"
+        )
+
+
+def _batches(disk: Disk, found: Inspection, topic: str) -> Iterator[BatchView]:
+    for stored in found.partitions:
+        if stored.topic == topic:
+            yield from stored_batches(disk, stored.path)
+
+
+def settings_count(image: MetadataImage, kind: ConfigResourceType) -> int:
+    """How many settings resources of a kind have."""
+    return sum(len(values) for resource, values in image.configs.items() if ConfigResource(*resource).type is kind)

@@ -1,0 +1,139 @@
+"""The metadata log of a stopped node, read without being opened: the image, who votes, and what can't be read.
+
+Invariant: nothing is written, so the newest snapshot and the batches behind it are read as they are, committed or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.app.adoption.partitions import Cut, inspect_partition, stored_batches
+from ottla.common.disk import Disk
+from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.records import decode_record
+from ottla.quorum.control import read_voters
+from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
+from ottla.quorum.opening import MetadataTransactions
+from ottla.quorum.raft_types import Voter, decode_configured_voters, decode_election_state
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.control import ControlRecordType, control_record_type
+from ottla.record.errors import CorruptBatch
+from ottla.record.varint import read_unsigned_varint
+
+_NOT_SERVED = {10: "delegation tokens", 11: "SCRAM credentials", 18: "ACLs"}
+"""What records of a kind make that nothing here goes by."""
+_REMOVALS = {26: 10, 22: 11, 19: 18}
+"""Kinds of records that take one of those back."""
+_OTHERS = {21: "the state of a ZooKeeper migration", 28: "removals of eligible leaders"}
+
+
+class StoredMetadata(NamedTuple):
+    """What the metadata log of a directory says."""
+
+    image: MetadataImage
+    voters: tuple[Voter, ...]
+    """As records of the log name them; none where the configuration does."""
+    configured_voters: tuple[int, ...]
+    """Node ids of the voters that the configuration named when `quorum-state` was written."""
+    leader_epoch: int
+    not_served: Mapping[str, int]
+    """Records of what this version does not serve, by what they make."""
+    unreadable: Mapping[str, int]
+    """Records of kinds or versions that this version does not know."""
+    cut: Cut | None
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """Of all that are known to vote."""
+        return tuple(voter.voter_id for voter in self.voters) or self.configured_voters
+
+
+def read_metadata(disk: Disk, data_dir: str) -> StoredMetadata:
+    """Raises OperatorError where the log is damaged or contradicts itself, and OSError."""
+    path = f"{data_dir}/{DIRECTORY}"
+    try:
+        return _read(disk, data_dir, path)
+    except (ProtocolError, KafkaError, InvariantError, ValueError) as error:
+        raise OperatorError(
+            f"the metadata log in {path} can't be used: {error}; start what wrote it, or restore the directory from a "
+            "copy"
+        ) from error
+
+
+def _read(disk: Disk, data_dir: str, path: str) -> StoredMetadata:
+    snapshots = list_snapshots(disk, path)
+    start = snapshots[-1].end_offset if snapshots else 0
+    replay = _Replay()
+    if snapshots:
+        for batch in _snapshot_batches(disk, f"{path}/{snapshots[-1].file_name}"):
+            replay.batch(batch)
+        replay.end_offset, replay.epoch = snapshots[-1]
+    for batch in stored_batches(disk, path, start):
+        replay.batch(batch)
+        replay.end_offset, replay.epoch = batch.next_offset, batch.partition_leader_epoch
+    replay.transactions.refuse_undone(path)
+    image, _ = replay.delta.apply(replay.end_offset - 1, replay.epoch)
+    cut = inspect_partition(disk, data_dir, DIRECTORY, recovery_point=start, gaps_allowed=False, everything=False).cut
+    epoch = replay.epoch
+    configured: tuple[int, ...] = ()
+    if disk.exists(f"{path}/{QUORUM_STATE}"):
+        state = disk.read_bytes(f"{path}/{QUORUM_STATE}")
+        epoch = max(epoch, decode_election_state(state).leader_epoch)
+        configured = decode_configured_voters(state)
+    return StoredMetadata(image, replay.voters, configured, epoch, replay.not_served(), replay.unreadable, cut)
+
+
+def _snapshot_batches(disk: Disk, path: str) -> Iterator[BatchView]:
+    """The batches of a whole snapshot. Raises ProtocolError, CorruptBatch, OSError."""
+    batch = None
+    for batch in iter_batches(disk.read_bytes(path)):
+        if not batch.crc_matches():
+            raise CorruptBatch(f"{path} is damaged", batch.position)
+        yield batch
+    footer = [] if batch is None or not batch.is_control else [control_record_type(each) for each in batch.records()]
+    if ControlRecordType.SNAPSHOT_FOOTER not in footer:
+        raise ProtocolError(f"{path} has no footer")
+
+
+class _Replay:
+    """The records of a snapshot and of the log behind it, those that can be read."""
+
+    def __init__(self) -> None:
+        self.delta = MetadataDelta(EMPTY_IMAGE)
+        self.transactions = MetadataTransactions()
+        self.voters: tuple[Voter, ...] = ()
+        self.end_offset = 0
+        self.epoch = 0
+        self.unreadable: Counter[str] = Counter()
+        self._kinds: Counter[int] = Counter()
+
+    def batch(self, batch: BatchView) -> None:
+        """Raises KafkaError, ProtocolError, InvariantError."""
+        for record in batch.records():
+            if not batch.is_control:
+                self._metadata(bytes(record.value or b""))
+            elif control_record_type(record) is ControlRecordType.KRAFT_VOTERS:
+                self.voters = read_voters(record)
+
+    def _metadata(self, value: bytes) -> None:
+        _, position = read_unsigned_varint(value, 0, len(value))
+        kind, _ = read_unsigned_varint(value, position, len(value))
+        self._kinds[kind] += 1
+        try:
+            message = decode_record(value).message
+        except ProtocolError as error:
+            removed = _REMOVALS.get(kind, kind)
+            self.unreadable[_NOT_SERVED.get(removed) or _OTHERS.get(kind) or str(error)] += 1
+            return
+        self.transactions.note([message])
+        self.delta.replay(message)
+
+    def not_served(self) -> dict[str, int]:
+        """How many there are, removals taken off."""
+        for removal, kind in _REMOVALS.items():
+            self._kinds[kind] -= self._kinds[removal]
+        return {what: self._kinds[kind] for kind, what in _NOT_SERVED.items() if self._kinds[kind] > 0}

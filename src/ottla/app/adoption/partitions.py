@@ -1,0 +1,132 @@
+"""A partition's directory as a start would find it: the segments that it walks, and where it would cut the log.
+
+Everything is only read; what is valid is judged by the rules of `storage.recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.common.disk import Disk, File
+from ottla.common.ids import Uuid
+from ottla.record.batch import BATCH_LENGTH, HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, BatchView
+from ottla.record.legacy.stored import iter_any_batches
+from ottla.storage import names
+from ottla.storage.checkpoints import CheckpointCorruption, read_partition_metadata
+from ottla.storage.recovery import ValidBatches, Walk
+
+
+class Cut(NamedTuple):
+    """Where a start would end a log, since what follows is no valid batch."""
+
+    path: str
+    position: int
+    size_bytes: int
+    """What goes, of this file and of the segments behind it."""
+    end_offset: int
+    defect: str
+    loses_batches: bool
+    """Whether valid batches lie behind the place: then it is damage, and not the torn end of a write."""
+
+
+class StoredPartition(NamedTuple):
+    """One partition's directory."""
+
+    path: str
+    topic: str
+    partition: int
+    topic_id: Uuid | None
+    segments: int
+    size_bytes: int
+    walked_bytes: int
+    cut: Cut | None
+
+
+def inspect_partition(
+    disk: Disk, directory: str, name: str, *, recovery_point: int | None, gaps_allowed: bool, everything: bool
+) -> StoredPartition:
+    """Walk what a start walks: the active segment, without a clean stop all from `recovery_point` on; or `everything`.
+
+    `name` is of a partition's directory in `directory`; `gaps_allowed` as in `storage.recovery`. Raises OSError.
+    """
+    path = f"{directory}/{name}"
+    topic, partition = names.parse_partition_dir(name) or (name, 0)
+    bases = segment_bases(disk, path)
+    first = 0 if everything else max(len(bases) - 1, 0)
+    if recovery_point is not None and not everything:
+        first = max(sum(1 for base in bases if base <= recovery_point) - 1, 0)
+    sizes = [disk.size(f"{path}/{names.offset_name(base, names.LOG_SUFFIX)}") for base in bases]
+    cut = None
+    for number in range(first, len(bases)):
+        following = bases[number + 1] if number + 1 < len(bases) and not gaps_allowed else None
+        cut = _walk(disk, f"{path}/{names.offset_name(bases[number], names.LOG_SUFFIX)}", bases[number], following)
+        if cut is not None:
+            behind = sum(sizes[number + 1 :])
+            cut = cut._replace(size_bytes=cut.size_bytes + behind, loses_batches=cut.loses_batches or behind > 0)
+            break
+    return StoredPartition(
+        path, topic, partition, _topic_id(disk, path), len(bases), sum(sizes), sum(sizes[first:]), cut
+    )
+
+
+def segment_bases(disk: Disk, path: str) -> list[int]:
+    """The base offsets of the segments in a directory, ascending."""
+    found = (names.parse_offset(name, names.LOG_SUFFIX) for name in disk.listdir(path))
+    return sorted(base for base in found if base is not None)
+
+
+def stored_batches(disk: Disk, path: str, first_offset: int = 0) -> Iterator[BatchView]:
+    """All valid batches of a partition's directory that end above `first_offset`, up to the first damage of a segment.
+
+    Raises OSError, KafkaError.
+    """
+    bases = segment_bases(disk, path)
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        if following is not None and following <= first_offset:
+            continue
+        file = disk.open(f"{path}/{names.offset_name(base, names.LOG_SUFFIX)}", read_only=True)
+        try:
+            walk = Walk(next_offset=base)
+            for position, header in ValidBatches(file, base, file.size(), walk):
+                if walk.next_offset > first_offset:
+                    yield from iter_any_batches(file.read(header[BATCH_LENGTH] + LOG_OVERHEAD, position))
+        finally:
+            file.close()
+
+
+def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> Cut | None:
+    """`following` is where the next segment begins, where no offset may be missing before it."""
+    file = disk.open(path, read_only=True)
+    try:
+        size = file.size()
+        walk = Walk(next_offset=base_offset)
+        for _ in ValidBatches(file, base_offset, size, walk):
+            pass
+        if not walk.defect and following is not None and walk.next_offset < following:
+            walk.defect = f"offsets {walk.next_offset} to {following - 1} are missing"
+        if not walk.defect:
+            return None
+        behind = _batch_behind(file, base_offset, size, walk)
+        return Cut(path, walk.end, size - walk.end, walk.next_offset, walk.defect, behind)
+    finally:
+        file.close()
+
+
+def _batch_behind(file: File, base_offset: int, size: int, walk: Walk) -> bool:
+    """Whether a valid batch follows the one that is not, by the length which that claims."""
+    head = file.read(HEADER_SIZE, walk.end)
+    if len(head) < HEADER_SIZE:
+        return False
+    length = int.from_bytes(head[LENGTH_POSITION : LENGTH_POSITION + 4], signed=True)
+    if length <= 0:
+        return False
+    behind = Walk(end=walk.end + length + LOG_OVERHEAD, next_offset=walk.next_offset)
+    return behind.end < size and next(iter(ValidBatches(file, base_offset, size, behind)), None) is not None
+
+
+def _topic_id(disk: Disk, path: str) -> Uuid | None:
+    try:
+        return read_partition_metadata(disk, f"{path}/{names.PARTITION_METADATA}")
+    except CheckpointCorruption:
+        return None  # a start takes it from the metadata log, too

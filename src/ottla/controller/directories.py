@@ -1,0 +1,96 @@
+"""Which data directory of a broker has which replica: AssignReplicasToDirs, and what a failed one takes (KIP-858).
+
+Invariant: a broker leads nothing, and is in no ISR, by a directory that it does not have; where it comes back with the
+directory it has to catch up first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import Uuid
+from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
+from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
+from ottla.metadata.image import BrokerImage, MetadataImage
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    DirectoryAssignmentResult,
+    PartitionAssignmentResult,
+    TopicAssignmentResult,
+)
+from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+
+
+def handle_assign_replicas_to_dirs(
+    image: MetadataImage, request: AssignReplicasToDirsRequest, context: ControllerContext
+) -> ControllerResult[AssignReplicasToDirsResponse]:
+    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole.
+
+    A replica in a directory that is not registered, since it failed meanwhile, leaves the ISR.
+    """
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    response = AssignReplicasToDirsResponse()
+    records: list[ApiMessageAndVersion] = []
+    done: set[tuple[Uuid, int]] = set()
+    for directory in request.directories:
+        told = DirectoryAssignmentResult(id=directory.id)
+        response.directories.append(told)
+        for topic in directory.topics:
+            result = TopicAssignmentResult(topic_id=topic.topic_id)
+            told.topics.append(result)
+            for item in topic.partitions:
+                key = (bytes(topic.topic_id), item.partition_index)
+                code = ErrorCode.NONE if key not in done else ErrorCode.INVALID_REQUEST
+                done.add(key)
+                try:
+                    if code is ErrorCode.NONE:
+                        records += _assign(image, broker, bytes(directory.id), *key, context)
+                        check_record_count(len(records))
+                except KafkaError as error:
+                    code = error.code
+                result.partitions.append(
+                    PartitionAssignmentResult(partition_index=item.partition_index, error_code=code)
+                )
+    return ControllerResult(records, response)
+
+
+def _assign(
+    image: MetadataImage, broker: BrokerImage, directory: Uuid, topic_id: Uuid, index: int, context: ControllerContext
+) -> list[ApiMessageAndVersion]:
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if broker.broker_id not in partition.replicas:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    lost = directory not in broker.log_dirs
+    change = change_of(image, topic, index, active(image, but=broker.broker_id if lost else None), context)
+    change.set_directory(broker.broker_id, directory)
+    if lost:
+        change.set_isr([member for member in partition.isr if member != broker.broker_id])
+        change.unclean_shutdown = (broker.broker_id,)
+    record = change.record()
+    return [] if record is None else [versioned(record)]
+
+
+def without_directories(
+    image: MetadataImage, broker: BrokerImage, lost: Sequence[Uuid], context: ControllerContext, limit: int
+) -> Slice:
+    """Take from the broker what lies in `lost`, and with the last slice the directories themselves.
+
+    What was not replicated from there may be lost, so its replicas are not eligible to lead either.
+    """
+    moved = isr_without(image, broker.broker_id, context, limit, unclean=True, directories=lost)
+    if moved.complete:
+        record = BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id,
+            broker_epoch=broker.broker_epoch,
+            log_dirs=[item for item in broker.log_dirs if item not in lost],
+        )
+        moved.records.append(versioned(record))
+    return moved

@@ -1,0 +1,115 @@
+"""What old consumers get: entries of any format, converted to message format v0 or v1 where they are newer.
+
+As Apache Kafka 3.9 has it: control batches and headers drop out, records of aborted transactions do not (who asks by an
+old version reads uncommitted), compressed batches become wrappers of the same codec, zstd can't be converted, and what
+is old enough stays as it is. Of a batch without compression records below the offset that was asked for are left out.
+
+Memory: one decompressed batch of at most `compression.DEFAULT_MAX_BYTES`, `_BYTES_PER_RECORD` for each of its records,
+of which there are at most `MAX_CONVERTED_RECORDS`, what it became, and `max_bytes` of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record import walk
+from ottla.record.batch import LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, NO_TIMESTAMP, BatchView
+from ottla.record.compression import NONE, ZSTD
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.legacy.message_set import (
+    Message,
+    append_message_set,
+    entry_length,
+    messages_of,
+    read_entry,
+)
+
+MAX_CONVERTED_RECORDS = 2_000_000
+"""Records of one batch that are converted; a batch of a megabyte that has more is nothing but a bomb."""
+
+_BYTES_PER_RECORD = 8 * walk.INDEX_WIDTH
+
+
+class Converted(NamedTuple):
+    """Message sets, and the offset behind the last batch that was looked at, also where it dropped out."""
+
+    data: bytes
+    next_offset: int
+
+
+def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> Converted:
+    """The whole entries in `view` in format `magic` or older, until they have `max_bytes`, but one at least.
+
+    Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE where zstd comes first (what precedes it is given alone), else
+    CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE.
+    """
+    out = bytearray()
+    position = 0
+    next_offset = first_offset
+    while len(out) < max_bytes or not out:
+        length = entry_length(view, position, len(view))
+        if length < 0:
+            break
+        size = LOG_OVERHEAD + length
+        try:
+            if view[position + MAGIC_POSITION] == MAGIC_V2:
+                next_offset = _append_batch(out, BatchView(view, position), magic, first_offset)
+            else:
+                next_offset = _append_entry(out, view, position, magic, first_offset)
+        except KafkaError:
+            if out:
+                break
+            raise
+        position += size
+    return Converted(bytes(out), next_offset)
+
+
+def _append_batch(out: bytearray, batch: BatchView, magic: int, first_offset: int) -> int:
+    if batch.is_control or not batch.records_count:
+        return batch.next_offset
+    if batch.codec_id == ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd can't be converted to message format v{magic} (KIP-110)"
+        )
+    if batch.records_count > MAX_CONVERTED_RECORDS:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {batch.records_count} records is too large to be converted to message format v{magic}",
+        )
+    append_message_set(out, _messages(batch, first_offset), magic, batch.codec_id, batch.timestamp_type)
+    return batch.next_offset
+
+
+def _messages(batch: BatchView, first_offset: int) -> Iterator[Message]:
+    body = batch.body()
+    base_offset, base_timestamp, max_timestamp = batch.base_offset, batch.base_timestamp, batch.max_timestamp
+    by_append_time = batch.timestamp_type == LOG_APPEND_TIME
+    lowest = first_offset if batch.codec_id == NONE else base_offset
+    index = walk.index_records(body, 0, len(body), batch.records_count)
+    if index[-walk.INDEX_WIDTH] > batch.last_offset_delta:
+        raise InvalidRecord("the last record lies beyond the last offset of its batch")
+    for at in range(0, len(index), walk.INDEX_WIDTH):
+        offset_delta, timestamp_delta, key_start, key_size, value_start, value_size = index[at : at + 6]
+        offset = base_offset + offset_delta
+        if offset < lowest:
+            continue
+        timestamp = max_timestamp if by_append_time else max(base_timestamp + timestamp_delta, NO_TIMESTAMP)
+        yield Message(
+            offset,
+            timestamp,
+            body[key_start : key_start + key_size] if key_size >= 0 else None,
+            body[value_start : value_start + value_size] if value_size >= 0 else None,
+        )
+
+
+def _append_entry(out: bytearray, view: memoryview, position: int, magic: int, first_offset: int) -> int:
+    entry = read_entry(view, position, len(view))
+    if entry is None:
+        raise CorruptBatch("a message is cut short", position)
+    if entry.magic <= magic:
+        out += view[position : position + entry.size_bytes]
+    elif entry.codec_id != NONE or entry.offset >= first_offset:
+        append_message_set(out, messages_of(entry), magic, entry.codec_id, entry.timestamp_type)
+    return entry.offset + 1

@@ -1,0 +1,250 @@
+"""Message sets of formats v0 and v1: what lies in one, with the bounds that bytes from outside need.
+
+A set is messages behind one another. A message is a record, or a wrapper: its value is a compressed set of its own,
+whose messages are records. Wrappers in wrappers are refused, as in Apache Kafka. Offsets within a wrapper of v0 are
+absolute; in v1 they are relative, and the wrapper has the offset of its last one. v1 has timestamps: each message its
+own, or all that of the wrapper where the broker set it (LogAppendTime). The CRC (CRC-32) is of a message from its magic
+on, also within wrappers.
+
+Invariant: nothing is allocated by a length before as many bytes are there; a set decompresses to what `unpack` allows,
+and one message of it is held at a time.
+
+Left out: whether a topic takes a record (`storage.append_rules`).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from ottla.common.disk import Buffer
+from ottla.record.batch import (
+    COMPRESSION_MASK,
+    CREATE_TIME,
+    LENGTH_POSITION,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+)
+from ottla.record.compression import LZ4, NONE, ZSTD, compress, decompress
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.legacy.lz4_frame import with_right_checksum, with_wrong_checksum
+
+MAGIC_V0 = 0
+MAGIC_V1 = 1
+OLD_MAGICS = (MAGIC_V0, MAGIC_V1)
+
+MIN_MESSAGE_LENGTH = (14, 22)
+"""What the length field says of a message with neither key nor value, by magic."""
+
+Unpack = Callable[[int, Buffer], memoryview]
+"""The bytes behind compressed ones, by codec id; raises KafkaError."""
+
+_OFFSET_LENGTH = struct.Struct(">qi")
+_CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_PREFIX_SIZE = LOG_OVERHEAD + _CRC_MAGIC_ATTRIBUTES.size
+_CRC = struct.Struct(">I")
+
+
+class Message(NamedTuple):
+    """A record of an old format; `timestamp_ms` is NO_TIMESTAMP in v0."""
+
+    offset: int
+    timestamp_ms: int
+    key: Buffer | None
+    value: Buffer | None
+
+
+class Entry(NamedTuple):
+    """A message as it lies in a buffer: a record, or a wrapper."""
+
+    position: int
+    size_bytes: int
+    offset: int
+    """Of the record; of the last one within a wrapper."""
+    magic: int
+    attributes: int
+    timestamp_ms: int
+    key: memoryview | None
+    value: memoryview | None
+
+    @property
+    def codec_id(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """CREATE_TIME or LOG_APPEND_TIME; v0 has no timestamps, and CREATE_TIME."""
+        return LOG_APPEND_TIME if self.magic and self.attributes & TIMESTAMP_TYPE_MASK else CREATE_TIME
+
+
+def unpack_by_default(codec_id: int, data: Buffer) -> memoryview:
+    """`compression.decompress` with its own bound, as an `Unpack`."""
+    return decompress(codec_id, data)
+
+
+def entry_length(view: memoryview, position: int, end: int) -> int:
+    """The length that an entry at `position` states, of any format; -1 where it is cut short.
+
+    Raises CorruptBatch for one that no message has.
+    """
+    if end - position < LOG_OVERHEAD:
+        return -1
+    (length,) = _INT32.unpack_from(view, position + LENGTH_POSITION)
+    if length < MIN_MESSAGE_LENGTH[MAGIC_V0]:
+        raise CorruptBatch(f"a message length of {length} bytes is too small", position)
+    return -1 if length > end - position - LOG_OVERHEAD else int(length)
+
+
+def read_entry(view: memoryview, position: int, end: int) -> Entry | None:
+    """The message at `position`, its CRC checked; None where it is cut short, as a fetch may do.
+
+    Raises CorruptBatch, and InvalidRecord where it is of another format.
+    """
+    length = entry_length(view, position, end)
+    if length < 0:
+        return None
+    stop = position + LOG_OVERHEAD + length
+    crc, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(view, position + LOG_OVERHEAD)
+    if magic not in OLD_MAGICS:
+        raise InvalidRecord(f"a message set holds an entry with magic {magic}")
+    if length < MIN_MESSAGE_LENGTH[magic]:
+        raise CorruptBatch(f"a message length of {length} bytes is too small for format v{magic}", position)
+    if zlib.crc32(view[position + MAGIC_POSITION : stop]) != crc:
+        raise CorruptBatch("the CRC of a message does not match its bytes", position)
+    (offset,) = _INT64.unpack_from(view, position)
+    cursor = position + _PREFIX_SIZE
+    timestamp = NO_TIMESTAMP
+    if magic:
+        (timestamp,) = _INT64.unpack_from(view, cursor)
+        cursor += 8
+    key, cursor = _read_bytes(view, cursor, stop, position)
+    value, _ = _read_bytes(view, cursor, stop, position)
+    return Entry(position, stop - position, offset, magic, attributes, timestamp, key, value)
+
+
+def _read_bytes(view: memoryview, cursor: int, stop: int, position: int) -> tuple[memoryview | None, int]:
+    if stop - cursor < 4:
+        raise CorruptBatch("a message ends before its key or value", position)
+    (size,) = _INT32.unpack_from(view, cursor)
+    cursor += 4
+    if size == -1:
+        return None, cursor
+    if not 0 <= size <= stop - cursor:
+        raise CorruptBatch("the key or value of a message does not fit its bytes", position)
+    return view[cursor : cursor + size], cursor + size
+
+
+def messages_of(entry: Entry, unpack: Unpack = unpack_by_default) -> Iterator[Message]:
+    """The records of an entry in their order, with absolute offsets; keys and values are views.
+
+    Raises CorruptBatch, InvalidRecord, and what `unpack` raises.
+    """
+    if entry.codec_id == NONE:
+        yield Message(entry.offset, entry.timestamp_ms, entry.key, entry.value)
+        return
+    body = unpack_wrapper(entry, unpack)
+    last_offset = _last_inner_offset(body, entry.magic)
+    shift = 0
+    # An offset of 0 is a producer's that sets none (librdkafka): it is for the broker to give.
+    if entry.magic == MAGIC_V1 and entry.offset != 0:
+        if entry.offset < last_offset:
+            raise InvalidRecord(f"a wrapper has offset {entry.offset}, below that of its last message, {last_offset}")
+        shift = entry.offset - last_offset
+    append_time = entry.timestamp_ms if entry.timestamp_type == LOG_APPEND_TIME else None
+    position = 0
+    while (inner := read_entry(body, position, len(body))) is not None:
+        if inner.magic != entry.magic:
+            raise InvalidRecord(f"a compressed message of format v{entry.magic} holds one of format v{inner.magic}")
+        if inner.codec_id != NONE:
+            raise InvalidRecord("a message within a compressed one is compressed itself")
+        timestamp = inner.timestamp_ms if append_time is None else append_time
+        yield Message(inner.offset + shift, timestamp, inner.key, inner.value)
+        position += inner.size_bytes
+
+
+def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
+    """The set within a wrapper. Raises InvalidRecord where there can be none, and what `unpack` raises."""
+    if entry.value is None:
+        raise InvalidRecord("a compressed message has no value")
+    if entry.codec_id == ZSTD:
+        raise InvalidRecord(f"message format v{entry.magic} knows no zstd")
+    if entry.codec_id == LZ4 and entry.magic == MAGIC_V0:
+        return unpack(LZ4, with_right_checksum(entry.value))
+    return unpack(entry.codec_id, entry.value)
+
+
+def _last_inner_offset(body: memoryview, wrapper_magic: int) -> int:
+    """By a first pass over the lengths alone, which finds messages of another format too."""
+    position = 0
+    last = -1
+    while (length := entry_length(body, position, len(body))) >= 0:
+        magic = body[position + MAGIC_POSITION]
+        if magic != wrapper_magic:
+            raise InvalidRecord(f"a wrapper of format v{wrapper_magic} holds a message with magic {magic}")
+        last = position
+        position += LOG_OVERHEAD + length
+    if last < 0:
+        raise InvalidRecord("a compressed message holds no messages")
+    (offset,) = _INT64.unpack_from(body, last)
+    return int(offset)
+
+
+def append_message(
+    out: bytearray,
+    magic: int,
+    attributes: int,
+    offset: int,
+    timestamp_ms: int,
+    key: Buffer | None,
+    value: Buffer | None,
+) -> None:
+    """Write one message behind `out`."""
+    parts = [bytes((magic, attributes))]
+    if magic:
+        parts.append(_INT64.pack(timestamp_ms))
+    for field in (key, value):
+        if field is None:
+            parts.append(_INT32.pack(-1))
+        else:
+            parts.append(_INT32.pack(len(field)))
+            parts.append(bytes(field))
+    content = b"".join(parts)
+    out += _OFFSET_LENGTH.pack(offset, len(content) + _CRC.size)
+    out += _CRC.pack(zlib.crc32(content))
+    out += content
+
+
+def append_message_set(
+    out: bytearray, messages: Iterable[Message], magic: int, codec_id: int, timestamp_type: int = CREATE_TIME
+) -> None:
+    """Write messages in the order of their offsets behind `out`: one after another, or within one wrapper.
+
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    """
+    time_bit = TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0
+    if codec_id == NONE:
+        for offset, timestamp, key, value in messages:
+            append_message(out, magic, time_bit, offset, timestamp, key, value)
+        return
+    inner = bytearray()
+    base_offset = last_offset = -1
+    max_timestamp = NO_TIMESTAMP
+    for offset, timestamp, key, value in messages:
+        if base_offset < 0:
+            base_offset = offset
+        append_message(inner, magic, time_bit, offset - base_offset if magic else offset, timestamp, key, value)
+        last_offset = offset
+        max_timestamp = max(max_timestamp, timestamp)
+    if last_offset < 0:
+        return
+    data: Buffer = compress(codec_id, inner)
+    if codec_id == LZ4 and magic == MAGIC_V0:
+        data = with_wrong_checksum(data)
+    append_message(out, magic, codec_id | time_bit, last_offset, max_timestamp, None, data)

@@ -1,0 +1,174 @@
+"""Messages of formats v0 and v1 that lie in a log among batches: their headers and records as those of batches.
+
+Logs that Apache Kafka has written since before 0.11 hold them for as long as their records are kept, and compaction
+leaves gaps in wrappers too. Whoever reads a log by headers sees such a message as a batch that has only the offset of
+its last record; whoever reads records gets batches of format v2 in its place.
+
+Memory: what a wrapper decompresses to (`compression.DEFAULT_MAX_BYTES` at most) twice over, or `_RUN_BYTES` of messages
+that stand one by one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import chain
+
+from ottla.common.disk import Buffer
+from ottla.record.batch import (
+    BATCH_HEADER,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    BatchView,
+    iter_batches,
+)
+from ottla.record.builder import RecordData, build_batch_with_gaps
+from ottla.record.compression import NONE
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.legacy.message_set import OLD_MAGICS, Entry, entry_length, messages_of, read_entry
+
+_HEAD = struct.Struct(">qiIbbq")
+
+SMALLEST_SIZE = _HEAD.size
+"""Bytes of the smallest message, one of v0 with neither key nor value; as many tell all that a header does."""
+
+_RUN_BYTES = 1024 * 1024
+_LAST_OFFSET_DELTA = (1 << 31) - 1
+
+
+def is_message(buffer: Buffer, position: int) -> bool:
+    """Whether what begins at `position` is of format v0 or v1, by its magic; false where that is cut short."""
+    return len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in OLD_MAGICS
+
+
+def header_of_message(buffer: Buffer, position: int) -> BatchHeader:
+    """What a message of v0 or v1 says, as the header of a batch of one record at its (last) offset, by no producer.
+
+    `buffer` has SMALLEST_SIZE bytes of it; nothing is checked.
+    """
+    offset, length, crc, magic, attributes, timestamp = _HEAD.unpack_from(buffer, position)
+    if magic:
+        attributes &= COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
+    else:
+        attributes &= COMPRESSION_MASK
+        timestamp = NO_TIMESTAMP
+    return (
+        offset,
+        length,
+        NO_PARTITION_LEADER_EPOCH,
+        magic,
+        crc,
+        attributes,
+        0,
+        timestamp,
+        timestamp,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        1,
+    )
+
+
+def header_of_any(buffer: Buffer, position: int) -> BatchHeader | None:
+    """The header of a batch, or of a message as above; None where it is cut short."""
+    left = len(buffer) - position
+    if is_message(buffer, position):
+        return header_of_message(buffer, position) if left >= SMALLEST_SIZE else None
+    if left < HEADER_SIZE:
+        return None
+    header: BatchHeader = BATCH_HEADER.unpack_from(buffer, position)
+    return header
+
+
+def check_replicated_message(view: memoryview, start: int, end: int) -> BatchHeader:
+    """Check a message that a broker wrote; its header as above. Raises CorruptBatch."""
+    if read_entry(view, start, end) is None:
+        raise CorruptBatch("a message is cut short", start)
+    return header_of_message(view, start)
+
+
+def whole_size(buffer: Buffer) -> int:
+    """Bytes of the messages and batches that are whole in `buffer`, by their lengths. Raises CorruptBatch."""
+    view = memoryview(buffer)
+    position = 0
+    while (length := entry_length(view, position, len(view))) >= 0:
+        position += LOG_OVERHEAD + length
+    return position
+
+
+def iter_any_batches(buffer: Buffer) -> Iterator[BatchView]:
+    """The complete batches in `buffer`, with batches in place of messages; an incomplete last one is left out.
+
+    Raises CorruptBatch, InvalidRecord, and KafkaError as `compression.decompress` does.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position > MAGIC_POSITION:
+        if view[position + MAGIC_POSITION] in OLD_MAGICS:
+            first = read_entry(view, position, len(view))
+            if first is None:
+                return
+            run = _run(view, first)
+            yield batch_of_messages(run)
+            position = run[-1].position + run[-1].size_bytes
+        else:
+            batch = next(iter_batches(buffer, position), None)
+            if batch is None:
+                return
+            yield batch
+            position = batch.end
+
+
+def _run(view: memoryview, first: Entry) -> list[Entry]:
+    """The wrapper, or the messages without compression that fit one batch with the first."""
+    run = [first]
+    if first.codec_id != NONE:
+        return run
+    end = min(len(view), first.position + max(_RUN_BYTES, first.size_bytes))
+    last = first
+    while is_message(view, last.position + last.size_bytes):
+        one = read_entry(view, last.position + last.size_bytes, end)
+        if (
+            one is None
+            or one.codec_id != NONE
+            or one.timestamp_type != first.timestamp_type
+            or (one.timestamp_type == LOG_APPEND_TIME and one.timestamp_ms != first.timestamp_ms)
+            or one.offset - first.offset > _LAST_OFFSET_DELTA
+        ):
+            break
+        run.append(one)
+        last = one
+    return run
+
+
+def batch_of_messages(run: list[Entry]) -> BatchView:
+    """A batch without compression that has the records of messages with their offsets and times.
+
+    All of them have one type of timestamps, and one time where that is LogAppendTime. Raises as above.
+    """
+    messages = chain.from_iterable(map(messages_of, run))
+    records = iter(messages)
+    first = next(records)
+    base_offset = last_offset = first.offset
+
+    def numbered() -> Iterator[tuple[int, RecordData]]:
+        nonlocal last_offset
+        for message in chain((first,), records):
+            delta = message.offset - base_offset
+            if message is not first and not last_offset - base_offset < delta <= _LAST_OFFSET_DELTA:
+                raise InvalidRecord(f"offset {message.offset} of a message follows after {last_offset}")
+            last_offset = message.offset
+            # A view is written as bytes are; only null is told apart.
+            yield delta, RecordData(message.timestamp_ms, message.key, message.value)  # type: ignore[arg-type]
+
+    return BatchView(build_batch_with_gaps(numbered(), base_offset, run[0].timestamp_type))

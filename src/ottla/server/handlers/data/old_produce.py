@@ -1,0 +1,101 @@
+"""Produce 0 to 2: message sets of formats v0 and v1 become record batches, in the pool, and are appended as those.
+
+The order of the connection is kept, since the request stays parked meanwhile. As in Apache Kafka 3.9 a client may send
+a record batch by these versions too; unlike there, none of an idempotent producer, and an empty set is refused. Bounded
+as other produces are that decompress (`append_rules.DecompressionBudget`), one request at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.protocol.primitives import Topic
+from ottla.protocol.produce import ParsedProduceRequest
+from ottla.record.batch import HEADER_SIZE, MAGIC_POSITION, MAGIC_V2, NO_PRODUCER_ID, TRANSACTIONAL_MASK, BatchView
+from ottla.record.errors import InvalidRecord
+from ottla.record.legacy.up_conversion import batch_of_message_set
+from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.produce_transactions import Findings
+from ottla.server.request import Request
+from ottla.storage.append_rules import DecompressionBudget
+
+_REFUSED = bytes(HEADER_SIZE)
+"""Stands where a message set was refused: what was found out says so before it is looked at."""
+
+Converted = Callable[[ParsedProduceRequest, bytearray, Findings], None]
+"""Goes on with the batches, on the loop."""
+
+
+class UpConversion:
+    """A request whose message sets are being converted."""
+
+    __slots__ = ("_buffer", "_context", "_findings", "_produce", "_request", "_then")
+
+    def __init__(
+        self,
+        context: DataContext,
+        request: Request,
+        produce: ParsedProduceRequest,
+        buffer: bytearray,
+        then: Converted,
+    ) -> None:
+        """`buffer` holds the request for as long as this lives."""
+        self._context = context
+        self._request = request
+        self._produce = produce
+        self._buffer = buffer
+        self._then = then
+        self._findings = Findings()
+
+    def begin(self) -> None:
+        """On the loop: convert, then go on with `then`."""
+        self._context.in_flight.begin()
+        self._context.compute_pool.long.submit(self._convert, self._converted)
+
+    def _convert(self) -> tuple[ParsedProduceRequest, bytearray]:
+        """In the pool: the same request with batches, and the buffer that holds them."""
+        produce = self._produce
+        budget = DecompressionBudget()
+        out = bytearray()
+        topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
+        with memoryview(self._buffer) as view:
+            for row, (topic, partitions) in enumerate(produce.topics):
+                placed: list[tuple[int, int, int]] = []
+                topics.append((topic, placed))
+                for position, (index, start, stop) in enumerate(partitions):
+                    begin = len(out)
+                    try:
+                        out += _batch(view, start, stop, budget)
+                    except KafkaError as error:
+                        # Its frames hold all that the set became.
+                        error.__traceback__ = error.__context__ = error.__cause__ = None
+                        self._findings.refusals[row, position] = error
+                        out += _REFUSED
+                    placed.append((index, begin, len(out)))
+        converted = ParsedProduceRequest(None, produce.acks, produce.timeout_ms, topics, produce.partition_count)
+        return converted, out
+
+    def _converted(self, result: tuple[ParsedProduceRequest, bytearray] | None, error: BaseException | None) -> None:
+        """On the loop."""
+        try:
+            if result is None:
+                self._context.failures("Produce", error or InvariantError("a conversion has no result"))
+                self._request.channel.close("Produce failed inside the broker")
+                return
+            self._then(*result, self._findings)
+        finally:
+            self._context.in_flight.end()
+
+
+def _batch(view: memoryview, start: int, stop: int, budget: DecompressionBudget) -> bytes | bytearray:
+    """The batch that is to be appended. Raises KafkaError."""
+    if stop - start > MAGIC_POSITION and view[start + MAGIC_POSITION] == MAGIC_V2:
+        if stop - start >= HEADER_SIZE:
+            batch = BatchView(view, start)
+            if batch.attributes & TRANSACTIONAL_MASK or batch.producer_id != NO_PRODUCER_ID:
+                raise InvalidRecord("batches of transactions and idempotent producers need Produce version 3")
+        return bytes(view[start:stop])
+    if start == stop:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs messages for each partition")
+    return batch_of_message_set(view, start, stop, budget.decompress)

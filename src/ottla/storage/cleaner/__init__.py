@@ -1,0 +1,1 @@
+"""Log compaction: of the records with a key only the latest stays."""

@@ -1,0 +1,133 @@
+"""One round of cleaning of a partition: read which keys are newest, then write each group of segments anew.
+
+A round reads what became dirty since the last one into the offset map, as far as that has room, and then goes over the
+log from its beginning to there. It only reads the log's files and writes `.cleaned` ones, so it runs in another process
+than the broker, or step by step in a simulator; the owner of the log takes a group in before the next is begun, so that
+at most one group needs room twice.
+
+Left out: what may be cleaned and which log is next, and taking the segments in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.cleaner.retention import BatchFilter, LastRecord, Rules, keys_in
+from ottla.storage.cleaner.rewriting import rewrite
+from ottla.storage.cleaner.sources import Source, aborted_transactions, batches, group
+from ottla.storage.cleaner.transactions import CleanedTransactions
+from ottla.storage.descriptors import Folder
+from ottla.storage.transactions import CompletedTransaction
+
+
+class Round(NamedTuple):
+    """What is to be cleaned, and by which settings."""
+
+    sources: Sequence[Source]
+    """All segments below `end_offset`, from the first of the log on; it is the base offset of the next."""
+    later_base_offsets: Sequence[int]
+    """Of the segments behind them, where transactions may end that began before."""
+    first_dirty_offset: int
+    end_offset: int
+    last_records: Mapping[int, LastRecord]
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    dedupe_buffer_bytes: int
+    load_factor: float
+    io_buffer_bytes: int
+    max_body_bytes: int
+    secret: bytes
+    """`offset_map.SECRET_BYTES` random bytes."""
+
+
+class CleanedGroup(NamedTuple):
+    """Segments that were gone over; `outputs`, base offsets of durable `.cleaned` files, take their place.
+
+    Without outputs they stay as they are.
+    """
+
+    sources: Sequence[Source]
+    outputs: Sequence[int]
+    output_bytes: int
+
+
+class Cleaning:
+    """One round, from its beginning to its end."""
+
+    __slots__ = ("_aborted", "_folder", "_has_read", "_map", "_round")
+
+    def __init__(self, cleaned: Round, folder: Folder, has_read: Callable[[int], object]) -> None:
+        """Read the dirty part. `has_read` is told of each chunk that was read, and may wait there.
+
+        Raises OSError, MemoryError, IndexCorruption, and KafkaError where a batch is damaged or of an old format.
+        """
+        self._round = cleaned
+        self._folder = folder
+        self._has_read = has_read
+        bases = [source.base_offset for source in cleaned.sources]
+        self._aborted = aborted_transactions(folder, (*bases, *cleaned.later_base_offsets))
+        self._map = OffsetMap(cleaned.dedupe_buffer_bytes, cleaned.load_factor, cleaned.secret)
+        self._read_keys(self._aborted)
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log is clean up to when all groups are taken in; where the next round begins."""
+        return self._map.latest_offset + 1
+
+    @property
+    def map_utilization(self) -> float:
+        """How full the offset map is, 0 to 1."""
+        return self._map.utilization
+
+    def _read_keys(self, aborted: Sequence[CompletedTransaction]) -> None:
+        cleaned, offset_map = self._round, self._map
+        first = cleaned.first_dirty_offset
+        offset_map.reached(first - 1)
+        transactions = CleanedTransactions(aborted)
+        for source in cleaned.sources:
+            if source.next_base_offset <= first:
+                continue
+            for batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
+                if batch.is_control:
+                    transactions.ends_nothing(batch)
+                elif not transactions.is_aborted(batch) and batch.last_offset >= first:
+                    for offset, key in keys_in(batch, cleaned.max_body_bytes):
+                        if offset >= first and not offset_map.put(key, offset):
+                            return
+                offset_map.reached(batch.last_offset)
+            offset_map.reached(source.next_base_offset - 1)
+
+    def groups(self) -> Iterator[CleanedGroup]:
+        """Write the groups anew, one with each step. Raises as the constructor does, with `.cleaned` files left."""
+        cleaned = self._round
+        rules = Rules(
+            cleaned.now_ms,
+            cleaned.delete_retention_ms,
+            cleaned.end_offset,
+            cleaned.last_records,
+            cleaned.max_body_bytes,
+        )
+        transactions = CleanedTransactions(self._aborted)
+        batch_filter = BatchFilter(self._map, transactions, rules)
+        reached = [source for source in cleaned.sources if source.base_offset < self.end_offset]
+        for sources in group(reached, cleaned.segment_bytes, cleaned.segment_index_bytes):
+            segments = rewrite(
+                sources,
+                self._folder,
+                batch_filter,
+                transactions,
+                chunk_bytes=cleaned.io_buffer_bytes,
+                index_interval_bytes=cleaned.index_interval_bytes,
+                has_read=self._has_read,
+            )
+            outputs = [segment.base_offset for segment in segments]
+            yield CleanedGroup(sources, outputs, sum(segment.size_bytes for segment in segments))
+
+    def close(self) -> None:
+        """Give the memory of the map back."""
+        self._map.close()

@@ -1,0 +1,264 @@
+"""Which records of a batch stay when a log is cleaned, and the batch that holds only those.
+
+Rules of Apache Kafka 4.4, for batches of format v2:
+- of a key the latest record stays, and every record that the offset map does not reach to; one without a key goes;
+- the latest stays without a value (a tombstone) until the delete horizon of its batch. The first round that meets a
+  tombstone, or a marker of which nothing is left, sets the horizon: it takes the place of the base timestamp (KIP-534);
+- aborted records go; a marker goes after the horizon;
+- the last batch of a producer that is still known stays, empty where need be, since it has the last sequence; so does
+  the last batch of the round, which has the last offset. Base and last offset of a batch never change.
+
+A batch of which everything stays is copied as it is. The base timestamp stays the same, too, so that records are copied
+as they are: Apache Kafka sets it to the time of the first that is left, which no reader can tell. A batch is only made
+anew when its checksum is right: damage must not get a new one.
+
+Left out: formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.common.disk import Buffer
+from ottla.record.batch import (
+    ATTRIBUTES,
+    ATTRIBUTES_POSITION,
+    BASE_TIMESTAMP,
+    BATCH_HEADER,
+    BATCH_LENGTH,
+    COMPRESSION_MASK,
+    CRC,
+    CRC_POSITION,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORDS_COUNT,
+    BatchView,
+    unsupported_magic,
+)
+from ottla.record.checksum import crc32c
+from ottla.record.compression import compress
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.varint import write_varint
+from ottla.record.walk import INDEX_WIDTH, index_records
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.cleaner.transactions import CleanedTransactions
+
+_CRC = Struct(">I")
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
+_OFFSET_DELTA, _TIMESTAMP_DELTA, _KEY_START, _KEY_LENGTH, _, _VALUE_LENGTH, _HEADERS_START, _HEADERS_LENGTH = range(8)
+
+
+class LastRecord(NamedTuple):
+    """The newest of a producer that a log still knows."""
+
+    last_data_offset: int
+    """-1 when only a marker of its epoch is known."""
+    producer_epoch: int
+
+
+class Rules(NamedTuple):
+    """What one round of cleaning goes by."""
+
+    now_ms: int
+    delete_retention_ms: int
+    end_offset: int
+    """Where what may be cleaned ends."""
+    last_records: Mapping[int, LastRecord]
+    """By producer id."""
+    max_body_bytes: int
+    """Of the records of a batch, decompressed."""
+
+
+def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[int]]:
+    """The records of a batch, decompressed, and where everything in them is (`record.walk.index_records`).
+
+    Raises KafkaError where the batch is damaged, or of an old format.
+    """
+    if batch.magic != MAGIC_V2:
+        raise unsupported_magic(batch.magic, batch.position)
+    if not batch.crc_matches():
+        raise CorruptBatch(f"the CRC of the batch at offset {batch.base_offset} does not match", batch.position)
+    body = batch.body(max_body_bytes)
+    rows = index_records(body, 0, len(body), batch.records_count)
+    if rows and rows[_OFFSET_DELTA - INDEX_WIDTH] > batch.last_offset_delta:
+        raise InvalidRecord(f"a record of the batch at offset {batch.base_offset} lies beyond its batch")
+    return body, rows
+
+
+def keys_in(batch: BatchView, max_body_bytes: int) -> Iterator[tuple[int, memoryview]]:
+    """(offset, key) of each record that has a key. Raises KafkaError as its sibling above."""
+    body, rows = batch_records(batch, max_body_bytes)
+    base_offset = batch.base_offset
+    for at in range(0, len(rows), INDEX_WIDTH):
+        length = rows[at + _KEY_LENGTH]
+        if length >= 0:
+            start = rows[at + _KEY_START]
+            yield base_offset + rows[at + _OFFSET_DELTA], body[start : start + length]
+
+
+class BatchFilter:
+    """Takes the batches of a log in their order, from its beginning on."""
+
+    __slots__ = ("_map", "_rules", "_transactions", "keyless_count")
+
+    def __init__(self, offset_map: OffsetMap, transactions: CleanedTransactions, rules: Rules) -> None:
+        self._map = offset_map
+        self._transactions = transactions
+        self._rules = rules
+        self.keyless_count = 0
+        """Records that had no key, and went."""
+
+    def apply(self, batch: BatchView) -> memoryview | bytearray | None:
+        """What is left of a batch: a memoryview of it where that is everything, new bytes, or None for nothing.
+
+        Raises KafkaError where it is damaged, or of an old format.
+        """
+        if batch.magic != MAGIC_V2:
+            raise unsupported_magic(batch.magic, batch.position)
+        discardable = (
+            self._transactions.ends_nothing(batch) if batch.is_control else self._transactions.is_aborted(batch)
+        )
+        horizon = batch.delete_horizon_ms
+        discarded = discardable
+        if batch.is_control:
+            discarded = discardable and horizon is not None and horizon <= self._rules.now_ms
+        must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
+        if discarded:
+            return _emptied(batch) if must_stay else None
+        body, rows = batch_records(batch, self._rules.max_body_bytes)
+        if batch.is_control:
+            kept: Sequence[int] = range(batch.records_count)
+            needs_horizon = discardable and horizon is None
+        else:
+            kept = self._surviving(batch, body, rows)
+            needs_horizon = horizon is None and any(rows[at * INDEX_WIDTH + _VALUE_LENGTH] < 0 for at in kept)
+        if not kept:
+            return _emptied(batch) if must_stay else None
+        if len(kept) == batch.records_count and not needs_horizon:
+            return _whole(batch)
+        new_horizon = self._rules.now_ms + self._rules.delete_retention_ms if needs_horizon else None
+        return rewritten_batch(batch, body, rows, kept, new_horizon)
+
+    def _is_last_of_producer(self, batch: BatchView) -> bool:
+        if batch.producer_id == NO_PRODUCER_ID:
+            return False
+        last = self._rules.last_records.get(batch.producer_id)
+        if last is None:
+            return False
+        if last.last_data_offset >= 0:
+            return batch.last_offset == last.last_data_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+    def _surviving(self, batch: BatchView, body: memoryview, rows: array[int]) -> list[int]:
+        """The numbers of the records that stay."""
+        offset_map = self._map
+        horizon = batch.delete_horizon_ms
+        keep_tombstones = horizon is None or self._rules.now_ms < horizon
+        base_offset = batch.base_offset
+        latest_offset = offset_map.latest_offset
+        kept = []
+        for number in range(batch.records_count):
+            at = number * INDEX_WIDTH
+            offset = base_offset + rows[at + _OFFSET_DELTA]
+            if offset > latest_offset:
+                kept.append(number)
+                continue
+            length = rows[at + _KEY_LENGTH]
+            if length < 0:
+                self.keyless_count += 1
+                continue
+            if rows[at + _VALUE_LENGTH] < 0 and not keep_tombstones:
+                continue
+            start = rows[at + _KEY_START]
+            if offset >= offset_map.get(body[start : start + length]):
+                kept.append(number)
+        return kept
+
+
+def _whole(batch: BatchView) -> memoryview:
+    return memoryview(batch.buffer)[batch.position : batch.end]
+
+
+def _emptied(batch: BatchView) -> memoryview | bytearray:
+    return empty_batch(batch) if batch.records_count else _whole(batch)
+
+
+def empty_batch(batch: BatchView) -> bytearray:
+    """The header of `batch` over no records: producer, sequences, offsets and epochs as they were."""
+    header = list(batch.header)
+    header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD
+    header[ATTRIBUTES] = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
+    header[BASE_TIMESTAMP] = NO_TIMESTAMP
+    header[RECORDS_COUNT] = 0
+    return _sealed(header, b"")
+
+
+def rewritten_batch(
+    batch: BatchView, body: memoryview, rows: array[int], kept: Sequence[int], new_horizon_ms: int | None
+) -> bytearray:
+    """`batch` with the records of the numbers `kept` alone, in its codec; with a delete horizon where one is given."""
+    shift = 0 if new_horizon_ms is None else batch.base_timestamp - new_horizon_ms
+    out = bytearray()
+    newest = NO_TIMESTAMP
+    for number in kept:
+        at = number * INDEX_WIDTH
+        before = at - INDEX_WIDTH
+        start = rows[before + _HEADERS_START] + rows[before + _HEADERS_LENGTH] if number else 0
+        end = rows[at + _HEADERS_START] + rows[at + _HEADERS_LENGTH]
+        delta = rows[at + _TIMESTAMP_DELTA]
+        newest = max(newest, _int64(batch.base_timestamp + delta))
+        if new_horizon_ms is None:
+            out += body[start:end]
+        else:
+            _write_at(out, body, start, end, _int64(delta + shift))
+    header = list(batch.header)
+    if new_horizon_ms is not None:
+        header[ATTRIBUTES] |= DELETE_HORIZON_MASK
+        header[BASE_TIMESTAMP] = new_horizon_ms
+    if batch.timestamp_type != LOG_APPEND_TIME:
+        header[MAX_TIMESTAMP] = newest
+    header[RECORDS_COUNT] = len(kept)
+    data = out if not batch.codec_id else compress(batch.codec_id, out)
+    header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD + len(data)
+    return _sealed(header, data)
+
+
+def _write_at(out: bytearray, body: memoryview, start: int, end: int, timestamp_delta: int) -> None:
+    """A record as it is in `body[start:end]`, but for its timestamp."""
+    at = _behind_varint(body, start)
+    record = bytearray(body[at : at + 1])  # attributes
+    write_varint(record, timestamp_delta)
+    record += body[_behind_varint(body, at + 1) : end]
+    write_varint(out, len(record))
+    out += record
+
+
+def _behind_varint(body: memoryview, at: int) -> int:
+    while body[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def _int64(value: int) -> int:
+    """`value` as 64 bits hold it: what a producer wrote as deltas may wrap around."""
+    return ((value & _UINT64) ^ _INT64_SIGN) - _INT64_SIGN
+
+
+def _sealed(header: list[int], data: Buffer) -> bytearray:
+    header[CRC] = 0
+    batch = bytearray(HEADER_SIZE)
+    BATCH_HEADER.pack_into(batch, 0, *header)
+    batch += data
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
+    return batch

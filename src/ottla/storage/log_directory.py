@@ -1,0 +1,633 @@
+"""The logs of one data directory: lock, identity, opening, creation and deletion, checkpoints, retention and flushing.
+
+Periodic work is offered as steps (`run_retention`, `flush_due`, `write_checkpoints`, `purge_deleted`) that the server
+schedules by way of `log_manager`; nothing here starts a timer.
+
+Invariants:
+- The directory is locked from `lock` to `shutdown`, and belongs to one node of one cluster (`meta.properties`).
+- The clean marker `.kafka_cleanshutdown` says that every log was closed durably: it is removed before the first of
+  them is opened and written after the last one was closed. The metadata log, opened earlier, is checked at each start.
+- A recovery point on disk is never higher than what is durable, and is rewritten before a truncated log grows again.
+- A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
+  KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.
+
+Left out: which directory gets a new partition (`log_manager`); the metadata log, which lies in one of the directories
+and is opened by the quorum before the topics are known.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.common.clock import BlockingPool, Clock, Rng
+from ottla.common.disk import Disk, FileLock
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.ids import Uuid, uuid_from_string
+from ottla.common.topic_partition import TopicPartition
+from ottla.storage import meta_properties, names
+from ottla.storage.checkpoints import (
+    CheckpointCorruption,
+    Running,
+    format_clean_shutdown,
+    format_offsets,
+    format_running,
+    parse_clean_shutdown,
+    parse_running,
+    read_offsets,
+)
+from ottla.storage.cleaner.checkpoint import CleanerCheckpoint
+from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.directories import make_durably, partition_directories
+from ottla.storage.health import TRANSIENT_ERRORS
+from ottla.storage.loader import LoadOptions, load_log
+from ottla.storage.log import Log
+from ottla.storage.log_config import MAX_LONG, LogConfig
+from ottla.storage.meta_properties import MetaProperties
+
+logger = logging.getLogger(__name__)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_ERROR_LOG_INTERVAL_MS = 10_000
+DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class RecoveryPoints(NamedTuple):
+    """A checkpoint's content, and how many truncations it knows of."""
+
+    offsets: dict[TopicPartition, int]
+    truncations: int
+
+
+OffsetFiles = list[tuple[str, dict[TopicPartition, int]]]
+"""Checkpoints of offsets that are to be written, by the names of their files."""
+
+
+SEGMENTS_A_STEP = 32
+"""What retention deletes in one step: each costs up to four renames, together a few milliseconds."""
+
+
+@dataclass(slots=True)
+class LogDefaults:
+    """What all logs of a node have in common; shared by its directories, and changed while they run."""
+
+    config: LogConfig
+    """Of topics without overrides."""
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+    verification_enabled: bool = True
+
+
+class Removals(NamedTuple):
+    """Paths whose `file.delete.delay.ms` is over."""
+
+    files: list[str]
+    directories: list[str]
+
+
+class LogDirectory:
+    """The logs of one directory. Owned by the loop's thread."""
+
+    def __init__(
+        self,
+        path: str,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        descriptors: Descriptors,
+        defaults: LogDefaults,
+        on_offline: Callable[[LogDirectory, OSError], None],
+    ) -> None:
+        """`path` is absolute; `descriptors` and `defaults` are those of the node.
+
+        `on_offline` hears once, on the loop, of an error after which a log takes no more appends until a restart.
+        """
+        self.path = path
+        self.defaults = defaults
+        self.had_clean_shutdown = False
+        self.running = Running()
+        """The last incarnation if it lost nothing, ended or not; no epoch when it may have, or is unknown (KIP-966).
+
+        Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
+        where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
+        """
+        self.meta: MetaProperties | None = None
+        """Whose directory it is, once that was read."""
+        self.offline: OSError | None = None
+        self.is_cordoned = False
+        """Whether new logs go elsewhere, where there is another place for them (KIP-1066)."""
+        self._on_offline = on_offline
+        self._abandoned = False
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self.cleaner_checkpoint = CleanerCheckpoint(disk, self._join(names.CLEANER_OFFSET_CHECKPOINT))
+        self._descriptors = descriptors
+        self.logs: dict[TopicPartition, Log] = {}
+        """In the order they were opened; only methods change it."""
+        self._lock: FileLock | None = None
+        self._to_flush: dict[TopicPartition, None] = {}
+        self._flushed_by_time: dict[TopicPartition, None] = {}
+        """Those with a `flush.ms`: a step that runs each second must not walk over all logs for the few."""
+        self._unlinks: list[tuple[int, str]] = []
+        self._removals: list[tuple[int, str]] = []
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        """What the checkpoints on disk hold, by file: comparing is a tenth of formatting."""
+        self._truncations = 0
+        self._recovery_lock = threading.Lock()
+        """Held while recovery points are written, which happens on the loop and in the pool."""
+        self._sizes_at_last_pass: dict[TopicPartition, int] = {}
+        self._last_error_log_ms = 0
+        self._unlogged_errors = 0
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Make the directory if need be and lock it. Raises OperatorError where another broker has it, and OSError."""
+        make_durably(self._disk, self.path)
+        self._disk.listdir(self.path)
+        try:
+            self._lock = self._disk.lock(self._join(names.LOCK_FILE))
+        except BlockingIOError as error:
+            raise OperatorError(
+                f"the data directory {self.path} is in use by another broker: stop that one or set log.dirs "
+                "(--data-dir) to a directory of its own"
+            ) from error
+
+    def is_formatted(self) -> bool:
+        """Whether it says whose it is. Raises OSError."""
+        try:
+            return bool(self._disk.read_bytes(self._join(names.META_PROPERTIES)))
+        except FileNotFoundError:
+            return False
+
+    def identify(self, *, node_id: int, cluster_id: str | None) -> MetaProperties:
+        """Read `meta.properties`, or write it in a directory that was not used yet. Raises OperatorError."""
+        self.meta = meta_properties.load_or_create(
+            self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id
+        )
+        return self.meta
+
+    @property
+    def directory_id(self) -> Uuid:
+        """By which the cluster knows it. Raises InvariantError before `identify`."""
+        if self.meta is None:
+            raise InvariantError(f"{self.path} was not opened")
+        return uuid_from_string(self.meta.directory_id)
+
+    def partition_names(self) -> list[str]:
+        """The names of the directories of partitions on the disk. Raises OSError."""
+        return partition_directories(self._disk, self.path)
+
+    def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> None:
+        """Open every partition directory, `config_of(topic)` giving its configuration.
+
+        After an unclean stop this walks what was not durable. Raises OSError when the directory can't be read, and
+        OperatorError for what does not belong there.
+        """
+        marker = self._join(names.CLEAN_SHUTDOWN_FILE)
+        self.had_clean_shutdown = self._disk.exists(marker)
+        self.running = self._surviving()
+        if self.had_clean_shutdown:
+            self.running = self.running._replace(broker_epoch=parse_clean_shutdown(self._disk.read_bytes(marker)))
+            self._disk.unlink(marker)
+        # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
+        self._disk.fsync_dir(self.path)
+        recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        self.cleaner_checkpoint.read()
+        start_offsets = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+        self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
+        for name in self._disk.listdir(self.path):
+            self._load_directory(name, config_of, recovery_points, start_offsets)
+        self.cleaner_checkpoint.keep_only(self.logs.keys())
+
+    def _load_directory(
+        self,
+        name: str,
+        config_of: Callable[[str], LogConfig] | None,
+        recovery_points: Mapping[TopicPartition, int],
+        start_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        if name.endswith(names.DELETE_DIR_SUFFIX) and self._disk.is_dir(self._join(name)):
+            self._removals.append((self._clock.time_ms(), self._join(name)))
+            return
+        key = names.parse_partition_dir(name)
+        if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
+            return
+        options = LoadOptions(
+            config=config_of(key[0]) if config_of is not None else self.defaults.config,
+            clean=self.had_clean_shutdown,
+            log_start_offset=max(start_offsets.get(key, 0), 0),
+            recovery_point=max(recovery_points.get(key, 0), 0),
+            was_cleaned=self.cleaner_checkpoint.get(key) is not None,
+            producer_expiration_ms=self.defaults.producer_expiration_ms,
+        )
+        self.logs[key] = self._load(name, key, options)
+
+    def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
+        folder = Folder(self._descriptors, self._join(name))
+        log = load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self)
+        log.producers.verification_enabled = self.defaults.verification_enabled
+        return log
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, self._join(name))
+        except CheckpointCorruption as error:
+            logger.warning("%s; it is made anew", error)
+            self.had_clean_shutdown = False
+            self.running = Running()
+            return {}
+
+    def _surviving(self) -> Running:
+        path = self._join(names.RUNNING_FILE)
+        if not self._disk.exists(path):
+            return Running()
+        return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
+
+    def note_waiting(self, incarnation_id: Uuid) -> None:
+        """Note an incarnation that is to be registered, so that it is known if the process ends before it serves."""
+        self.running = self.running._replace(incarnation_id=incarnation_id)
+        self._note(self.running)
+
+    def note_running(self, broker_epoch: int) -> None:
+        """Remember which incarnation runs here, before it takes anything in. Raises OperatorError.
+
+        Where the disk refuses even to write over the note, the next start can't tell that nothing was lost.
+        """
+        if not self._note(Running(broker_epoch)):
+            path = self._join(names.RUNNING_FILE)
+            try:
+                self._disk.unlink(path)  # it must not go on saying that this incarnation has taken nothing in
+            except OSError as error:
+                raise OperatorError(f"{path} can't be removed: {error.strerror}; mend the disk of log.dirs") from error
+        self.running = Running(broker_epoch)
+
+    def _note(self, running: Running) -> bool:
+        path, data = self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id())
+        try:
+            self._disk.write_atomic(path, data)
+        except OSError as error:
+            if error.errno in _FULL and self._overwritten(path, data):
+                return True
+            logger.warning("%s can't be written: %s", path, error.strerror)
+            return False
+        return True
+
+    def _overwritten(self, path: str, data: bytes) -> bool:
+        """Without room for a new file; the end of the process tears nothing, and that of the machine voids it all."""
+        try:
+            self._disk.overwrite(path, data)
+        except OSError:
+            return False
+        return True
+
+    def shutdown(self, broker_epoch: int) -> None:
+        """Close all logs durably, write checkpoints and the clean marker, release the lock.
+
+        `broker_epoch` of the incarnation that lost nothing goes into the marker, for the next one to tell.
+
+        No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
+        start checks everything.
+        """
+        clean = self.offline is None
+        for log in self.logs.values():
+            try:
+                log.close()
+                clean = clean and not log.failed
+            except (KafkaError, InvariantError) as error:
+                logger.error("%s", error)
+                clean = False
+        try:
+            self.write_checkpoints()
+            if clean:
+                self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(broker_epoch))
+        except (OSError, KafkaError) as error:
+            logger.error("the clean shutdown of %s could not be recorded: %s", self.path, error)
+        self.logs.clear()
+        self.release()
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _join(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def create_log(self, key: TopicPartition, config: LogConfig | None) -> Log:
+        """Make the log of a partition that has none. Raises OSError."""
+        options = LoadOptions(
+            config=config or self.defaults.config,
+            clean=True,
+            producer_expiration_ms=self.defaults.producer_expiration_ms,
+        )
+        name = names.partition_dir(*key)
+        try:
+            self._disk.makedirs(self._join(name))
+            log = self._load(name, key, options)
+            log.directory_was_made()
+        except OSError as error:
+            self._note_error(error, f"creating {name}")
+            raise
+        self.logs[key] = log
+        return log
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+
+        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        """
+        log = self._take_out(topic, partition, names.DELETE_DIR_SUFFIX)
+        if log is not None:
+            self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, log.directory))
+
+    def set_aside(self, topic: str, partition: int) -> str | None:
+        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
+
+        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
+        takes it back. Raises KafkaError.
+        """
+        log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX)
+        return None if log is None else log.directory
+
+    def _take_out(self, topic: str, partition: int, suffix: str) -> Log | None:
+        log = self.logs.pop((topic, partition), None)
+        if log is None:
+            return None
+        self._to_flush.pop((topic, partition), None)
+        self._flushed_by_time.pop((topic, partition), None)
+        self._high_watermarks.pop((topic, partition), None)
+        self._sizes_at_last_pass.pop((topic, partition), None)
+        self.cleaner_checkpoint.forget((topic, partition))
+        target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
+        log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # who takes it back is to find it whole
+        try:
+            self._disk.rename(log.directory, target)
+        except OSError as error:
+            self._note_error(error, f"renaming {log.name}")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"renaming {log.name} failed: {error.strerror or error}"
+            ) from error
+        log.moved_to(target)
+        return log
+
+    def checkpointed_high_watermark(self, partition: TopicPartition) -> int | None:
+        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        return self._high_watermarks.get(partition)
+
+    # -- failure -------------------------------------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> str:
+        """Why it takes no new log, for an error message."""
+        return "" if self.offline is None else f"{self.path} is offline: {self.offline.strerror or self.offline}"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its logs are in use: also after an error, as far as nobody else leads them (see `abandon`)."""
+        return not self._abandoned
+
+    def take_offline(self, error: OSError, action: str) -> None:
+        """It can't be used at the start; the others of the node are."""
+        logger.error(
+            "the data directory %s is offline, %s failed: %s; mend its disk and start the node again, or take it out "
+            "of log.dirs",
+            self.path,
+            action,
+            error.strerror or error,
+        )
+        self.offline = error
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let all logs go as they are: no file of this directory is touched any more until the next start."""
+        self._abandoned = True
+        for log in self.logs.values():
+            with suppress(OSError):
+                log.close(clean=False)
+        self.logs.clear()
+        self._to_flush.clear()
+        self._flushed_by_time.clear()
+        self._high_watermarks.clear()
+        self._sizes_at_last_pass.clear()
+
+    # -- periodic steps ------------------------------------------------------------------------------------------------
+
+    def run_retention(self, now_ms: int | None = None) -> int:
+        """Delete what retention allows, forget expired producers, give idle reservations back, purge deleted files.
+
+        How many segments went. Failures are logged and leave the other logs to be treated.
+        """
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        count = sum(self.retention_steps(now))
+        self.purge_deleted(now)
+        return count
+
+    def retention_steps(self, now: int) -> Iterator[int]:
+        """What retention does at `now`, but for the purge, in steps: each yields how many segments it took out of use.
+
+        Logs may come, go and change between them.
+        """
+        for key, log in list(self.logs.items()):
+            gone = SEGMENTS_A_STEP
+            while gone == SEGMENTS_A_STEP and self.logs.get(key) is log:
+                try:
+                    gone = log.delete_old_segments(now, SEGMENTS_A_STEP)
+                except KafkaError as error:
+                    logger.error("%s", error)
+                    gone = 0
+                yield gone
+            if self.logs.get(key) is not log:
+                continue
+            log.remove_expired_producers(now)
+            size = log.log_end_offset
+            if self._sizes_at_last_pass.get(key) == size:
+                log.release_idle_reserve()
+            self._sizes_at_last_pass[key] = size
+
+    def purge_deleted(self, now_ms: int | None = None) -> None:
+        """Remove renamed files and directories whose delay is over; blocks."""
+        due = self.removals_due(now_ms)
+        if due is None:
+            return
+        try:
+            self.remove(due)
+        except OSError as error:
+            self.removed(due, error)
+
+    def removals_due(self, now_ms: int | None = None) -> Removals | None:
+        """What `remove` is to be called with; None when there is nothing. It is not due a second time."""
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        due = Removals(
+            [path for when, path in self._unlinks if when <= now],
+            [path for when, path in self._removals if when <= now],
+        )
+        if not due.files and not due.directories:
+            return None
+        self._unlinks = [entry for entry in self._unlinks if entry[0] > now]
+        self._removals = [entry for entry in self._removals if entry[0] > now]
+        return due
+
+    def remove(self, due: Removals) -> None:
+        """Remove it, for a pool thread: a large file or directory takes the file system long. Raises OSError."""
+        for path in due.files:
+            self._disk.unlink(path)
+        for path in due.directories:
+            self._disk.rmtree(path)
+
+    def removed(self, due: Removals, error: BaseException | None) -> None:
+        """The outcome of `remove`, on the loop. What it did not come to goes with the next start."""
+        if isinstance(error, OSError):
+            self._note_error(error, "removing deleted files")
+
+    def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
+        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        due = {key: self.logs[key] for key in self._to_flush if key in self.logs}
+        self._to_flush.clear()
+        for key in self._flushed_by_time:
+            log = self.logs[key]
+            if log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= log.config.flush_ms:
+                due[key] = log
+        for log in due.values():
+            if not log.failed:
+                log.request_flush(pool, _ignore_outcome)
+        return len(due)
+
+    def write_checkpoints(self) -> None:
+        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self.write_recovery_points()
+            for name, offsets in self.offset_checkpoints_due():
+                self._write_checkpoint(name, offsets)
+        except OSError as error:
+            self._note_error(error, "writing checkpoints")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"writing checkpoints in {self.path} failed: {error.strerror}"
+            ) from error
+
+    def offset_checkpoints_due(self) -> OffsetFiles:
+        """The files of log start offsets and high watermarks that changed, as (name, offsets).
+
+        They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
+        `offset_checkpoints_written` must follow.
+        """
+        if self._abandoned:
+            return []
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset and log.log_start_offset > log.segments[0].base_offset
+        }
+        marks = {key: log.offsets.committed_end for key, log in self.logs.items()}
+        files = [(names.LOG_START_OFFSET_CHECKPOINT, starts), (names.HIGH_WATERMARK_CHECKPOINT, marks)]
+        return [(name, offsets) for name, offsets in files if self._written.get(name) != offsets]
+
+    def write_files(self, files: OffsetFiles) -> None:
+        """Write what `offset_checkpoints_due` named; blocks, touches no state. Raises OSError."""
+        for name, offsets in files:
+            self._disk.write_atomic(self._join(name), format_offsets(offsets))
+
+    def offset_checkpoints_written(self, files: OffsetFiles, error: BaseException | None) -> None:
+        """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
+        if isinstance(error, OSError):
+            self._note_error(error, "writing checkpoints")
+        elif error is None:
+            self._written.update(files)
+
+    def recovery_points_written(self, due: RecoveryPoints, error: BaseException | None) -> None:
+        """The outcome of `write_off_loop`, on the loop."""
+        self.offset_checkpoints_written([], error)
+
+    def write_recovery_points(self) -> None:
+        """Write their checkpoint if it changed; blocks. Raises OSError."""
+        with self._recovery_lock:
+            points = self._recovery_points()
+            if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != points:
+                self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
+
+    def recovery_points_due(self) -> RecoveryPoints | None:
+        """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
+        points = self._recovery_points()
+        if self._abandoned or self._written.get(names.RECOVERY_POINT_CHECKPOINT) == points:
+            return None
+        return RecoveryPoints(points, self._truncations)
+
+    def write_off_loop(self, due: RecoveryPoints) -> bool:
+        """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
+
+        Returns False, and writes nothing, when a log was truncated since: then the newer points are on disk already,
+        and these could name more than there is.
+        """
+        with self._recovery_lock:
+            if due.truncations != self._truncations:
+                return False
+            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
+            return True
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {key: log.recovery_point for key, log in self.logs.items()}
+
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._disk.write_atomic(self._join(name), format_offsets(offsets))
+        self._written[name] = offsets
+
+    # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
+
+    def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
+        if config.flush_ms == MAX_LONG:
+            self._flushed_by_time.pop(partition, None)
+        else:
+            self._flushed_by_time[partition] = None
+
+    def flush_needed(self, partition: TopicPartition) -> None:
+        self._to_flush[partition] = None
+
+    def log_truncated(self, partition: TopicPartition, offset: int) -> None:
+        self._truncations += 1
+        self.cleaner_checkpoint.cut(partition, offset)
+        self.write_recovery_points()
+
+    def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
+        topic, index = partition
+        self._note_error(error, f"{action} of {topic}-{index}", lasting=lasting)
+
+    def unlink_later(self, paths: list[str], delay_ms: int) -> None:
+        when = self._clock.time_ms() + delay_ms
+        self._unlinks += [(when, path) for path in paths]
+
+    def _note_error(self, error: OSError, action: str, *, lasting: bool = False) -> None:
+        """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
+        lasting = lasting or error.errno not in TRANSIENT_ERRORS
+        now = self._clock.time_ms()
+        if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
+            logger.error(
+                "%s failed in %s: %s%s%s",
+                action,
+                self.path,
+                error.strerror or error,
+                "; free space there, and appends go on by themselves" if error.errno in _FULL and not lasting else "",
+                f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
+            )
+            self._last_error_log_ms = now
+            self._unlogged_errors = 0
+        else:
+            self._unlogged_errors += 1
+        if lasting and self.offline is None:
+            self.offline = error
+            self._on_offline(self, error)
+
+
+def _ignore_outcome(error: BaseException | None) -> None:
+    """The log itself took note of a failed flush."""

@@ -1,0 +1,106 @@
+"""Data directories of brokers, as conversations with the controller's handlers (KIP-858)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.common.errors import ErrorCode
+from ottla.common.ids import ZERO_UUID
+from ottla.controller.directories import handle_assign_replicas_to_dirs
+from ottla.metadata.image import NO_LEADER
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
+)
+
+from .world import World, refused
+
+A, B, ELSEWHERE = b"A" * 16, b"B" * 16, b"X" * 16
+
+
+def two_directories(*placements: list[int]) -> World:
+    """Brokers 1 to 3, of which 1 has two directories, and a topic `t`."""
+    world = World()
+    world.join(2, 3)
+    world.register(1, log_dirs=[A, B])
+    world.heartbeat(1)
+    world.create("t", *placements)
+    return world
+
+
+def assign(world: World, directory: bytes, *indexes: int, broker_id: int = 1, epoch: int | None = None) -> list[int]:
+    topic = world.image.topics["t"]
+    partitions = [AssignedPartition(partition_index=index) for index in indexes]
+    request = AssignReplicasToDirsRequest(
+        broker_id=broker_id,
+        broker_epoch=world.epochs[broker_id] if epoch is None else epoch,
+        directories=[
+            AssignedDirectory(id=directory, topics=[AssignedTopic(topic_id=topic.topic_id, partitions=partitions)])
+        ],
+    )
+    response: Any = world.run(lambda image, context: handle_assign_replicas_to_dirs(image, request, context))
+    return [each.error_code for each in response.directories[0].topics[0].partitions]
+
+
+def test_a_broker_with_several_says_which_one_a_replica_is_in() -> None:
+    world = two_directories([1, 2], [2, 1])
+    assert world.partition().directories == (ZERO_UUID, b"\x02" * 16)
+    leader_epoch = world.partition().leader_epoch
+    assert assign(world, B, 0, 1) == [0, 0]
+    assert world.partition().directories == (B, b"\x02" * 16)
+    assert world.partition(index=1).directories == (b"\x02" * 16, B)
+    assert (world.partition().leader, world.partition().leader_epoch) == (1, leader_epoch)
+    before = world.image
+    assert assign(world, B, 0) == [0]
+    assert world.image.topics == before.topics, "nothing is new"
+
+
+def test_who_has_no_replica_can_not_say_where_it_is() -> None:
+    world = two_directories([2, 3])
+    assert assign(world, A, 0, 7) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    refused(ErrorCode.STALE_BROKER_EPOCH, lambda: assign(world, A, 0, epoch=1))
+
+
+def test_a_failed_directory_takes_its_replicas_only() -> None:
+    world = two_directories([1, 2], [1, 2], [2, 1])
+    assign(world, A, 0, 2)
+    assign(world, B, 1)
+    response = world.heartbeat(1, offline_log_dirs=[B])
+    assert not response.is_fenced
+    assert world.image.brokers[1].log_dirs == (A,)
+    assert (world.partition().leader, world.partition().isr) == (1, (1, 2))
+    assert (world.partition(index=1).leader, world.partition(index=1).isr) == (2, (2,))
+    assert world.partition(index=2).isr == (2, 1)
+    before = world.image
+    world.heartbeat(1, offline_log_dirs=[B])
+    assert world.image.topics == before.topics, "it is told once"
+
+
+def test_the_only_replica_waits_for_its_directory() -> None:
+    world = two_directories([1])
+    assign(world, B, 0)
+    world.heartbeat(1, offline_log_dirs=[B])
+    assert world.partition().leader == NO_LEADER
+    world.heartbeat(1, offline_log_dirs=[B])
+    assert world.partition().leader == NO_LEADER
+    world.silence(1)
+    world.register(1, log_dirs=[A, B])
+    assert world.image.brokers[1].log_dirs == (A, B)
+
+
+def test_a_replica_told_in_a_directory_that_just_failed_leaves_the_isr() -> None:
+    world = two_directories([1, 2])
+    assert assign(world, ELSEWHERE, 0) == [0]
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+
+
+def test_a_broker_that_comes_back_without_a_directory_leads_nothing_by_it() -> None:
+    world = two_directories([1, 2])
+    assign(world, B, 0)
+    world.silence(2)
+    world.silence(1)
+    world.register(1, log_dirs=[A])
+    world.heartbeat(1)
+    assert world.partition().leader == NO_LEADER

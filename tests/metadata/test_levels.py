@@ -1,0 +1,139 @@
+"""Records at the levels of metadata.version, and records that are kept unread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ottla.common.config_def import ConfigResourceType
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ConfigResource, MetadataImage
+from ottla.metadata.levels import HIGHEST_LEVEL, LOWEST_LEVEL, METADATA_LEVELS, metadata_changed
+from ottla.metadata.records import at_level, decode_record, encode_record, versioned
+from ottla.metadata.snapshot import image_records
+from ottla.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnregisterControllerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+)
+
+TOPIC = b"T" * 16
+CREDENTIAL = UserScramCredentialRecord(
+    name="ann", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+)
+TOKEN = DelegationTokenRecord(owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id="t1")
+ACL = AccessControlEntryRecord(id=b"A" * 16, resource_type=2, resource_name="secret", principal="User:ann", host="*")
+KEPT = [CREDENTIAL, TOKEN, ACL, ZkMigrationStateRecord(zk_migration_state=3)]
+
+
+def replayed(base: MetadataImage, *messages: Any) -> MetadataImage:
+    delta = MetadataDelta(base)
+    for message in messages:
+        delta.replay(message)
+    return delta.apply(base.offset + len(messages), 1)[0]
+
+
+def from_snapshot(image: MetadataImage) -> MetadataImage:
+    written = [decode_record(encode_record(record)).message for record in image_records(image)]
+    return replace(replayed(EMPTY_IMAGE, *written), offset=image.offset)
+
+
+def test_levels_have_no_gap() -> None:
+    assert list(METADATA_LEVELS) == list(range(LOWEST_LEVEL, HIGHEST_LEVEL + 1))
+    assert [METADATA_LEVELS[level].name for level in (17, 25, 33)] == ["3.7-IV2", "4.0-IV3", "4.4-IV2"]
+    assert not metadata_changed(23, 29)
+    assert metadata_changed(22, 23)
+    assert metadata_changed(29, 33)
+
+
+@pytest.mark.parametrize(("level", "versions"), [(17, [3, 2, 1, 1]), (25, [3, 2, 2, 2]), (33, [4, 3, 2, 2])])
+def test_records_are_written_as_the_level_allows(level: int, versions: list[int]) -> None:
+    cordoned = [b"D" * 16]
+    records = [
+        RegisterBrokerRecord(log_dirs=cordoned, cordoned_log_dirs=cordoned),
+        BrokerRegistrationChangeRecord(log_dirs=cordoned, cordoned_log_dirs=cordoned),
+        PartitionRecord(topic_id=TOPIC, directories=cordoned, eligible_leader_replicas=[1], last_known_elr=[2]),
+        PartitionChangeRecord(topic_id=TOPIC, directories=cordoned, eligible_leader_replicas=[1]),
+    ]
+    written = list(at_level(map(versioned, records), level))
+    assert [record.version for record in written] == versions
+    for record in written:
+        assert decode_record(encode_record(record)) == record
+    assert (written[0].message.cordoned_log_dirs is None) == (level < 30)
+    assert (written[2].message.eligible_leader_replicas is None) == (level < 23)
+    assert written[2].message.directories == cordoned
+
+
+def test_a_level_counts_from_its_record_on() -> None:
+    change = FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
+    written = at_level(map(versioned, [RegisterBrokerRecord(), change, RegisterBrokerRecord()]), 25)
+    assert [record.version for record in written] == [3, 0, 4]
+
+
+@pytest.mark.parametrize("level", METADATA_LEVELS)
+def test_a_snapshot_gives_back_what_is_kept_unread(level: int) -> None:
+    image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), *KEPT)
+    assert list(image.kept.values()) == KEPT
+    assert from_snapshot(image) == image
+
+
+def test_what_is_kept_is_replaced_and_taken_back() -> None:
+    image = replayed(EMPTY_IMAGE, *KEPT)
+    newer = UserScramCredentialRecord(name="ann", mechanism=1, iterations=8192)
+    other = UserScramCredentialRecord(name="ann", mechanism=2, iterations=4096)
+    image = replayed(image, newer, other, ZkMigrationStateRecord(zk_migration_state=0))
+    assert CREDENTIAL not in image.kept.values()
+    assert len(image.kept) == len(KEPT) + 1
+    image = replayed(
+        image,
+        RemoveUserScramCredentialRecord(name="ann", mechanism=1),
+        RemoveDelegationTokenRecord(token_id="t1"),
+        RemoveAccessControlEntryRecord(id=b"A" * 16),
+    )
+    assert list(image.kept.values()) == [ZkMigrationStateRecord(zk_migration_state=0), other]
+
+
+@pytest.mark.parametrize("name", ["", "t", "other"])
+def test_eligible_leaders_are_cleared(name: str) -> None:
+    partition = PartitionRecord(
+        partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=[1], leader=1, leader_epoch=1, partition_epoch=4,
+        eligible_leader_replicas=[2],
+    )  # fmt: skip
+    image = replayed(EMPTY_IMAGE, TopicRecord(name="t", topic_id=TOPIC), partition)
+    cleared = replayed(image, ClearElrRecord(topic_name=name)).partition("t", 0)
+    assert cleared is not None
+    assert (cleared.eligible_leader_replicas, cleared.partition_epoch) == (((2,), 4) if name == "other" else ((), 5))
+    within = replayed(
+        EMPTY_IMAGE, TopicRecord(name="t", topic_id=TOPIC), partition, ClearElrRecord(topic_name=name)
+    ).partition("t", 0)
+    assert within == cleared
+
+
+def test_a_controller_is_taken_out() -> None:
+    image = replayed(EMPTY_IMAGE, RegisterControllerRecord(controller_id=3, incarnation_id=b"I" * 16))
+    assert replayed(image, UnregisterControllerRecord(controller_id=3)).controllers == {}
+
+
+def test_settings_of_groups_that_are_not_served_are_kept() -> None:
+    image = replayed(
+        EMPTY_IMAGE,
+        ConfigRecord(resource_type=32, resource_name="g", name="share.session.timeout.ms", value="45000"),
+    )
+    assert image.configs == {ConfigResource(ConfigResourceType.GROUP, "g"): {"share.session.timeout.ms": "45000"}}
+    assert from_snapshot(image) == image

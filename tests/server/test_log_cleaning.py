@@ -1,0 +1,133 @@
+"""The cleaner of a broker: what it makes of settings, also while it runs, and what dashboards are told of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.machine import Machine
+from ottla.metrics.exposition import render
+from ottla.metrics.registry import MetricsRegistry
+from ottla.server.background import PeriodicSteps
+from ottla.server.cleaner_gauges import register_cleaner_gauges
+from ottla.server.failures import Failures
+from ottla.server.in_flight import CountedPool, InFlight
+from ottla.server.log_cleaning import LEAST_BUFFER_BYTES, LEAST_BYTES_PER_SECOND, LogCleaning, cleaner_settings
+from ottla.storage.cleaner.log_cleaner import PassReport, Uncleanable
+
+
+class Scheduler:
+    """Timers that run when a test says so."""
+
+    def __init__(self) -> None:
+        self.timers: list[list] = []
+
+    def call_later(self, delay, callback, *args):
+        timer = [delay, callback]
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: timer in self.timers and self.timers.remove(timer))  # type: ignore[func-returns-value]
+
+    def run(self) -> None:
+        due, self.timers = self.timers, []
+        for _, callback in due:
+            callback()
+
+
+class Clock:
+    def time_ms(self) -> int:
+        return 5000
+
+    def monotonic(self) -> float:
+        return 5.0
+
+
+def parse(**settings: str) -> BrokerConfig:
+    config, warnings = BrokerConfig.parse({f"log.cleaner.{k.replace('_', '.')}": v for k, v in settings.items()})
+    assert not warnings
+    return config
+
+
+@pytest.fixture
+def scheduler():
+    return Scheduler()
+
+
+@pytest.fixture
+def cleaning(scheduler):
+    """With a directory that has no logs."""
+    logs = SimpleNamespace(
+        directories=[SimpleNamespace(path="/data", logs={("bad", 0): SimpleNamespace(size_bytes=70)})],
+        cleaner_checkpoint=SimpleNamespace(due=lambda: None),
+        logs=lambda: iter(()),
+    )
+    nothing: Any = None
+    machine = Machine(nothing, Clock(), nothing, scheduler, nothing)
+    steps = PeriodicSteps(scheduler, Failures(Clock()))
+    return LogCleaning(parse(), cast("Any", logs), machine, lambda: nothing, in_flight=InFlight(), steps=steps)
+
+
+def test_defaults_are_kafkas():
+    settings = cleaner_settings(parse())
+    assert settings == (1, 128 << 20, 0.9, 512 << 10, 1.7976931348623157e308)
+
+
+def test_too_little_is_raised_to_the_least_that_works():
+    settings = cleaner_settings(parse(threads="3", dedupe_buffer_size="5", io_max_bytes_per_second="0"))
+    assert settings.dedupe_buffer_bytes == 3 * LEAST_BUFFER_BYTES
+    assert settings.max_bytes_per_second == LEAST_BYTES_PER_SECOND
+
+
+def test_settings_change_while_it_runs(cleaning, scheduler):
+    cleaning.use_config(parse(backoff_ms="2000"))
+    assert [delay for delay, _ in scheduler.timers] == [2.0]
+    cleaning.use_config(parse(backoff_ms="2000", threads="4"))
+    assert cleaning.cleaner.settings.threads == 4
+    assert len(scheduler.timers) == 1
+    cleaning.use_config(parse(backoff_ms="9000"))
+    assert [delay for delay, _ in scheduler.timers] == [9.0], "one step only"
+    scheduler.run()
+    assert [delay for delay, _ in scheduler.timers] == [9.0]
+    assert cleaning.cleaner.last_run_ms == 5000
+
+
+def test_without_threads_nothing_is_looked_for(cleaning):
+    cleaning.use_config(parse(threads="0"))
+    cleaning.cleaner.last_run_ms = 1
+    cleaning.cleaner.run_due()
+    assert cleaning.cleaner.last_run_ms == 1
+
+
+def test_gauges(cleaning):
+    registry = MetricsRegistry()
+    cleaner = cleaning.cleaner
+    register_cleaner_gauges(registry, cleaner, Clock())
+    cleaner.uncleanable["bad", 0] = Uncleanable("damage", 0)
+    cleaner.reports["a", 0] = PassReport(0, 2.5, 1000, 300, 100, 0.25)
+    cleaner.reports["b", 0] = PassReport(0, 1.0, 1000, 100, 300, 0.5)
+    cleaner.max_dirty_ratio, cleaner.max_overdue_ms, cleaner.last_run_ms = 0.75, 9_999, 4_000
+    text = b"".join(render(registry)).decode()
+    for line in (
+        'kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory="/data"} 1',
+        'kafka_log_logcleanermanager_uncleanable_bytes{logDirectory="/data"} 70',
+        "kafka_log_logcleanermanager_max_dirty_percent 75",
+        "kafka_log_logcleanermanager_time_since_last_run_ms 1000",
+        "kafka_log_logcleaner_max_compaction_delay_secs 9",
+        "kafka_log_logcleaner_max_clean_time_secs 2.5",
+        "kafka_log_logcleaner_max_buffer_utilization_percent 50",
+        "kafka_log_logcleaner_cleaner_recopy_percent 50",
+    ):
+        assert line in text.splitlines(), line
+
+
+def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
+    in_flight, submitted, seen = InFlight(), [], []
+    pool = CountedPool(SimpleNamespace(submit=lambda work, done: submitted.append((work, done))), in_flight)
+    pool.submit(lambda: 7, lambda result, error: seen.append((result, in_flight.count)))
+    assert in_flight.count == 1
+    [(work, done)] = submitted
+    done(work(), None)
+    assert seen == [(7, 1)]
+    assert in_flight.count == 0

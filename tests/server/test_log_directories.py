@@ -1,0 +1,102 @@
+"""A broker over two data directories: placement, DescribeLogDirs, restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.server.harness import Connection, Server
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+
+def described(client: Connection) -> dict[str, tuple[int, set[tuple[str, int]]]]:
+    results = client.ask(DescribeLogDirsRequest(topics=None), 4).results
+    return {
+        Path(each.log_dir).name: (
+            each.error_code,
+            {(topic.name, partition.partition_index) for topic in each.topics for partition in topic.partitions},
+        )
+        for each in results
+    }
+
+
+def test_partitions_are_spread_and_stay_where_they_are(tmp_path: Path) -> None:
+    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
+    try:
+        client = server.connect()
+        client.create_topic("t", partitions=4)
+        placed = described(client)
+        assert placed == {"a": (0, {("t", 0), ("t", 2)}), "b": (0, {("t", 1), ("t", 3)})}
+        for partition in range(4):
+            client.produce("t", b"value", partition=partition)
+        server.restart()
+        assert described(server.connect()) == placed
+        assert len(list(tmp_path.glob("[ab]/t-*"))) == 4
+        assert not (tmp_path / "b" / "__cluster_metadata-0").exists()
+    finally:
+        server.stop()
+
+
+def test_a_replica_that_is_there_already_and_one_that_is_elsewhere(tmp_path: Path) -> None:
+    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
+    try:
+        client = server.connect()
+        client.create_topic("t", partitions=2)
+        topics = [AlterReplicaLogDirTopic(name="t", partitions=[0, 1])]
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=f"{tmp_path}/a", topics=topics)])
+        (result,) = client.ask(request, 2).results
+        assert [each.error_code for each in result.partitions] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+    finally:
+        server.stop()
+
+
+def test_a_directory_that_is_not_named_any_more_is_not_begun_anew(tmp_path: Path) -> None:
+    both, one = f"{tmp_path}/a,{tmp_path}/b", f"{tmp_path}/a"
+    server = Server(tmp_path, log_dirs=both)
+    try:
+        client = server.connect()
+        client.create_topic("t", partitions=4)
+        placed = described(client)
+        for partition in range(4):
+            client.produce("t", b"value", partition=partition)
+        topic = server.broker.parts.publisher.image.topics["t"]
+        ids = {each.path: each.directory_id for each in server.broker.parts.logs.directories}
+        of_b = ids[f"{tmp_path}/b"]
+        server.run_until(lambda: server.broker.parts.publisher.image.topics["t"].partitions[1].directories == (of_b,))
+        server.stop()
+        server.settings["log.dirs"] = one
+        server.start()
+        assert described(server.connect()) == {"a": placed["a"]}
+        with pytest.raises(KafkaError) as caught:
+            server.broker.parts.replicas.find("t", 1)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        server.connect().produce("t", b"value", partition=0)
+        server.connect().create_topic("u", partitions=2)
+        server.stop()
+        server.settings["log.dirs"] = both
+        server.start()
+        assert described(server.connect())["b"] == placed["b"]
+        assert server.broker.parts.replicas.find("t", 1).log.log_end_offset == 1
+        assert server.broker.parts.replicas.find("t", 0).log.log_end_offset == 2
+        assert topic.topic_id == server.broker.parts.publisher.image.topics["t"].topic_id
+    finally:
+        server.stop()
+
+
+def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
+    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b", cordoned_log_dirs=f"{tmp_path}/a")
+    try:
+        client = server.connect()
+        client.create_topic("t", partitions=3)
+        assert described(client) == {"a": (0, set()), "b": (0, {("t", 0), ("t", 1), ("t", 2)})}
+        results = client.ask(DescribeLogDirsRequest(topics=None), 5).results
+        assert [each.is_cordoned for each in results] == [True, False]
+    finally:
+        server.stop()

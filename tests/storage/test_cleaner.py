@@ -1,0 +1,601 @@
+"""The cleaner against a dictionary: what stays, where it stays, and that a crash at any step loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.common.errors import InvariantError, KafkaError
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import end_transaction_marker
+from ottla.storage.cleaner.cleaning import Cleaning, Round
+from ottla.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
+from ottla.storage.cleaner.retention import LastRecord
+from ottla.storage.cleaner.rewriting import Output
+from ottla.storage.cleaner.sources import Source, group
+from ottla.storage.descriptors import Descriptors, Folder
+from ottla.storage.index import IndexCorruption
+from ottla.storage.log_config import MAX_INT, LogConfig
+
+CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
+SECRET = bytes(32)
+RETENTION_MS = 1000
+PATH = "/data/t-0"
+
+
+class Partition:
+    """One compacted log that is written as a follower does, and cleaned."""
+
+    def __init__(self, fakes) -> None:
+        self.fakes = fakes
+        self.clock = fakes.Clock()
+        self.disk = fakes.Disk(self.clock)
+        self.open()
+        self.log = self.manager.create_log("t", 0, bytes(range(16)))
+        self.clean_offset = 0
+        self.last_records: dict[int, LastRecord] = {}
+
+    def open(self) -> None:
+        self.manager = self.fakes.open_manager(self.disk, self.clock, config=CONFIG)
+        self.log = self.manager.get_log("t", 0)
+
+    def append(self, records, compression="none", **options) -> int:
+        """Records as (key, value); the base offset."""
+        self.clock.now_ms += 10
+        offset = self.log.log_end_offset
+        data = [RecordData(self.clock.now_ms + number, *record) for number, record in enumerate(records)]
+        batch = build_batch(data, base_offset=offset, leader_epoch=0, compression=compression, **options)
+        self.log.append_as_follower(batch, 0, len(batch))
+        return offset
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        marker = end_transaction_marker(
+            commit=commit,
+            timestamp_ms=self.clock.now_ms,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            base_offset=self.log.log_end_offset,
+            leader_epoch=0,
+        )
+        self.log.append_as_follower(marker, 0, len(marker))
+
+    def roll(self) -> None:
+        self.log.roll()
+        self.log.flush()
+
+    def round(self, **changes) -> Round:
+        segments = self.log.segments.in_order
+        sources = [
+            Source(segment.base_offset, later.base_offset, segment.size_bytes, 0)
+            for segment, later in itertools.pairwise(segments)
+        ]
+        return Round(
+            sources,
+            [self.log.active_segment.base_offset],
+            self.clean_offset,
+            self.log.active_segment.base_offset,
+            self.last_records,
+            self.clock.now_ms,
+            RETENTION_MS,
+            4000,
+            1 << 20,
+            100,
+            24 * 1000,
+            0.9,
+            300,
+            1 << 20,
+            SECRET,
+        )._replace(**changes)
+
+    def clean(self, **changes) -> int:
+        """A round as the owner of a log runs it; how many segments were taken in."""
+        folder = self.log.folder
+        owned = self.log.begin_cleaning()
+        cleaning = Cleaning(self.round(**changes), Folder(Descriptors(self.disk, 8), folder.path), lambda count: None)
+        count = 0
+        for cleaned in cleaning.groups():
+            if not cleaned.outputs:
+                continue
+            owned.stage(cleaned)
+            owned.sync()
+            owned.take_in()
+            owned.sync()
+            owned.settle()
+            count += len(cleaned.outputs)
+        self.log.end_cleaning()
+        self.clean_offset = cleaning.end_offset
+        cleaning.close()
+        return count
+
+    def batches(self) -> list[BatchView]:
+        found, offset = [], self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            result = self.log.read(offset, 1 << 20, max_offset=self.log.log_end_offset)
+            if result.records is None:
+                break
+            data = result.records.read_all()
+            result.records.release()
+            found += iter_batches(data)
+            offset = found[-1].next_offset
+        return found
+
+    def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of all that is there, aborted or not, in the order of reading."""
+        for batch in (batches := self.batches()):
+            assert batch.crc_matches()
+        return [(r.offset, r.key, r.value) for b in batches if not b.is_control for r in b.records()]
+
+    def committed(self) -> dict[bytes, tuple[int, bytes | None]]:
+        """The latest of each key that a reader under read_committed finds."""
+        latest: dict[bytes, tuple[int, bytes | None]] = {}
+        for batch in self.batches():
+            found = self.log.read(batch.base_offset, 1, max_offset=self.log.log_end_offset)
+            aborted = self.log.aborted.within(batch.base_offset, found, self.log.log_end_offset)
+            if found.records is not None:
+                found.records.release()
+            if batch.is_control or (
+                batch.is_transactional
+                and any(producer == batch.producer_id and first <= batch.base_offset for producer, first in aborted)
+            ):
+                continue
+            for record in batch.records():
+                if record.key is not None:
+                    latest[record.key] = (record.offset, record.value)
+        return {key: (offset, value) for key, (offset, value) in latest.items() if value is not None}
+
+
+@pytest.fixture
+def partition(fakes):
+    return Partition(fakes)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_latest_of_each_key_stays_where_it_was(partition, compression):
+    partition.append([(b"a", b"1"), (b"b", b"2"), (None, b"no key")], compression)
+    partition.append([(b"b", b"3"), (b"c", b"4")], compression)
+    partition.roll()
+    partition.append([(b"c", b"5")], compression)
+    before = {batch.base_offset: batch.to_bytes() for batch in partition.batches()}
+    partition.clean()
+    assert partition.records() == [(0, b"a", b"1"), (3, b"b", b"3"), (4, b"c", b"4"), (5, b"c", b"5")]
+    assert [(batch.base_offset, batch.last_offset) for batch in partition.batches()] == [(0, 2), (3, 4), (5, 5)]
+    after = {batch.base_offset: batch.to_bytes() for batch in partition.batches()}
+    assert after[3] == before[3], "what stays whole is copied"
+    assert after[0] != before[0]
+    assert partition.log.read(1, 100, max_offset=6).offset == 1
+
+
+def test_timestamps_are_those_of_the_records_that_stay(partition):
+    partition.append([(b"a", b"1"), (b"b", b"2")])
+    partition.append([(b"b", b"3")])
+    partition.roll()
+    times = {r.offset: r.timestamp for b in partition.batches() for r in b.records()}
+    partition.clean()
+    first, _ = partition.batches()
+    assert first.max_timestamp == times[0]
+    assert {r.offset: r.timestamp for b in partition.batches() for r in b.records()} == {0: times[0], 2: times[2]}
+    assert partition.log.lookup_timestamp(times[2]) == (2, times[2], 0)
+
+
+def test_a_tombstone_stays_until_the_horizon_that_its_first_round_sets(partition):
+    partition.append([(b"a", b"1")])
+    partition.append([(b"x", b"1"), (b"a", None)])
+    partition.append([(b"z", b"1")])
+    partition.roll()
+    times = {r.offset: r.timestamp for b in partition.batches() for r in b.records()}
+    partition.clean()
+    horizon = partition.clock.now_ms + RETENTION_MS
+    batch = partition.batches()[0]
+    assert batch.delete_horizon_ms == horizon
+    assert {r.offset: r.timestamp for b in partition.batches() for r in b.records()} == {n: times[n] for n in (1, 2, 3)}
+    partition.clock.now_ms = horizon - 1
+    assert partition.clean() == 0, "nothing to drop, so nothing is written"
+    partition.clock.now_ms = horizon
+    assert partition.clean() == 1
+    assert partition.records() == [(1, b"x", b"1"), (3, b"z", b"1")]
+    assert partition.batches()[0].delete_horizon_ms == horizon
+
+
+def test_the_time_of_an_append_outlives_a_rewritten_batch(partition):
+    partition.append([(b"a", b"1"), (b"b", None)], timestamp_type=1)
+    partition.append([(b"a", b"2")])
+    partition.roll()
+    newest = partition.batches()[0].max_timestamp
+    partition.clean()
+    batch = partition.batches()[0]
+    assert batch.delete_horizon_ms is not None
+    assert batch.max_timestamp == newest == next(batch.records()).timestamp
+
+
+def test_the_last_batches_of_the_round_and_of_producers_stay_empty(partition):
+    partition.append([(b"a", b"1"), (b"a", b"2")], "lz4", producer_id=7, producer_epoch=1, base_sequence=5)
+    partition.append([(b"a", b"3")], producer_id=8, producer_epoch=1, base_sequence=0)
+    partition.append([(b"a", b"4")])
+    partition.append([(None, b"5")])
+    partition.roll()
+    partition.last_records = {7: LastRecord(1, 1)}
+    partition.clean()
+    of_seven, whole, last = partition.batches()
+    assert (of_seven.records_count, of_seven.last_sequence, of_seven.last_offset, of_seven.codec_id) == (0, 6, 1, 0)
+    assert whole.base_offset == 3
+    assert (last.records_count, last.last_offset) == (0, 4)
+    assert all(batch.crc_matches() for batch in partition.batches())
+    assert partition.clean() == 0
+    partition.last_records = {}
+    partition.append([(b"b", b"1")])
+    partition.roll()
+    partition.clean()
+    assert [batch.base_offset for batch in partition.batches()] == [3, 5]
+
+
+def test_markers_go_a_horizon_after_their_batches(partition):
+    options = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    partition.append([(b"a", b"kept")])
+    partition.append([(b"a", b"aborted"), (b"b", b"aborted")], producer_id=1, **options)
+    partition.append([(b"c", b"committed")], producer_id=2, **options)
+    partition.end_transaction(1, commit=False)
+    partition.end_transaction(2, commit=True)
+    partition.append([(b"d", b"1")])
+    partition.roll()
+    partition.clean()
+    assert partition.records() == [(0, b"a", b"kept"), (3, b"c", b"committed"), (6, b"d", b"1")]
+    assert [batch.base_offset for batch in partition.batches() if batch.is_control] == [4, 5]
+    assert partition.log.segments[0].transaction_index is not None
+    partition.append([(b"c", b"2")])
+    partition.roll()
+    partition.clean()
+    assert partition.log.segments[0].transaction_index is None, "nothing of it is left that a reader has to be told"
+    abort, commit = [batch for batch in partition.batches() if batch.is_control]
+    assert abort.delete_horizon_ms == partition.clock.now_ms + RETENTION_MS
+    assert commit.delete_horizon_ms is None, "it saw a batch of its transaction"
+    partition.clock.now_ms += RETENTION_MS
+    partition.clean()
+    assert [batch.base_offset for batch in partition.batches() if batch.is_control] == [5]
+    partition.clock.now_ms += RETENTION_MS
+    partition.clean()
+    assert [batch.base_offset for batch in partition.batches() if batch.is_control] == []
+
+
+def test_an_aborted_transaction_that_no_index_names_ends_the_round(partition):
+    partition.append([(b"a", b"kept")])
+    partition.append([(b"a", b"x")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition.end_transaction(1, commit=False)
+    partition.roll()
+    partition.disk.unlink(f"{PATH}/00000000000000000000.txnindex")
+    with pytest.raises(KafkaError, match="in no index"):
+        partition.clean()
+    partition.disk.write_bytes(f"{PATH}/00000000000000000000.txnindex", b"short")
+    with pytest.raises(IndexCorruption, match="no whole entries"):
+        partition.clean()
+
+
+def test_more_keys_than_the_map_holds_take_several_rounds(partition):
+    for number in range(60):
+        partition.append([(f"{number % 20}".encode(), b"%d" % number), (b"%d" % (number % 7 + 100), b"y")])
+        if number % 11 == 0:
+            partition.roll()
+    partition.roll()
+    want = partition.committed()
+    rounds = 0
+    while partition.clean_offset < partition.log.active_segment.base_offset:
+        before = partition.clean_offset
+        partition.clean(dedupe_buffer_bytes=10 * ENTRY_BYTES, load_factor=0.5)
+        assert partition.clean_offset > before
+        assert partition.committed() == want
+        rounds += 1
+    assert rounds > 5
+    kept = partition.records()
+    assert len({key for _, key, _ in kept}) == len(want)
+
+
+def test_a_damaged_batch_ends_the_round_and_is_named(partition):
+    partition.append([(b"a", b"1"), (b"a", b"2")])
+    partition.roll()
+    path = f"{PATH}/00000000000000000000.log"
+    data = bytearray(partition.disk.read_bytes(path))
+    data[-1] ^= 1
+    partition.disk.write_bytes(path, bytes(data))
+    with pytest.raises(KafkaError, match="CRC of the batch at offset 0"):
+        partition.clean()
+
+
+def test_what_does_not_fit_into_one_segment_is_split(partition):
+    partition.append([(b"a", b"x" * 50)])
+    partition.append([(b"b", b"x" * 50)])
+    partition.append([(b"c", b"x" * 50)])
+    batches = [batch.to_bytes() for batch in partition.batches()]
+    output = Output(partition.log.folder, 0, 100, len(batches[0]) * 2, {})
+    for batch in batches:
+        output.write(batch)
+    output.complete()
+    assert [(segment.base_offset, segment.size_bytes) for segment in output.segments] == [
+        (0, len(batches[0]) * 2),
+        (2, len(batches[0])),
+    ]
+    far = bytearray(batches[2])
+    far[:8] = (MAX_INT + 1).to_bytes(8, "big")
+    output = Output(partition.log.folder, 0, 100, MAX_INT, {})
+    output.write(batches[0])
+    output.write(far)
+    output.complete()
+    assert [segment.base_offset for segment in output.segments] == [0, MAX_INT + 1]
+    partition.log.begin_cleaning()
+    assert not [name for name in partition.disk.listdir(PATH) if name.endswith(".cleaned")]
+
+
+def test_segments_are_grouped_as_far_as_one_may_hold_them():
+    def sources(*sizes, step=10, index=1):
+        return [Source(number * step, (number + 1) * step, size, index) for number, size in enumerate(sizes)]
+
+    def sizes(groups):
+        return [[source.size_bytes for source in one] for one in groups]
+
+    assert sizes(group(sources(3, 4, 5, 9, 1), 9, 100)) == [[3, 4], [5], [9], [1]]
+    assert sizes(group(sources(3, 4, 5), 100, 2)) == [[3, 4], [5]]
+    assert sizes(group(sources(3, 4, 5, step=1 << 30), 100, 100)) == [[3, 4], [5]]
+    assert sizes(group(sources(3, 0, 0, step=1 << 30), 100, 100)) == [[3, 0, 0]]
+    assert group([], 1, 1) == []
+
+
+class TestOffsetMap:
+    def test_it_equals_a_dictionary_as_far_as_it_has_room(self):
+        offset_map = OffsetMap(100 * ENTRY_BYTES, 0.75, SECRET)
+        known = {}
+        for offset in range(500):
+            key = b"%d" % (offset * 7 % 90)
+            if not offset_map.put(key, offset):
+                break
+            known[key] = offset
+        assert len(offset_map) == len(known) == 75
+        assert offset_map.latest_offset == offset - 1
+        assert {key: offset_map.get(key) for key in known} == known
+        assert offset_map.get(b"nobody") == -1
+        assert offset_map.get(b"%d" % (offset * 7 % 90)) == -1, "what did not fit is not known"
+        assert offset_map.utilization == 0.75
+
+    def test_keys_of_any_length_take_the_same_room(self):
+        offset_map = OffsetMap(10 * ENTRY_BYTES, 1.0, SECRET)
+        assert offset_map.put(b"", 0)
+        assert offset_map.put(b"k" * 100_000, 1)
+        assert (offset_map.get(b""), offset_map.get(b"k" * 100_000)) == (0, 1)
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", None])
+VALUES = st.sampled_from([b"1", b"2" * 30, None])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("append"),
+            st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=5),
+            st.sampled_from(["none", "lz4"]),
+            st.integers(0, 3),
+        ),
+        st.tuples(st.just("end"), st.integers(1, 3), st.booleans(), st.just(0)),
+        st.tuples(st.just("roll"), st.just(0), st.just(0), st.just(0)),
+        st.tuples(st.just("clean"), st.integers(2, 12), st.just(0), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(1, RETENTION_MS), st.just(0), st.just(0)),
+        st.tuples(st.just("die"), st.integers(0, 60), st.booleans(), st.integers(1, 1000)),
+    ),
+    max_size=30,
+)
+
+
+class Death(BaseException):
+    """The process or the power is gone."""
+
+
+class Machine:
+    """Random steps on a partition; after each of them a reader finds what a dictionary says."""
+
+    def __init__(self, fakes) -> None:
+        self.fakes = fakes
+        self.partition = Partition(fakes)
+        self.open: set[int] = set()
+        self.want: dict[bytes, tuple[int, bytes | None]] = {}
+
+    def append(self, records, compression, producer_id) -> None:
+        if not producer_id:
+            self.partition.append(records, compression)
+            return
+        self.open.add(producer_id)
+        self.partition.append(
+            records, compression, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+
+    def end(self, producer_id, commit, _) -> None:
+        if producer_id in self.open:
+            self.open.discard(producer_id)
+            self.partition.end_transaction(producer_id, commit=commit)
+
+    def roll(self, *_) -> None:
+        self.partition.roll()
+
+    def wait(self, ms, *_) -> None:
+        self.partition.clock.now_ms += ms
+
+    def clean(self, slots, *_) -> None:
+        for producer_id in sorted(self.open):
+            self.end(producer_id, True, 0)
+        self.partition.roll()
+        self.want = self.partition.committed()
+        self.partition.last_records = {1: LastRecord(self.partition.log.log_end_offset // 2, 0)}
+        self.partition.clean(dedupe_buffer_bytes=slots * ENTRY_BYTES, load_factor=0.7)
+        assert self.partition.committed() == self.want
+
+    def die(self, actions, power, seed) -> bool:
+        """A round that ends with the process after so many actions of the disk; whether it took more."""
+        partition = self.partition
+        left = [actions]
+
+        def fault(action, path):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Death
+
+        for producer_id in sorted(self.open):
+            self.end(producer_id, True, 0)
+        partition.roll()
+        partition.manager.write_checkpoints()
+        want, before = partition.committed(), partition.records()
+        partition.disk.fault = fault
+        try:
+            partition.clean()
+        except Death:
+            pass
+        finally:
+            partition.disk.fault = lambda action, path: None
+        if power:
+            partition.disk.crash(self.fakes.Rng(seed))
+        else:
+            partition.disk.files.process_died()
+        partition.open()
+        assert partition.committed() == want
+        assert set(partition.records()) <= set(before)
+        assert not [name for name in partition.disk.listdir(PATH) if name.endswith((".cleaned", ".swap"))]
+        partition.clean_offset = 0
+        return left[0] < 0
+
+    def check(self) -> None:
+        offsets = [offset for offset, _, _ in self.partition.records()]
+        assert offsets == sorted(set(offsets))
+        for segment, later in itertools.pairwise(self.partition.log.segments):
+            next_offset, size = segment.find_end()
+            assert (size, next_offset <= later.base_offset) == (segment.size_bytes, True), "no batch lies in two"
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_readers_find_what_a_dictionary_says(fakes, steps):
+    machine = Machine(fakes)
+    for name, *arguments in steps:
+        getattr(machine, name)(*arguments)
+        machine.check()
+
+
+def test_a_death_at_every_step_loses_nothing(fakes):
+    """Each action of a round that rewrites two groups, one of two segments, ends the process, or the power."""
+    for power in (False, True):
+        for actions in itertools.count():
+            machine = Machine(fakes)
+            machine.append([(b"a", b"1"), (b"b", b"1")], "lz4", 0)
+            machine.roll()
+            machine.append([(b"a", b"x" * 3000)], "none", 1)
+            machine.end(1, False, 0)
+            machine.roll()
+            machine.append([(b"b", b"2" * 2000), (b"c", None)], "none", 2)
+            machine.end(2, True, 0)
+            machine.append([(b"b", b"3")], "none", 0)
+            before = len(machine.partition.records())
+            died = machine.die(actions, power, actions + 1)
+            machine.check()
+            machine.clean(100)
+            machine.check()
+            assert len(machine.partition.records()) < before
+            if not died:
+                break
+        assert actions > 40
+
+
+def begun(partition):
+    """A pass with the cleaned files of a group, and that group."""
+    partition.append([(b"a", b"1")])
+    partition.append([(b"a", b"2")])
+    partition.roll()
+    owned = partition.log.begin_cleaning()
+    cleaning = Cleaning(partition.round(), partition.log.folder, lambda count: None)
+    return owned, next(cleaning.groups())
+
+
+@pytest.mark.parametrize("step", ["stage", "sync", "take_in", "sync again", "settle"])
+def test_a_cut_ends_a_pass_at_any_step_and_no_start_goes_on_with_it(partition, step):
+    owned, cleaned = begun(partition)
+    steps = {
+        "stage": lambda: owned.stage(cleaned),
+        "sync": owned.sync,
+        "take_in": owned.take_in,
+        "sync again": owned.sync,
+        "settle": owned.settle,
+    }
+    for name, act in steps.items():
+        act()
+        if name == step:
+            break
+    partition.log.truncate_to(1)
+    assert partition.log.cleaning is None
+    assert owned.is_over
+    expected = [(0, b"a", b"1")] if step in ("stage", "sync") else []
+    assert partition.records() == expected
+    partition.disk.crash(partition.fakes.Rng(3))
+    partition.open()
+    assert partition.records() == expected
+    assert partition.log.log_end_offset <= 1
+
+
+def test_a_pass_is_not_gone_on_with_behind_its_end(partition):
+    owned, cleaned = begun(partition)
+    partition.log.truncate_fully_and_start_at(9)
+    with pytest.raises(InvariantError, match="behind its end"):
+        owned.stage(cleaned)
+
+
+def test_a_clean_stop_in_the_middle_of_a_swap_takes_it_back(partition):
+    owned, cleaned = begun(partition)
+    owned.stage(cleaned)
+    partition.manager.shutdown()
+    partition.open()
+    assert partition.manager.had_clean_shutdown
+    assert partition.records() == [(0, b"a", b"1"), (1, b"a", b"2")]
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_log_is_removed_in_the_middle_of_a_swap(partition, done):
+    owned, cleaned = begun(partition)
+    for act in (lambda: owned.stage(cleaned), owned.take_in)[:done]:
+        act()
+    partition.manager.delete_log("t", 0)
+    assert owned.is_over
+    assert not partition.disk.exists(PATH)
+
+
+def test_retention_waits_for_the_end_of_a_pass(partition):
+    begun(partition)
+    partition.log.delete_records(2)
+    assert partition.log.delete_old_segments(partition.clock.now_ms) == 0
+    partition.log.end_cleaning()
+    assert partition.log.delete_old_segments(partition.clock.now_ms) == 1
+
+
+def test_a_full_disk_takes_a_stage_back(partition):
+    owned, cleaned = begun(partition)
+    partition.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(".log.cleaned") else None
+    with pytest.raises(KafkaError, match="staging cleaned segments of t-0 failed"):
+        owned.stage(cleaned)
+    partition.disk.fault = lambda action, path: None
+    assert owned.is_over
+    assert not partition.log.failed
+    assert not [name for name in partition.disk.listdir(PATH) if name.endswith(".swap")]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".log.swap"])
+def test_half_a_swap_that_the_disk_refused_ends_appends_until_a_start_mends_it(partition, suffix):
+    owned, cleaned = begun(partition)
+    owned.stage(cleaned)
+    partition.disk.fault = lambda action, path: OSError(errno.EIO, "bad") if path.endswith(suffix) else None
+
+    def go_on():
+        owned.take_in()
+        owned.settle()
+
+    with pytest.raises(KafkaError, match=r"cleaned segments( in)? of t-0 failed"):
+        go_on()
+    partition.disk.fault = lambda action, path: None
+    assert partition.log.failed
+    partition.disk.files.process_died()
+    partition.open()
+    assert partition.records() == [(1, b"a", b"2")]

@@ -1,0 +1,455 @@
+"""The cleaner of a directory: which log is next, what ends a pass, and that a death at any moment loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections import deque
+from collections.abc import Generator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.record.batch import iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.storage.cleaner.cleaning import CleanedGroup
+from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
+from ottla.storage.cleaner.offset_map import ENTRY_BYTES
+from ottla.storage.cleaner.worker import RoundEnd, RoundFailure, run_round
+from ottla.storage.log_config import LogConfig
+
+CONFIG = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+SETTINGS = CleanerSettings(
+    threads=1, dedupe_buffer_bytes=100 * ENTRY_BYTES, load_factor=0.9, io_buffer_bytes=300, max_bytes_per_second=1e9
+)
+CHECKPOINT = "/data/cleaner-offset-checkpoint"
+
+
+class Death(BaseException):
+    """The process ends at an action of the disk."""
+
+
+class StepWorker:
+    """A worker that does one step of its round when told to."""
+
+    def __init__(self, site) -> None:
+        self.site = site
+        self.round: Generator[CleanedGroup | RoundEnd | RoundFailure, None, None] | None = None
+        self.stopped = False
+
+    def begin(self, task, tell) -> None:
+        self.round, self.tell, self.stopped = run_round(task, self.site.disk, lambda size: None), tell, False
+        self.site.cleaned.append(task.directory.rpartition("/")[2])
+        self.site.steps.append(self.step)
+
+    def go_on(self) -> None:
+        self.site.steps.append(self.step)
+
+    def stop(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.site.steps.append(self.step)
+
+    def step(self) -> None:
+        if self.round is None:
+            return
+        told = RoundFailure("stopped", lacks_room=False) if self.stopped else next(self.round)
+        if not isinstance(told, CleanedGroup):
+            self.round.close()
+            self.round = None
+        self.tell(told)
+
+
+class Site:
+    """A directory with its cleaner; `run` is what goes on until nothing is left to do."""
+
+    def __init__(self, fakes, threads: int = 1) -> None:
+        self.fakes = fakes
+        self.clock = fakes.Clock()
+        self.disk = fakes.Disk(self.clock)
+        self.settings = SETTINGS._replace(threads=threads)
+        self.cleaned: list[str] = []
+        self.values = itertools.count()
+        self.open()
+
+    def open(self) -> None:
+        self.disk.locked.clear()
+        self.manager = self.fakes.open_manager(self.disk, self.clock, config=CONFIG)
+        self.pool = self.fakes.Pool()
+        self.steps: deque = deque()
+        self.cleaner = LogCleaner(
+            self.manager,
+            self.settings,
+            lambda: StepWorker(self),
+            pool=self.pool,
+            clock=self.clock,
+            rng=self.fakes.Rng(5),
+        )
+
+    def log(self, topic: str, **changes):
+        return self.manager.get_log(topic, 0) or self.manager.create_log(
+            topic, 0, bytes(16), CONFIG._replace(**changes)
+        )
+
+    def append(self, topic: str, *keys: bytes, size: int = 10) -> None:
+        log = self.log(topic)
+        for key in keys:
+            self.clock.now_ms += 10
+            value = b"%d" % next(self.values)
+            batch = build_batch([RecordData(self.clock.now_ms, key, value.ljust(size))], base_offset=log.log_end_offset)
+            log.append_as_follower(batch, 0, len(batch))
+
+    def fill(self, topic: str, *keys: bytes) -> None:
+        """A complete, durable segment with these keys."""
+        self.append(topic, *keys)
+        self.log(topic).roll()
+        self.log(topic).flush()
+
+    def one_step(self) -> bool:
+        if self.steps:
+            self.steps.popleft()()
+        elif self.pool.queue:
+            self.pool.run_one()
+        else:
+            return False
+        return True
+
+    def run(self) -> None:
+        self.cleaner.run_due()
+        while self.one_step():
+            pass
+
+    def records(self, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
+        log, found = self.log(topic), []
+        offset = log.log_start_offset
+        while True:
+            result = log.read(offset, 1 << 20, max_offset=log.log_end_offset)
+            if result.records is None:
+                return found
+            data = result.records.read_all()
+            result.records.release()
+            for batch in iter_batches(data):
+                found += [(record.offset, record.key, record.value) for record in batch.records()]
+                offset = batch.next_offset
+
+    def latest(self, topic: str) -> dict[bytes | None, tuple[int, bytes | None]]:
+        return {key: (offset, value) for offset, key, value in self.records(topic)}
+
+    def keys(self, topic: str) -> bytes:
+        return b"".join(key or b"" for _, key, _ in self.records(topic))
+
+
+@pytest.fixture
+def site(fakes):
+    return Site(fakes)
+
+
+def test_a_pass_cleans_a_log_and_notes_how_far(site):
+    site.fill("t", b"a", b"b", b"a")
+    site.fill("t", b"b", b"c")
+    want = site.latest("t")
+    site.run()
+    assert site.keys("t") == b"abc"
+    assert site.latest("t") == want
+    assert site.disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 5\n"
+    report = site.cleaner.reports["t", 0]
+    assert report.dropped_bytes > 0
+    assert report.written_bytes == sum(segment.size_bytes for segment in site.log("t").segments[:-1])
+    assert report.read_bytes > report.written_bytes
+    site.run()
+    assert site.cleaned == ["t-0"], "nothing is dirty any more"
+
+
+def test_only_compacted_logs_are_cleaned(site):
+    site.log("t", cleanup_policy=frozenset({"delete"}))
+    site.fill("t", b"a", b"a")
+    site.run()
+    assert site.cleaned == []
+
+
+def test_the_dirtiest_is_first_and_what_waited_too_long_before_it(site):
+    for topic in ("clean", "dirty", "late"):
+        site.fill(topic, b"a", b"b", b"c", b"d")
+    site.run()
+    site.cleaned.clear()
+    site.fill("dirty", *[b"a"] * 8)
+    site.fill("clean", b"a")
+    site.fill("late", b"a")
+    site.log("late").config = CONFIG._replace(max_compaction_lag_ms=5)
+    site.clock.now_ms += 10
+    site.run()
+    assert site.cleaned == ["late-0", "dirty-0", "clean-0"]
+
+
+def test_a_ratio_has_to_be_passed(site):
+    site.log("t", min_cleanable_dirty_ratio=1.0)
+    site.fill("t", b"a", b"a")
+    site.run()
+    assert site.cleaned == []
+    assert site.cleaner.max_dirty_ratio == 1.0
+
+
+def test_as_many_logs_at_once_as_there_are_threads(fakes):
+    site = Site(fakes, threads=2)
+    for topic in "abc":
+        site.fill(topic, b"k", b"k")
+    site.cleaner.run_due()
+    while len(site.cleaned) < 2:
+        site.one_step()
+    assert len(site.cleaner.passes) == 2
+    site.run()
+    assert sorted(site.cleaned) == ["a-0", "b-0", "c-0"]
+    assert not site.cleaner.passes
+
+
+def test_several_rounds_where_the_keys_exceed_the_map(site):
+    site.cleaner.settings = SETTINGS._replace(dedupe_buffer_bytes=3 * ENTRY_BYTES)
+    site.fill("t", b"a", b"b", b"c", b"d")
+    site.fill("t", b"d", b"c", b"b", b"a")
+    site.run()
+    assert site.keys("t") == b"dcba"
+    assert len(site.cleaned) > 2
+
+
+def test_the_entry_of_a_log_is_durable_before_anything_takes_a_place_in_it(site):
+    site.fill("t", b"a", b"a")
+    seen = []
+
+    def watch(action, path):
+        if ".cleaned" in path and not seen:
+            seen.append(site.disk.read_bytes(CHECKPOINT))
+
+    site.disk.fault = watch
+    site.run()
+    assert seen == [b"0\n1\nt 0 0\n"]
+
+
+def test_a_log_whose_entry_cannot_be_written_is_not_begun(site, caplog):
+    site.fill("t", b"a", b"a")
+    site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if CHECKPOINT in path else None
+    site.run()
+    assert site.cleaned == []
+    assert "t-0 could not be cleaned for lack of room" in caplog.text
+    site.disk.fault = lambda action, path: None
+    site.run()
+    assert site.keys("t") == b"a"
+
+
+def test_a_damaged_log_is_named_and_left_alone_and_keeps_no_other_waiting(site, caplog):
+    site.fill("bad", b"a", b"a", b"a")
+    site.fill("good", b"a", b"b", b"a")
+    path = site.log("bad").segments[0].path
+    whole = site.disk.read_bytes(path)
+    site.disk.write_bytes(path, whole[:-1] + bytes([whole[-1] ^ 1]))
+    before = site.disk.listdir("/data/bad-0")
+    site.run()
+    assert site.keys("good") == b"ba"
+    assert "bad-0 can't be cleaned, keeps growing and is tried again every 10 minutes: the CRC of" in caplog.text
+    assert set(site.cleaner.uncleanable) == {("bad", 0)}
+    assert site.disk.listdir("/data/bad-0") == before
+    site.run()
+    assert site.cleaned.count("bad-0") == 1
+    site.clock.now_ms += RETRY_MS
+    site.run()
+    assert site.cleaned.count("bad-0") == 2
+    assert caplog.text.count("bad-0 can't be cleaned") == 1, "the same reason is told once"
+    site.disk.write_bytes(path, whole)
+    site.clock.now_ms += RETRY_MS
+    site.log("bad").segments[0].log_descriptor.release_file()
+    site.run()
+    assert site.keys("bad") == b"a"
+    assert not site.cleaner.uncleanable
+
+
+def test_a_full_disk_ends_a_pass_that_is_tried_again(site, caplog):
+    site.fill("t", b"a", b"a")
+    site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full", path) if ".cleaned" in path else None
+    site.run()
+    assert "could not be cleaned for lack of room" in caplog.text
+    assert not site.cleaner.uncleanable
+    assert not site.log("t").failed
+    site.disk.fault = lambda action, path: None
+    site.run()
+    assert site.keys("t") == b"a"
+
+
+@pytest.mark.parametrize("stage_fails", [True, False])
+def test_a_swap_that_the_disk_refuses_ends_the_pass(site, stage_fails):
+    site.fill("t", b"a", b"a")
+    site.fill("u", b"a", b"a")
+
+    def fault(action, path):
+        wrong = action == "rename" and path.endswith(".cleaned") if stage_fails else action == "fsync"
+        return OSError(errno.EIO, "bad") if wrong and "/t-0" in path else None
+
+    site.disk.fault = fault
+    site.run()
+    assert not site.cleaner.passes
+    assert set(site.cleaner.uncleanable) == {("t", 0)}
+    assert site.keys("u") == b"a"
+    site.disk.fault = lambda action, path: None
+    site.open()
+    assert site.latest("t") == {b"a": (1, site.latest("t")[b"a"][1])}
+
+
+@pytest.mark.parametrize("end", ["cut", "remove", "set aside", "stop"])
+def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
+    for steps in itertools.count():
+        site = Site(fakes)
+        site.fill("t", b"a", b"b", b"a")
+        site.fill("t", b"a", b"c")
+        site.append("t", b"a")
+        site.fill("u", b"a")
+        site.fill("u", b"a")
+        before, cut = site.records("t"), site.log("t").log_end_offset - 1
+        site.cleaner.run_due()
+        if not all(site.one_step() for _ in range(steps)):
+            break
+        if end == "cut":
+            site.log("t").truncate_to(cut)
+        elif end == "remove":
+            site.manager.delete_log("t", 0)
+        elif end == "set aside":
+            site.manager.set_aside("t", 0)
+        else:
+            site.cleaner.stop()
+            while site.one_step():
+                pass
+            site.manager.shutdown()
+            site.open()
+            assert site.manager.had_clean_shutdown
+        site.run()
+        assert not site.cleaner.passes
+        assert site.keys("u") == b"a", "the worker went on with another log"
+        if end in ("cut", "stop"):
+            latest = {key: (offset, value) for offset, key, value in before if end == "stop" or offset < cut}
+            assert site.latest("t") == latest
+            site.disk.crash(fakes.Rng(steps + 1))
+            site.open()
+            assert site.latest("t") == latest
+    assert steps > 8
+
+
+def test_retention_of_a_compacted_log_runs_when_its_pass_has_ended(site):
+    site.log("t", cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
+    site.fill("t", b"a")
+    site.clock.now_ms += 5000
+    site.append("t", b"b", size=520)  # too large to become one with the other
+    site.log("t").roll()
+    site.log("t").flush()
+    site.cleaner.run_due()
+    assert site.manager.run_retention() == 0
+    site.run()
+    assert site.keys("t") == b"b"
+
+
+KEYS = [bytes([byte]) for byte in b"abcdef"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=6)),
+        st.tuples(st.just("fill"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=6)),
+        st.tuples(st.just("clean"), st.integers(2, 9)),
+        st.tuples(st.just("some_steps"), st.integers(1, 9)),
+        st.tuples(st.just("cut"), st.integers(1, 5)),
+        st.tuples(st.just("die"), st.integers(0, 80), st.booleans(), st.integers(1, 99)),
+    ),
+    max_size=25,
+)
+
+
+class Machine:
+    """A log beside a list of what was written to it, in which everything may happen between two steps of a pass."""
+
+    def __init__(self, fakes) -> None:
+        self.site = Site(fakes)
+        self.site.log("t")
+        self.written: list[tuple[int, bytes | None, bytes | None]] = []
+
+    def _note(self) -> None:
+        end = self.written[-1][0] + 1 if self.written else 0
+        self.written += [record for record in self.site.records("t") if record[0] >= end]
+
+    def append(self, keys) -> None:
+        self.site.append("t", *keys)
+        self._note()
+
+    def fill(self, keys) -> None:
+        self.site.fill("t", *keys)
+        self._note()
+
+    def clean(self, slots) -> None:
+        self.site.cleaner.settings = SETTINGS._replace(dedupe_buffer_bytes=slots * ENTRY_BYTES)
+        self.site.run()
+
+    def some_steps(self, count) -> None:
+        self.site.cleaner.run_due()
+        for _ in range(count):
+            self.site.one_step()
+
+    def cut(self, count) -> None:
+        """An unclean election takes the newest away, durable and cleaned or not."""
+        if len(self.written) > count:
+            offset = self.written[-count][0]
+            # What was cleaned for the sake of a record that is lost now is lost with it, as everywhere in Kafka.
+            if self.site.manager.cleaner_checkpoint.get(("t", 0)) is None:
+                self.site.log("t").truncate_to(offset)
+                del self.written[-count:]
+
+    def die(self, actions, power, seed) -> None:
+        left = [actions]
+        site = self.site
+        site.log("t").flush()
+        site.manager.write_checkpoints()
+
+        def fault(action, path):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Death
+
+        site.disk.fault = fault
+        try:
+            site.run()
+        except Death:
+            pass
+        finally:
+            site.disk.fault = lambda action, path: None
+        if power:
+            site.disk.crash(site.fakes.Rng(seed))
+        else:
+            site.disk.files.process_died()
+        site.open()
+        assert not [name for name in site.disk.listdir("/data/t-0") if name.endswith((".cleaned", ".swap"))]
+
+    def check(self) -> None:
+        records = self.site.records("t")
+        assert [offset for offset, _, _ in records] == sorted({offset for offset, _, _ in records})
+        assert set(records) <= set(self.written)
+        assert self.site.latest("t") == {key: (offset, value) for offset, key, value in self.written}
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_readers_find_the_latest_whatever_happens_between_the_steps_of_a_pass(fakes, steps):
+    machine = Machine(fakes)
+    for name, *arguments in steps:
+        getattr(machine, name)(*arguments)
+        machine.check()
+
+
+def test_a_death_at_every_action_of_a_pass_loses_nothing(fakes):
+    for power in (False, True):
+        for actions in itertools.count():
+            machine = Machine(fakes)
+            machine.fill([b"a", b"b", b"a"])
+            machine.fill([b"b", b"c", b"a", b"d"])
+            machine.append([b"a"])
+            before = machine.site.disk.read_bytes
+            machine.die(actions, power, actions + 1)
+            machine.check()
+            if machine.site.disk.exists(CHECKPOINT) and before(CHECKPOINT) == b"0\n1\nt 0 7\n":
+                break
+            machine.clean(9)
+            machine.check()
+            assert machine.site.keys("t") == b"bcada"
+        assert actions > 20
