@@ -69,6 +69,7 @@ def topic(servers) -> str:
     with Cluster(servers) as cluster:
         cluster.create_topic(name, 2)
         cluster.commit_group_offsets(f"{name}-warm", {(name, 0): 0})
+        cluster.groups()  # asked again until the coordinator has loaded the partitions of all groups
     return name
 
 
