@@ -238,6 +238,57 @@ class TestIncarnations:
         assert manager.last_broker_epoch == -1
         assert manager.begin_incarnation(self.SECOND) == self.SECOND, "the first one may have taken something in"
 
+    def filled(self, fakes, clock, manager):
+        """A log of twenty batches of 120 bytes or so, durable; where its file lies."""
+        manager.note_running(7)
+        log = manager.create_log("t", 0, bytes(range(16)))
+        for _ in range(20):
+            batch = fakes.make_batch(clock.now_ms, 1, 50)
+            log.append_as_leader(batch, 0, len(batch), 0)
+        return log, "/data/t-0/00000000000000000000.log"
+
+    @pytest.mark.parametrize("place", [0.5, 0.999])
+    def test_a_batch_that_is_damaged_is_a_loss(self, fakes, disk, clock, manager, place):
+        _, path = self.filled(fakes, clock, manager)
+        data = bytearray(disk.read_bytes(path))
+        data[int(len(data) * place)] ^= 1
+        disk.write_bytes(path, bytes(data))
+        assert self.killed(fakes, disk, clock).last_broker_epoch == -1
+        assert self.killed(fakes, disk, clock).last_broker_epoch == -1, "the cut log looks well to the next start"
+
+    def test_a_damaged_length_is_a_loss(self, fakes, disk, clock, manager):
+        _, path = self.filled(fakes, clock, manager)
+        data = bytearray(disk.read_bytes(path))
+        size = len(data) // 20
+        data[3 * size + 8] ^= 0x40  # the batch claims to reach beyond the end of the file
+        disk.write_bytes(path, bytes(data))
+        manager = self.killed(fakes, disk, clock)
+        assert manager.get_log("t", 0).log_end_offset == 3
+        assert manager.last_broker_epoch == -1
+
+    def test_the_torn_end_of_a_write_is_no_loss(self, fakes, disk, clock, manager):
+        _, path = self.filled(fakes, clock, manager)
+        disk.write_bytes(path, disk.read_bytes(path)[:-5])
+        manager = self.killed(fakes, disk, clock)
+        assert manager.get_log("t", 0).log_end_offset == 19
+        assert manager.last_broker_epoch == 7
+
+    def test_an_end_below_what_was_known_is_a_loss(self, fakes, disk, clock, manager):
+        log, path = self.filled(fakes, clock, manager)
+        log.flush()
+        manager.write_checkpoints()
+        data = disk.read_bytes(path)
+        disk.write_bytes(path, data[: len(data) // 2])
+        assert self.killed(fakes, disk, clock).last_broker_epoch == -1
+
+    @pytest.mark.parametrize("left", [0.5, 0.51])
+    def test_an_end_that_is_missing_in_spite_of_a_clean_stop_is_a_loss(self, fakes, disk, clock, manager, left):
+        _, path = self.filled(fakes, clock, manager)
+        manager.shutdown(7)
+        data = disk.read_bytes(path)
+        disk.write_bytes(path, data[: int(len(data) * left)])
+        assert fakes.open_manager(disk, clock).last_broker_epoch == -1
+
     @pytest.mark.parametrize(
         "damage",
         [

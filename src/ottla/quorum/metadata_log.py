@@ -81,6 +81,9 @@ class _Events:
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         """No checkpoint names offsets of this log."""
 
+    def records_lost(self, partition: TopicPartition) -> None:
+        """Nothing on disk says that none were."""
+
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
         logger.error("%s: %s failed: %s", self._directory, action, error, extra=RATE_LIMITED)
 

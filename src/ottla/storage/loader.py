@@ -7,6 +7,7 @@ Invariants:
 - Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
   the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
+- Whoever opens a log hears when records are missing that had been in it, before anything is cut.
 - What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
 
 Left out: reading message formats v0 and v1.
@@ -15,7 +16,9 @@ Left out: reading message formats v0 and v1.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ottla.common.clock import Clock, Rng
@@ -46,6 +49,8 @@ class LoadOptions(NamedTuple):
     clean: bool
     log_start_offset: int = 0
     recovery_point: int = 0
+    high_watermark: int = 0
+    """The last that is known; what is below was in the log."""
     producer_expiration_ms: int = 86_400_000
     was_cleaned: bool = False
     """Offsets may be missing between segments, also in a topic that is compacted no more."""
@@ -58,6 +63,7 @@ class _Loading:
     folder: Folder
     options: LoadOptions
     clock: Clock
+    on_loss: Callable[[], None]
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochCache = field(default_factory=lambda: LeaderEpochCache([]))
     epochs_damaged: bool = False
@@ -73,7 +79,7 @@ def load_log(
 
     Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
     """
-    loading = _Loading(folder, options, clock)
+    loading = _Loading(folder, options, clock, partial(events.records_lost, partition))
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
@@ -92,6 +98,9 @@ def load_log(
     if end_offset is None:
         _recover(loading)
         end_offset, _ = loading.segments[-1].find_end()
+    if end_offset < max(options.recovery_point, options.high_watermark):
+        logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
+        loading.on_loss()
     rebuild_aborted(folder, loading.segments, loading.aborted_lost, loading.snapshots)
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
@@ -200,6 +209,7 @@ def _clean_end(loading: _Loading) -> int | None:
     if end == segment.size_bytes:
         return end_offset
     logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
+    loading.on_loss()
     return None
 
 
@@ -220,5 +230,6 @@ def _recover(loading: _Loading) -> None:
         first,
         loading.epochs,
         gaps_allowed=loading.options.config.compacted or loading.options.was_cleaned,
+        on_loss=loading.on_loss,
     )
     loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

@@ -223,6 +223,7 @@ class LogDirectory:
             clean=self.had_clean_shutdown,
             log_start_offset=max(start_offsets.get(key, 0), 0),
             recovery_point=max(recovery_points.get(key, 0), 0),
+            high_watermark=self._high_watermarks.get(key, 0),
             was_cleaned=self.cleaner_checkpoint.get(key) is not None,
             producer_expiration_ms=self.defaults.producer_expiration_ms,
         )
@@ -240,8 +241,19 @@ class LogDirectory:
         except CheckpointCorruption as error:
             logger.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
-            self.running = Running()
+            self._disown_running()
             return {}
+
+    def _disown_running(self) -> None:
+        """Nothing says any more that what ran here lost nothing, also when this start ends before it has registered.
+
+        Raises OSError.
+        """
+        self.running = Running()
+        path = self._join(names.RUNNING_FILE)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
+            self._disk.fsync_dir(self.path)
 
     def _surviving(self) -> Running:
         path = self._join(names.RUNNING_FILE)
@@ -598,6 +610,9 @@ class LogDirectory:
         self._truncations += 1
         self.cleaner_checkpoint.cut(partition, offset)
         self.write_recovery_points()
+
+    def records_lost(self, partition: TopicPartition) -> None:
+        self._disown_running()
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
         topic, index = partition

@@ -4,6 +4,8 @@ A missing tail and a nonsense tail both end there. What follows in later segment
 file and position.
 
 Invariants:
+- What the end of a process leaves is part of one batch, at the end of the last segment. Wherever more than that goes,
+  records are lost that others may count on, and whoever opens the log hears of it before it is cut.
 - Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
 - A message of format v0 or v1 is no damage: it is walked over by its own header and checksum.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.common.disk import File
@@ -27,6 +30,7 @@ from ottla.record.batch import (
     CRC,
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
+    LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -59,17 +63,26 @@ class Walk:
     end: int = 0
     next_offset: int = 0
     defect: str = ""
+    is_torn: bool = False
+    """The defect is a batch that is cut short, as the end of a process in the middle of a write leaves it."""
     has_transactions: bool = False
     """Some may be aborted, in the segment or in its index."""
 
 
 def recover_segments(
-    folder: Folder, segments: list[Segment], first: int, epochs: LeaderEpochCache, *, gaps_allowed: bool
+    folder: Folder,
+    segments: list[Segment],
+    first: int,
+    epochs: LeaderEpochCache,
+    *,
+    gaps_allowed: bool,
+    on_loss: Callable[[], None],
 ) -> list[Segment]:
     """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
 
-    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. Returns those whose aborted
-    transactions have to be found anew. Raises OSError, OperatorError.
+    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. `on_loss` is called before a
+    cut that takes more than the torn end of a write. Returns those whose aborted transactions have to be found anew.
+    Raises OSError, OperatorError.
     """
     with_transactions = []
     for number in range(first, len(segments)):
@@ -89,8 +102,10 @@ def recover_segments(
             walk.next_offset,
             walk.defect,
         )
-        drop_segments(folder, segments, number + 1)
         file = segment.log_descriptor.file()
+        if not walk.is_torn or segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk):
+            on_loss()
+        drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
         segment.size_bytes = walk.end
@@ -137,6 +152,43 @@ def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
     return walk
 
 
+def batch_behind(file: File, size_bytes: int, walk: Walk) -> bool:
+    """Whether a valid batch follows the one at which `walk` over a segment stopped. Raises OSError.
+
+    It is looked for where the bad one claims to end, and, since its length may be what is bad, wherever its next offset
+    stands.
+    """
+    head = file.read(HEADER_SIZE, walk.end)
+    if len(head) < HEADER_SIZE:
+        return False
+    length = int.from_bytes(head[LENGTH_POSITION : LENGTH_POSITION + 4], signed=True)
+    if length > 0 and _is_valid_batch(file, size_bytes, walk, walk.end + length + LOG_OVERHEAD):
+        return True
+    header = header_of_any(head, 0)
+    if header is None:
+        return False
+    wanted = ((header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1) % (1 << 64)).to_bytes(8)
+    start = walk.end + 1
+    while start < size_bytes:
+        chunk = file.read(min(_CHUNK_BYTES, size_bytes - start), start)
+        at = chunk.find(wanted)
+        while at >= 0:
+            if _is_valid_batch(file, size_bytes, walk, start + at):
+                return True
+            at = chunk.find(wanted, at + 1)
+        if len(chunk) < len(wanted):
+            break
+        start += len(chunk) - len(wanted) + 1
+    return False
+
+
+def _is_valid_batch(file: File, size_bytes: int, walk: Walk, position: int) -> bool:
+    if position >= size_bytes:
+        return False
+    there = Walk(end=position, next_offset=walk.next_offset)
+    return next(iter(ValidBatches(file, walk.next_offset, size_bytes, there)), None) is not None
+
+
 class ValidBatches:
     """Iterator over (position, header) of a segment's batches, up to the first that is not valid; only reads."""
 
@@ -161,17 +213,20 @@ class ValidBatches:
         if left == 0:
             raise StopIteration
         if left < SMALLEST_SIZE:
-            return self._stop("the header of a batch is cut short")
+            return self._stop_short("the header of a batch is cut short")
         at = position - self._chunk_position
         if at + min(HEADER_SIZE, left) > len(self._chunk):
             at = self._refill(position)
         header = header_of_any(self._chunk, at)
         if header is None:
-            return self._stop("the header of a batch is cut short")
+            return self._stop_short("the header of a batch is cut short")
         size = header[BATCH_LENGTH] + LOG_OVERHEAD
         if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
             at = self._refill(position)
-        defect = self._defect(header, size, left) or self._crc_defect(header, position, at, size)
+        defect = self._defect(header)
+        if not defect and size > left:
+            return self._stop_short(f"a batch of {size} bytes is cut short after {left}")
+        defect = defect or self._crc_defect(header, position, at, size)
         if defect:
             return self._stop(defect)
         walk.end = position + size
@@ -186,18 +241,20 @@ class ValidBatches:
             raise OSError(f"{self._file.path} is shorter than its size")
         return 0
 
+    def _stop_short(self, defect: str) -> tuple[int, BatchHeader]:
+        self._walk.is_torn = True
+        return self._stop(defect)
+
     def _stop(self, defect: str) -> tuple[int, BatchHeader]:
         self._walk.defect = defect
         raise StopIteration
 
-    def _defect(self, header: BatchHeader, size: int, left: int) -> str:
+    def _defect(self, header: BatchHeader) -> str:
         magic = header[MAGIC]
         if magic != MAGIC_V2 and magic not in OLD_MAGICS:
             return f"magic {magic} names no message format"
         if header[BATCH_LENGTH] < _MIN_LENGTH[magic]:
             return f"a batch length of {header[BATCH_LENGTH]} is impossible"
-        if size > left:
-            return f"a batch of {size} bytes is cut short after {left}"
         if header[BASE_OFFSET] < self._walk.next_offset:
             return f"offset {header[BASE_OFFSET]} follows after {self._walk.next_offset - 1}"
         if (

@@ -70,6 +70,13 @@ class LogEvents(Protocol):
         """
         ...
 
+    def records_lost(self, partition: TopicPartition) -> None:
+        """The log is found without records that had been written to it; said before it is cut there.
+
+        Raises OSError.
+        """
+        ...
+
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
         """The disk failed under the log; with a transient error (disk full) it goes on, unless the failure is lasting:
         then it takes no more appends."""

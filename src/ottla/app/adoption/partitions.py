@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.common.disk import Disk, File
+from ottla.common.disk import Disk
 from ottla.common.ids import Uuid
-from ottla.record.batch import BATCH_LENGTH, HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, BatchView
+from ottla.record.batch import BATCH_LENGTH, LOG_OVERHEAD, BatchView
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, read_partition_metadata
-from ottla.storage.recovery import ValidBatches, Walk
+from ottla.storage.recovery import ValidBatches, Walk, batch_behind
 
 
 class Cut(NamedTuple):
@@ -107,22 +107,10 @@ def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> Cut
             walk.defect = f"offsets {walk.next_offset} to {following - 1} are missing"
         if not walk.defect:
             return None
-        behind = _batch_behind(file, base_offset, size, walk)
+        behind = batch_behind(file, size, walk)
         return Cut(path, walk.end, size - walk.end, walk.next_offset, walk.defect, behind)
     finally:
         file.close()
-
-
-def _batch_behind(file: File, base_offset: int, size: int, walk: Walk) -> bool:
-    """Whether a valid batch follows the one that is not, by the length which that claims."""
-    head = file.read(HEADER_SIZE, walk.end)
-    if len(head) < HEADER_SIZE:
-        return False
-    length = int.from_bytes(head[LENGTH_POSITION : LENGTH_POSITION + 4], signed=True)
-    if length <= 0:
-        return False
-    behind = Walk(end=walk.end + length + LOG_OVERHEAD, next_offset=walk.next_offset)
-    return behind.end < size and next(iter(ValidBatches(file, base_offset, size, behind)), None) is not None
 
 
 def _topic_id(disk: Disk, path: str) -> Uuid | None:
