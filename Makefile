@@ -61,8 +61,8 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
-# A stamp a set of extras: installed again only when the declarations, the pins or the compiled module change.
-DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx
+# A stamp a set of extras: installed again only when the declarations, the pins or the compiled modules change.
+DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
 .PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-compare cluster clean
@@ -175,4 +175,4 @@ cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
 
 clean:
-	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/record/_batch.c src/ottla/record/*.so
+	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/record/_batch.c src/ottla/record/_keys.c src/ottla/record/*.so

@@ -1,14 +1,14 @@
-"""Builds the one compiled module; everything else is in pyproject.toml.
+"""Builds the two compiled modules; everything else is in pyproject.toml.
 
-The module is optional: without a C compiler the build goes on and the pure-Python twin serves.
+They are optional: without a C compiler the build goes on and the pure-Python twins serve.
 """
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 
-class BuildBatchModule(build_ext):
-    """Turns the .pyx into C at build time, and only then."""
+class BuildRecordModules(build_ext):
+    """Turns each .pyx into C at build time, and only then."""
 
     def finalize_options(self) -> None:
         from Cython.Build import cythonize
@@ -21,6 +21,6 @@ class BuildBatchModule(build_ext):
 
 
 setup(
-    cmdclass={"build_ext": BuildBatchModule},
-    ext_modules=[Extension("ottla.record._batch", ["src/ottla/record/_batch.pyx"])],
+    cmdclass={"build_ext": BuildRecordModules},
+    ext_modules=[Extension(f"ottla.record.{name}", [f"src/ottla/record/{name}.pyx"]) for name in ("_batch", "_keys")],
 )

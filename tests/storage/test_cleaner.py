@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+from array import array
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from ottla.common.errors import InvariantError, KafkaError
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
+from ottla.record.keys import ENTRY_BYTES, SECRET_BYTES
 from ottla.storage.cleaner.cleaning import Cleaning, Round
-from ottla.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
+from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.retention import LastRecord
 from ottla.storage.cleaner.rewriting import Output
 from ottla.storage.cleaner.sources import Source, group
@@ -23,7 +25,7 @@ from ottla.storage.index import IndexCorruption
 from ottla.storage.log_config import MAX_INT, LogConfig
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
-SECRET = bytes(32)
+SECRET = bytes(SECRET_BYTES)
 RETENTION_MS = 1000
 PATH = "/data/t-0"
 
@@ -343,27 +345,46 @@ def test_segments_are_grouped_as_far_as_one_may_hold_them():
     assert group([], 1, 1) == []
 
 
+def one_record(key: bytes) -> tuple[bytes, array[int]]:
+    """A body that is the key, and its row of the index."""
+    return key, array("q", [0, 0, 0, len(key), len(key), 0, len(key), 0])
+
+
 class TestOffsetMap:
+    @staticmethod
+    def latest(offset_map, key, below=500) -> int:
+        """The lowest offset that stays of those that the map knows; -1 when it does not know the key."""
+        for offset in range(below):
+            if offset_map.surviving(*one_record(key), offset, keeps_tombstones=True)[0]:
+                return offset or -1
+        raise AssertionError(f"nothing stays of {key}")
+
     def test_it_equals_a_dictionary_as_far_as_it_has_room(self):
         offset_map = OffsetMap(100 * ENTRY_BYTES, 0.75, SECRET)
         known = {}
-        for offset in range(500):
+        for offset in range(1, 500):
             key = b"%d" % (offset * 7 % 90)
-            if not offset_map.put(key, offset):
+            if not offset_map.note(*one_record(key), offset, 0):
                 break
             known[key] = offset
         assert len(offset_map) == len(known) == 75
         assert offset_map.latest_offset == offset - 1
-        assert {key: offset_map.get(key) for key in known} == known
-        assert offset_map.get(b"nobody") == -1
-        assert offset_map.get(b"%d" % (offset * 7 % 90)) == -1, "what did not fit is not known"
+        assert {key: self.latest(offset_map, key) for key in known} == known
+        assert self.latest(offset_map, b"nobody") == -1
+        assert self.latest(offset_map, b"%d" % (offset * 7 % 90)) == -1, "what did not fit is not known"
         assert offset_map.utilization == 0.75
 
     def test_keys_of_any_length_take_the_same_room(self):
         offset_map = OffsetMap(10 * ENTRY_BYTES, 1.0, SECRET)
-        assert offset_map.put(b"", 0)
-        assert offset_map.put(b"k" * 100_000, 1)
-        assert (offset_map.get(b""), offset_map.get(b"k" * 100_000)) == (0, 1)
+        assert offset_map.note(*one_record(b""), 1, 0)
+        assert offset_map.note(*one_record(b"k" * 100_000), 2, 0)
+        assert (self.latest(offset_map, b""), self.latest(offset_map, b"k" * 100_000)) == (1, 2)
+
+    def test_what_comes_after_is_noted_after(self):
+        offset_map = OffsetMap(10 * ENTRY_BYTES, 1.0, SECRET)
+        assert offset_map.note(*one_record(b"a"), 5, 0)
+        with pytest.raises(InvariantError, match="offset 5 was noted after 5"):
+            offset_map.note(*one_record(b"b"), 5, 0)
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", None])

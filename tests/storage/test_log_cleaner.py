@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.keys import ENTRY_BYTES
 from ottla.storage.cleaner.cleaning import CleanedGroup
 from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
-from ottla.storage.cleaner.offset_map import ENTRY_BYTES
 from ottla.storage.cleaner.worker import RoundEnd, RoundFailure, run_round
 from ottla.storage.log_config import LogConfig
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.cleaner.retention import BatchFilter, LastRecord, Rules, keys_in
+from ottla.storage.cleaner.retention import BatchFilter, LastRecord, Rules, batch_records
 from ottla.storage.cleaner.rewriting import rewrite
 from ottla.storage.cleaner.sources import Source, aborted_transactions, batches, group
 from ottla.storage.cleaner.transactions import CleanedTransactions
@@ -42,7 +42,7 @@ class Round(NamedTuple):
     io_buffer_bytes: int
     max_body_bytes: int
     secret: bytes
-    """`offset_map.SECRET_BYTES` random bytes."""
+    """`record.keys.SECRET_BYTES` random bytes."""
 
 
 class CleanedGroup(NamedTuple):
@@ -96,9 +96,9 @@ class Cleaning:
                 if batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
-                    for offset, key in keys_in(batch, cleaned.max_body_bytes):
-                        if offset >= first and not offset_map.put(key, offset):
-                            return
+                    body, rows = batch_records(batch, cleaned.max_body_bytes)
+                    if not offset_map.note(body, rows, batch.base_offset, first):
+                        return
                 offset_map.reached(batch.last_offset)
             offset_map.reached(source.next_base_offset - 1)
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.errors import KafkaError
 from ottla.common.topic_partition import TopicPartition
+from ottla.record.keys import SECRET_BYTES
 from ottla.storage.cleaner.cleanable import (
     CleanableRange,
     cleanable_range,
@@ -32,7 +33,6 @@ from ottla.storage.cleaner.cleanable import (
     sources_before,
 )
 from ottla.storage.cleaner.cleaning import CleanedGroup, Round
-from ottla.storage.cleaner.offset_map import SECRET_BYTES
 from ottla.storage.cleaner.retention import LastRecord
 from ottla.storage.cleaner.worker import CleaningTask, RoundEnd, RoundFailure, Told, Worker
 from ottla.storage.log import Log

@@ -18,7 +18,7 @@ Left out: formats v0 and v1.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from ottla.record.batch import (
 from ottla.record.checksum import crc32c
 from ottla.record.compression import compress
 from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.keys import gather
 from ottla.record.varint import write_varint
 from ottla.record.walk import INDEX_WIDTH, index_records
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -55,7 +56,7 @@ from ottla.storage.cleaner.transactions import CleanedTransactions
 _CRC = Struct(">I")
 _UINT64 = (1 << 64) - 1
 _INT64_SIGN = 1 << 63
-_OFFSET_DELTA, _TIMESTAMP_DELTA, _KEY_START, _KEY_LENGTH, _, _VALUE_LENGTH, _HEADERS_START, _HEADERS_LENGTH = range(8)
+_OFFSET_DELTA, _TIMESTAMP_DELTA, _, _, _, _, _HEADERS_START, _HEADERS_LENGTH = range(INDEX_WIDTH)
 
 
 class LastRecord(NamedTuple):
@@ -95,17 +96,6 @@ def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, ar
     return body, rows
 
 
-def keys_in(batch: BatchView, max_body_bytes: int) -> Iterator[tuple[int, memoryview]]:
-    """(offset, key) of each record that has a key. Raises KafkaError as its sibling above."""
-    body, rows = batch_records(batch, max_body_bytes)
-    base_offset = batch.base_offset
-    for at in range(0, len(rows), INDEX_WIDTH):
-        length = rows[at + _KEY_LENGTH]
-        if length >= 0:
-            start = rows[at + _KEY_START]
-            yield base_offset + rows[at + _OFFSET_DELTA], body[start : start + length]
-
-
 class BatchFilter:
     """Takes the batches of a log in their order, from its beginning on."""
 
@@ -137,11 +127,15 @@ class BatchFilter:
             return _emptied(batch) if must_stay else None
         body, rows = batch_records(batch, self._rules.max_body_bytes)
         if batch.is_control:
-            kept: Sequence[int] = range(batch.records_count)
+            kept = array("q", range(batch.records_count))
             needs_horizon = discardable and horizon is None
         else:
-            kept = self._surviving(batch, body, rows)
-            needs_horizon = horizon is None and any(rows[at * INDEX_WIDTH + _VALUE_LENGTH] < 0 for at in kept)
+            keeps_tombstones = horizon is None or self._rules.now_ms < horizon
+            kept, keyless_count, tombstone_count = self._map.surviving(
+                body, rows, batch.base_offset, keeps_tombstones=keeps_tombstones
+            )
+            self.keyless_count += keyless_count
+            needs_horizon = horizon is None and tombstone_count > 0
         if not kept:
             return _emptied(batch) if must_stay else None
         if len(kept) == batch.records_count and not needs_horizon:
@@ -158,31 +152,6 @@ class BatchFilter:
         if last.last_data_offset >= 0:
             return batch.last_offset == last.last_data_offset
         return batch.is_control and batch.producer_epoch == last.producer_epoch
-
-    def _surviving(self, batch: BatchView, body: memoryview, rows: array[int]) -> list[int]:
-        """The numbers of the records that stay."""
-        offset_map = self._map
-        horizon = batch.delete_horizon_ms
-        keep_tombstones = horizon is None or self._rules.now_ms < horizon
-        base_offset = batch.base_offset
-        latest_offset = offset_map.latest_offset
-        kept = []
-        for number in range(batch.records_count):
-            at = number * INDEX_WIDTH
-            offset = base_offset + rows[at + _OFFSET_DELTA]
-            if offset > latest_offset:
-                kept.append(number)
-                continue
-            length = rows[at + _KEY_LENGTH]
-            if length < 0:
-                self.keyless_count += 1
-                continue
-            if rows[at + _VALUE_LENGTH] < 0 and not keep_tombstones:
-                continue
-            start = rows[at + _KEY_START]
-            if offset >= offset_map.get(body[start : start + length]):
-                kept.append(number)
-        return kept
 
 
 def _whole(batch: BatchView) -> memoryview:
@@ -204,23 +173,12 @@ def empty_batch(batch: BatchView) -> bytearray:
 
 
 def rewritten_batch(
-    batch: BatchView, body: memoryview, rows: array[int], kept: Sequence[int], new_horizon_ms: int | None
+    batch: BatchView, body: memoryview, rows: array[int], kept: array[int], new_horizon_ms: int | None
 ) -> bytearray:
     """`batch` with the records of the numbers `kept` alone, in its codec; with a delete horizon where one is given."""
-    shift = 0 if new_horizon_ms is None else batch.base_timestamp - new_horizon_ms
-    out = bytearray()
-    newest = NO_TIMESTAMP
-    for number in kept:
-        at = number * INDEX_WIDTH
-        before = at - INDEX_WIDTH
-        start = rows[before + _HEADERS_START] + rows[before + _HEADERS_LENGTH] if number else 0
-        end = rows[at + _HEADERS_START] + rows[at + _HEADERS_LENGTH]
-        delta = rows[at + _TIMESTAMP_DELTA]
-        newest = max(newest, _int64(batch.base_timestamp + delta))
-        if new_horizon_ms is None:
-            out += body[start:end]
-        else:
-            _write_at(out, body, start, end, _int64(delta + shift))
+    out, newest = gather(body, rows, kept, batch.base_timestamp)
+    if new_horizon_ms is not None:
+        out = _moved(out, len(kept), batch.base_timestamp - new_horizon_ms)
     header = list(batch.header)
     if new_horizon_ms is not None:
         header[ATTRIBUTES] |= DELETE_HORIZON_MASK
@@ -231,6 +189,19 @@ def rewritten_batch(
     data = out if not batch.codec_id else compress(batch.codec_id, out)
     header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD + len(data)
     return _sealed(header, data)
+
+
+def _moved(body: bytearray, count: int, shift: int) -> bytearray:
+    """`count` records as they are in `body`, but for their timestamps, which get the shift."""
+    rows = index_records(body, 0, len(body), count)
+    out = bytearray()
+    start = 0
+    with memoryview(body) as view:
+        for at in range(0, len(rows), INDEX_WIDTH):
+            end = rows[at + _HEADERS_START] + rows[at + _HEADERS_LENGTH]
+            _write_at(out, view, start, end, _int64(rows[at + _TIMESTAMP_DELTA] + shift))
+            start = end
+    return out
 
 
 def _write_at(out: bytearray, body: memoryview, start: int, end: int, timestamp_delta: int) -> None:

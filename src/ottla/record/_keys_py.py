@@ -1,0 +1,136 @@
+"""Which record of a key is the latest, in Python: twin and reference of `_keys.pyx`.
+
+All take the records of one batch and `record.walk.index_records` of them. A table never leaves the process that made
+it, so the twins agree on what they answer and not on the hash: here it is BLAKE2b, which the standard library has, and
+there what is quick from C.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from hashlib import blake2b
+from struct import Struct
+
+from ottla.common.disk import Buffer
+from ottla.common.errors import InvariantError
+from ottla.record._batch_py import INDEX_WIDTH
+
+ENTRY_BYTES = 24
+"""Of a key, whatever its length: 16 of its hash, and 8 of its offset plus one, so that no entry has zeros there."""
+SECRET_BYTES = 16
+
+_HASH_BYTES = 16
+_OFFSET = Struct("<q")
+_INT64_RANGE = 1 << 64
+_INT64_SIGN = 1 << 63
+_OFFSET_DELTA, _TIMESTAMP_DELTA, _KEY_START, _KEY_LENGTH, _, _VALUE_LENGTH, _HEADERS_START, _HEADERS_LENGTH = range(8)
+
+
+class KeyTable:
+    """The latest offset of each key, by the keyed hash of that, in one table with open addressing.
+
+    Pages of it that hold no key cost no memory.
+    """
+
+    __slots__ = ("_capacity", "_secret", "_slots", "_table", "count")
+
+    def __init__(self, slots: int, capacity: int, secret: bytes) -> None:
+        """Room for `slots` entries, of which `capacity`, fewer, may be taken. Raises MemoryError."""
+        if not 0 < capacity < slots:
+            raise InvariantError("a table of keys has a free entry")
+        if len(secret) != SECRET_BYTES:
+            raise InvariantError(f"a secret has {SECRET_BYTES} bytes")
+        self._slots = slots
+        self._capacity = capacity
+        self._secret = secret
+        self.count = 0
+        """Keys in the table."""
+        try:
+            self._table = mmap.mmap(-1, slots * ENTRY_BYTES)
+        except (OSError, OverflowError) as error:  # it must not pass for an error of the disk
+            raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys") from error
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._table.close()
+
+    def _find(self, key: Buffer) -> tuple[int, bytes, int]:
+        """Where the entry of a key is, or would be; its hash; and its offset plus one, 0 when it is not there."""
+        table = self._table
+        digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
+        slot = int.from_bytes(digest[:8], "little") % self._slots
+        while True:
+            position = slot * ENTRY_BYTES
+            next_offset: int = _OFFSET.unpack_from(table, position + _HASH_BYTES)[0]
+            if not next_offset or table[position : position + _HASH_BYTES] == digest:
+                return position, digest, next_offset
+            slot = slot + 1 if slot + 1 < self._slots else 0
+
+    def note(self, body: Buffer, rows: array[int], base_offset: int, first_offset: int) -> int:
+        """Note the records from `first_offset` on, each as the latest of its key.
+
+        Returns how many of the rows were dealt with: fewer than there are when no more keys fit.
+        """
+        view = memoryview(body)
+        for at in range(0, len(rows), INDEX_WIDTH):
+            offset = base_offset + rows[at + _OFFSET_DELTA]
+            length = rows[at + _KEY_LENGTH]
+            if offset < first_offset or length < 0:
+                continue
+            start = rows[at + _KEY_START]
+            position, digest, next_offset = self._find(view[start : start + length])
+            middle = position + _HASH_BYTES
+            if not next_offset:
+                if self.count >= self._capacity:
+                    return at // INDEX_WIDTH
+                self.count += 1
+                self._table[position:middle] = digest
+            _OFFSET.pack_into(self._table, middle, offset + 1)
+        return len(rows) // INDEX_WIDTH
+
+    def surviving(
+        self, body: Buffer, rows: array[int], base_offset: int, known_offset: int, *, keeps_tombstones: bool
+    ) -> tuple[array[int], int, int]:
+        """The numbers of the records that are the latest of their key, or lie behind `known_offset`.
+
+        And how many had no key and go, and how many stay without a value (tombstones), if any may.
+        """
+        view = memoryview(body)
+        kept: array[int] = array("q")
+        keyless_count = tombstone_count = 0
+        for number in range(len(rows) // INDEX_WIDTH):
+            at = number * INDEX_WIDTH
+            offset = base_offset + rows[at + _OFFSET_DELTA]
+            is_tombstone = rows[at + _VALUE_LENGTH] < 0
+            if offset <= known_offset:
+                length = rows[at + _KEY_LENGTH]
+                if length < 0:
+                    keyless_count += 1
+                    continue
+                if is_tombstone and not keeps_tombstones:
+                    continue
+                start = rows[at + _KEY_START]
+                if offset + 1 < self._find(view[start : start + length])[2]:
+                    continue
+            kept.append(number)
+            tombstone_count += is_tombstone
+        return kept, keyless_count, tombstone_count
+
+
+def gather(body: Buffer, rows: array[int], kept: array[int], base_timestamp: int) -> tuple[bytearray, int]:
+    """The records of the numbers `kept`, as they are, one behind the other; and the latest of their timestamps.
+
+    That wraps around as 64 bits do, and is -1 where none is above.
+    """
+    view = memoryview(body)
+    out = bytearray()
+    newest = -1
+    for number in kept:
+        at = number * INDEX_WIDTH
+        before = at - INDEX_WIDTH
+        start = rows[before + _HEADERS_START] + rows[before + _HEADERS_LENGTH] if number else 0
+        out += view[start : rows[at + _HEADERS_START] + rows[at + _HEADERS_LENGTH]]
+        timestamp = (base_timestamp + rows[at + _TIMESTAMP_DELTA] + _INT64_SIGN) % _INT64_RANGE - _INT64_SIGN
+        newest = max(newest, timestamp)
+    return out, newest
