@@ -307,6 +307,66 @@ def test_a_damaged_batch_ends_the_round_and_is_named(partition):
         partition.clean()
 
 
+def bases(partition) -> list[int]:
+    return [segment.base_offset for segment in partition.log.segments]
+
+
+def test_in_a_group_a_large_segment_of_which_everything_stays_is_left_alone(partition):
+    partition.append([(b"large", b"x" * 500)])
+    partition.roll()
+    partition.append([(b"a", b"1")])
+    partition.roll()
+    partition.append([(b"a", b"2")])
+    partition.roll()
+    before = partition.disk.files.names[f"{PATH}/00000000000000000000.log"]
+    assert partition.clean() == 1
+    assert bases(partition) == [0, 1, 3]
+    assert partition.disk.files.names[f"{PATH}/00000000000000000000.log"] is before
+    assert partition.records() == [(0, b"large", b"x" * 500), (2, b"a", b"2")]
+    assert partition.clean() == 0, "what is left is moved only beside as many bytes"
+
+
+def test_segments_before_the_first_that_differs_are_taken_along_when_they_are_small(partition):
+    partition.append([(b"small", b"1")])
+    partition.roll()
+    partition.append([(b"a", b"x" * 500)])
+    partition.append([(b"a", b"2")])
+    partition.roll()
+    before = partition.batches()[0].to_bytes()
+    assert partition.clean() == 1
+    assert bases(partition) == [0, 3]
+    assert partition.batches()[0].to_bytes() == before
+    assert partition.records() == [(0, b"small", b"1"), (2, b"a", b"2")]
+
+
+def test_small_segments_become_one_and_no_large_one_is_moved_for_them(partition):
+    for number, size in enumerate((500, 10, 10, 10)):
+        partition.append([(b"%d" % number, b"x" * size)])
+        partition.roll()
+    want = partition.records()
+    assert partition.clean() == 1
+    assert bases(partition) == [0, 1, 4]
+    assert partition.records() == want
+    assert partition.clean() == 0
+
+
+def test_each_byte_is_moved_a_few_times_however_many_small_segments_come(partition):
+    written = 0
+    for number in range(64):
+        partition.append([(b"%d" % number, b"x" * 10)])
+        partition.roll()
+        before = set(partition.disk.files.names.values())
+        partition.clean()
+        written += sum(
+            len(inode.data)
+            for name, inode in partition.disk.files.names.items()
+            if name.startswith(PATH) and name.endswith(".log") and inode not in before
+        )
+    total = sum(segment.size_bytes for segment in partition.log.segments)
+    assert total < written <= total * 7
+    assert len(bases(partition)) <= 9
+
+
 def test_what_does_not_fit_into_one_segment_is_split(partition):
     partition.append([(b"a", b"x" * 50)])
     partition.append([(b"b", b"x" * 50)])

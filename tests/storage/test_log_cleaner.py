@@ -161,6 +161,28 @@ def test_a_pass_cleans_a_log_and_notes_how_far(site):
     assert site.cleaned == ["t-0"], "nothing is dirty any more"
 
 
+def test_a_pass_that_ends_early_is_gone_on_with_behind_its_last_group(site):
+    for keys in (b"aabcd", b"eefgh", b"iijkl"):
+        site.fill("t", *(b"%c" % key for key in keys))  # a group each
+    want = site.latest("t")
+    site.cleaner.run_due()
+    noted = set()
+    while b"0\n1\nt 0 5\n" not in noted and site.one_step():
+        noted.add(site.disk.read_bytes(CHECKPOINT) if site.disk.exists(CHECKPOINT) else b"")
+    assert site.cleaner.passes, "the pass is under way when its first group is noted"
+    site.open()
+    assert (site.cleaner.checkpoint.get(("t", 0)), site.latest("t")) == (5, want)
+    site.log("t").flush()
+    written = set()
+    site.disk.fault = lambda action, path: written.add(path.rpartition("/")[2]) if action == "append" else None
+    site.run()
+    assert site.latest("t") == want
+    assert site.keys("t") == b"abcdefghijkl"
+    assert site.disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 15\n"
+    assert "00000000000000000010.log.cleaned" in written
+    assert "00000000000000000000.log.cleaned" not in written, "what one pass has cleaned the next one leaves alone"
+
+
 def test_only_compacted_logs_are_cleaned(site):
     site.log("t", cleanup_policy=frozenset({"delete"}))
     site.fill("t", b"a", b"a")

@@ -46,14 +46,14 @@ class Round(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """Segments that were gone over; `outputs`, base offsets of durable `.cleaned` files, take their place.
-
-    Without outputs they stay as they are.
-    """
+    """Segments whose place `outputs`, base offsets of durable `.cleaned` files, take. Without any all stay."""
 
     sources: Sequence[Source]
     outputs: Sequence[int]
     output_bytes: int
+    clean_offset: int
+    """How far the log is clean when they are taken in: the round knows all keys behind its first dirty offset, so what
+    lies before both holds nothing that anything there takes the place of."""
 
 
 class Cleaning:
@@ -116,7 +116,7 @@ class Cleaning:
         batch_filter = BatchFilter(self._map, transactions, rules)
         reached = [source for source in cleaned.sources if source.base_offset < self.end_offset]
         for sources in group(reached, cleaned.segment_bytes, cleaned.segment_index_bytes):
-            segments = rewrite(
+            replaced, segments = rewrite(
                 sources,
                 self._folder,
                 batch_filter,
@@ -126,7 +126,8 @@ class Cleaning:
                 has_read=self._has_read,
             )
             outputs = [segment.base_offset for segment in segments]
-            yield CleanedGroup(sources, outputs, sum(segment.size_bytes for segment in segments))
+            clean_offset = max(cleaned.first_dirty_offset, min(sources[-1].next_base_offset, self.end_offset))
+            yield CleanedGroup(replaced, outputs, sum(segment.size_bytes for segment in segments), clean_offset)
 
     def close(self) -> None:
         """Give the memory of the map back."""

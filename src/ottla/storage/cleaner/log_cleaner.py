@@ -2,8 +2,8 @@
 
 A step (`run_due`) gives idle workers the logs that are due: first those where a record waited longer than
 `max.compaction.lag.ms`, then the dirtiest. Each pass is a conversation with one worker: it cleans a group of segments,
-the log takes that in, with the syncs of the swap in the pool, and the worker goes on. At the end the checkpoint says
-how far the log is clean.
+the log takes that in, with the syncs of the swap in the pool, and the worker goes on. After each group the checkpoint
+says how far the log is clean, so a pass that ends early is gone on with from there.
 
 Invariants:
 - Before the first group is taken in the log has an entry in the checkpoint, durably: it permits offsets to be missing.
@@ -241,6 +241,11 @@ class LogCleaner:
         else:
             self.in_pool(lambda: self.checkpoint.write(due), done)
 
+    def has_taken_in(self, running: CleanerPass, clean_offset: int) -> None:
+        """A group is the log's, durably, or stays as it is."""
+        self.checkpoint.put((running.log.topic, running.log.partition), clean_offset)
+        self._write_checkpoint(_complain)
+
     def has_ended(self, ended: CleanerPass, outcome: RoundEnd | RoundFailure) -> None:
         """A pass is over, and its worker reads and writes no more."""
         log, partition = ended.log, (ended.log.topic, ended.log.partition)
@@ -311,6 +316,7 @@ class CleanerPass:
     """One log in the work of one worker."""
 
     __slots__ = (
+        "_clean_offset",
         "_cleaner",
         "_is_told_of",
         "_outcome",
@@ -325,6 +331,7 @@ class CleanerPass:
     def __init__(self, cleaner: LogCleaner, log: Log, worker: Worker, began_s: float) -> None:
         """Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._cleaner = cleaner
+        self._clean_offset = 0
         self._is_told_of = False
         self._outcome: RoundFailure | None = None
         self.began_s = began_s
@@ -366,8 +373,10 @@ class CleanerPass:
     def _take_in(self, group: CleanedGroup) -> None:
         if self.cleaning.is_over:
             self.worker.stop()
-        elif not group.outputs:
-            self.worker.go_on()
+            return
+        self._clean_offset = group.clean_offset
+        if not group.outputs:
+            self._has_taken_in()
         else:
             self.written_bytes += group.output_bytes
             self.dropped_bytes += sum(source.size_bytes for source in group.sources) - group.output_bytes
@@ -376,7 +385,11 @@ class CleanerPass:
 
     def _settle(self) -> None:
         if self._goes_on(self.cleaning.settle):
-            self.worker.go_on()
+            self._has_taken_in()
+
+    def _has_taken_in(self) -> None:
+        self._cleaner.has_taken_in(self, self._clean_offset)
+        self.worker.go_on()
 
     def _step(self, act: Callable[[], None], then: Callable[[], None]) -> None:
         """`act` on the loop, make its names durable in the pool, and go on with `then`."""

@@ -3,7 +3,10 @@
 The files have the suffix `.cleaned` until the log takes them in (`swap`), and are durable before. Offsets and positions
 of a segment are numbers of 31 bits: where what stays does not fit into one segment, another begins at its batch.
 
-A single segment of which everything stays is left alone: nothing is written before the first batch that differs.
+What of a group may stay as it is stays: nothing is written before the first batch that differs, and segments before it
+take part only where they hold no more bytes than what comes behind them (`_begin`). So do those of a group of which
+everything stays. Thus what nothing is dropped of is moved only together with as many bytes, which bounds how often: by
+the logarithm of what one segment may hold.
 """
 
 from __future__ import annotations
@@ -101,31 +104,52 @@ def rewrite(
     index_interval_bytes: int,
     has_read: Callable[[int], object],
     largest_bytes: int = MAX_INT,
-) -> list[Segment]:
-    """The durable segments, suffixed, that take the place of `group`; none where it can stay as it is.
+) -> tuple[Sequence[Source], list[Segment]]:
+    """The end of `group` that is written anew, and the durable segments, suffixed, that take its place.
 
-    `has_read` is told of bytes that were read. Raises OSError, IndexCorruption, and KafkaError where a batch is damaged
-    or of an old format; files that were begun are left there.
+    None and none where all of it stays as it is. `has_read` is told of bytes that were read. Raises OSError,
+    IndexCorruption, and KafkaError where a batch is damaged or of an old format; files that were begun are left there.
     """
     kept: dict[int, CompletedTransaction] = {}
     transactions.kept = lambda transaction: kept.update({transaction.last_offset: transaction})
     output: Output | None = None
-    if len(group) > 1:
-        output = Output(folder, group[0].base_offset, index_interval_bytes, largest_bytes, kept)
-    for source in group:
+    begin = _begin(group, len(group) - 1)
+
+    def begun_at(number: int) -> Output:
+        return Output(folder, group[number].base_offset, index_interval_bytes, largest_bytes, kept)
+
+    def copy(sources: Sequence[Source], output: Output, end_offset: int) -> None:
+        for source in sources:
+            _copy_until(end_offset, folder, source, output, chunk_bytes=chunk_bytes, has_read=has_read)
+
+    for number, source in enumerate(group):
         for batch in batches(folder, source, chunk_bytes, has_read):
             left = batch_filter.apply(batch)
             if output is None:
                 if isinstance(left, memoryview):
                     continue
-                output = Output(folder, source.base_offset, index_interval_bytes, largest_bytes, kept)
-                _copy_until(batch.base_offset, folder, source, output, chunk_bytes=chunk_bytes, has_read=has_read)
+                begin = _begin(group, number)
+                output = begun_at(begin)
+                copy(group[begin : number + 1], output, batch.base_offset)
             if left is not None:
                 output.write(left)
     if output is None:
-        return []
+        if begin == len(group) - 1:
+            return [], []
+        output = begun_at(begin)
+        copy(group[begin:], output, group[-1].next_base_offset)
     output.complete()
-    return output.segments
+    return group[begin:], output.segments
+
+
+def _begin(group: Sequence[Source], last: int) -> int:
+    """The first of the segments up to number `last` that is no larger than those behind it; `last` without one."""
+    behind = sum(source.size_bytes for source in group)
+    for number, source in enumerate(group[:last]):
+        behind -= source.size_bytes
+        if source.size_bytes <= behind:
+            return number
+    return last
 
 
 def _copy_until(
