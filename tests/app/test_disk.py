@@ -47,6 +47,42 @@ def test_appends_and_reads(folder):
     file.close()
 
 
+def test_bytes_of_another_file_are_appended_by_reference(folder):
+    disk = RealDisk()
+    source, file = disk.open(f"{folder}/a", create=True), disk.open(f"{folder}/b", create=True)
+    source.append([bytes(range(256)) * 1000])
+    file.append([b"first"])
+    assert file.append_from(source, 1, 200_000) == 200_000
+    assert file.append_from(source, 255_999, 10) == 1, "it ends there"
+    source.close()
+    file.append([b"last"])
+    want = b"first" + (bytes(range(256)) * 1000)[1:200_001] + b"\xfflast"
+    assert file.read(1 << 20, 0) == want
+    file.truncate(5)
+    file.append([b"!"])
+    assert file.read(100, 0) == b"first!", "appends go to the end as before"
+    file.close()
+
+
+def test_a_file_system_that_copies_nothing_by_reference_says_so(tmp_path, monkeypatch):
+    disk = RealDisk()
+    file = disk.open(f"{tmp_path}/a", create=True)
+    file.append([b"data"])
+
+    def fail(number):
+        def copy(*args):
+            raise OSError(number, "no")
+
+        monkeypatch.setattr(os, "copy_file_range", copy)
+
+    fail(errno.EXDEV)
+    assert file.append_from(file, 0, 4) == 0
+    fail(errno.EIO)
+    with pytest.raises(OSError, match="no"):
+        file.append_from(file, 0, 4)
+    file.close()
+
+
 def test_appends_go_to_the_end_after_truncation(folder):
     disk = RealDisk()
     file = disk.open(f"{folder}/a", create=True)

@@ -15,6 +15,7 @@ from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
 from ottla.record.keys import ENTRY_BYTES, SECRET_BYTES
+from ottla.sim.file_system import MemoryFile
 from ottla.storage.cleaner.cleaning import Cleaning, Round
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.retention import LastRecord
@@ -305,6 +306,39 @@ def test_a_damaged_batch_ends_the_round_and_is_named(partition):
     partition.disk.write_bytes(path, bytes(data))
     with pytest.raises(KafkaError, match="CRC of the batch at offset 0"):
         partition.clean()
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+def test_many_neighbours_that_stay_are_copied_by_reference(partition, monkeypatch, by_reference):
+    copied = []
+    append_from = MemoryFile.append_from
+
+    def watched(self, source, position, length):
+        copied.append(length)
+        return append_from(self, source, position, length if by_reference else 0)
+
+    monkeypatch.setattr(MemoryFile, "append_from", watched)
+    partition.append([(b"small", b"1"), (b"gone", b"1")])
+    for number in range(50):
+        partition.append([(b"a%d" % number, b"x" * 10_000)])
+    partition.append([(b"b", b"1"), (b"gone", b"2")])
+    for number in range(3):
+        partition.append([(b"c%d" % number, b"x")])
+    partition.roll()
+    partition.append([(b"gone", b"3")])
+    partition.roll()
+    before = partition.batches()
+    partition.clean(segment_bytes=1 << 20)
+    assert [(offset, key) for offset, key, _ in partition.records()] == [
+        (0, b"small"),
+        *((2 + number, b"a%d" % number) for number in range(50)),
+        (52, b"b"),
+        *((54 + number, b"c%d" % number) for number in range(3)),
+        (57, b"gone"),
+    ]
+    assert copied == [sum(batch.size_bytes for batch in before[1:51])]
+    for batch in partition.batches():
+        assert partition.log.read(batch.base_offset, 1, max_offset=58).offset == batch.base_offset
 
 
 def bases(partition) -> list[int]:

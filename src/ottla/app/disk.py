@@ -1,7 +1,8 @@
 """The real file system behind `ottla.common.disk.Disk`.
 
 Invariants:
-- A descriptor is opened with O_APPEND, so an append goes to the end even after a truncation by another descriptor.
+- A descriptor is opened with O_APPEND, so an append goes to the end even after a truncation by another descriptor;
+  only `append_from` takes it off for its time.
 - Short writes are finished here; short reads are only reported where the contract says so.
 - An OSError leaves as it came, with the path in it where the call was given a path.
 
@@ -25,6 +26,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _FALLOC_FL_KEEP_SIZE = 1
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_CANNOT_COPY = _UNSUPPORTED | {errno.EXDEV}
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 _SYS_CACHESTAT = 451  # of x86, ARM, POWER, RISC-V and s390 alike
@@ -78,6 +80,27 @@ class RealFile:
             if views and written:
                 views[0] = views[0][written:]
         return total
+
+    def append_from(self, source: File, position: int, length: int) -> int:
+        """copy_file_range(2): within one file system the bytes don't come here, and some share the blocks."""
+        if sys.platform != "linux" or not isinstance(source, RealFile):
+            return 0
+        end = self.size()
+        copied = 0
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_APPEND)  # the call takes no descriptor that has it
+        try:
+            while copied < length:
+                count = os.copy_file_range(source.fileno(), self._fd, length - copied, position + copied, end + copied)
+                if not count:
+                    break
+                copied += count
+        except OSError as error:
+            if error.errno not in _CANNOT_COPY:
+                raise
+        finally:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+        return copied
 
     def read(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""

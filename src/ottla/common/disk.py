@@ -25,6 +25,13 @@ class File(Protocol):
         """
         ...
 
+    def append_from(self, source: File, position: int, length: int) -> int:
+        """Append bytes of another file by reference; returns how many, fewer where the file systems can't, or it ends.
+
+        Nobody else appends meanwhile. An OSError may leave a part behind, as with `append`.
+        """
+        ...
+
     def read(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file. May block on the disk."""
         ...

@@ -19,7 +19,7 @@ import posixpath
 from collections.abc import Sequence
 
 from ottla.common.clock import Clock, Rng
-from ottla.common.disk import Buffer
+from ottla.common.disk import Buffer, File
 from ottla.common.errors import InvariantError
 
 CAPACITY_BYTES = 1 << 40
@@ -140,6 +140,10 @@ class MemoryFile:
         data = b"".join(buffers)
         self._disk.append(self._live(), data, self.path)
         return len(data)
+
+    def append_from(self, source: File, position: int, length: int) -> int:
+        """See `File`."""
+        return self.append((source.read(length, position),))
 
     def read(self, length: int, position: int) -> bytes:
         """See `File`."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol, TypeVar
 
-from ottla.common.disk import Buffer
+from ottla.common.disk import Buffer, File
 from ottla.common.logs import RATE_LIMITED
 from ottla.record.batch import (
     BASE_OFFSET,
@@ -53,6 +53,7 @@ NO_TIMESTAMP = -1
 _MIB = 1024 * 1024
 _RESERVE_FROM = _MIB
 _RESERVE_CHUNK = 4 * _MIB
+_COPY_CHUNK = _MIB
 _SCAN_BYTES = 8192
 _READ_AHEAD_BYTES = 16 * _MIB
 """More than the kernel reads ahead (`read_ahead_kb`), even where a virtual machine was given much."""
@@ -314,12 +315,31 @@ class Segment:
         try:
             file.append((data,))
         except OSError as error:
-            try:
-                file.truncate(size)
-            except OSError as second:
-                raise TornAppendError(second.errno, "a torn append can't be cut off", self.path) from error
+            self._cut_back(file, error)
             raise
         self.size_bytes = size + length
+
+    def append_from(self, source: File, position: int, length: int) -> None:
+        """Write bytes of another file at the end, by reference where the file systems can; raises as `append` does."""
+        file = self._log.file()
+        try:
+            copied = file.append_from(source, position, length)
+            while copied < length:
+                data = source.read(min(length - copied, _COPY_CHUNK), position + copied)
+                if not data:
+                    raise OSError(errno.EIO, "the file ends early", source.path)
+                copied += file.append((data,))
+        except OSError as error:
+            self._cut_back(file, error)
+            raise
+        self.size_bytes += length
+
+    def _cut_back(self, file: File, error: OSError) -> None:
+        """Take away what an append that failed has left."""
+        try:
+            file.truncate(self.size_bytes)
+        except OSError as second:
+            raise TornAppendError(second.errno, "a torn append can't be cut off", self.path) from error
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Take a batch that is now at `position` into the indexes, where it is due.

@@ -92,7 +92,7 @@ class Cleaning:
         for source in cleaned.sources:
             if source.next_base_offset <= first:
                 continue
-            for batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
+            for _, batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
                 if batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ottla.common.disk import Buffer
 from ottla.record.batch import BatchView
 from ottla.storage.cleaner.retention import BatchFilter
-from ottla.storage.cleaner.sources import Source, batches
+from ottla.storage.cleaner.sources import Source, batches, source_path
 from ottla.storage.cleaner.transactions import CleanedTransactions
 from ottla.storage.descriptors import Folder
 from ottla.storage.log_config import MAX_INT
@@ -25,12 +25,42 @@ from ottla.storage.segment import Segment
 from ottla.storage.transactions import CompletedTransaction
 
 _WRITE_BYTES = 1024 * 1024
+_LARGE_RUN_BYTES = 256 * 1024
+"""From here on a system call of its own costs less than to have the bytes pass through."""
+_LARGEST_RUN_BYTES = 16 * 1024 * 1024
+"""The notes of its batches are in memory."""
+
+
+class _Run:
+    """Neighbours in a source that stay as they are."""
+
+    __slots__ = ("end", "is_large", "path", "start")
+
+    def __init__(self, path: str, start: int) -> None:
+        self.path = path
+        self.start = start
+        self.end = start
+        self.is_large = False
+        """Their bytes wait nowhere: they are copied by reference."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
 
 
 class Output:
     """The segments that a group becomes, in their order."""
 
-    __slots__ = ("_aborted", "_folder", "_index_interval_bytes", "_largest_bytes", "_notes", "_waiting", "segments")
+    __slots__ = (
+        "_aborted",
+        "_folder",
+        "_index_interval_bytes",
+        "_largest_bytes",
+        "_notes",
+        "_run",
+        "_waiting",
+        "segments",
+    )
 
     def __init__(
         self,
@@ -50,6 +80,7 @@ class Output:
         self._largest_bytes = largest_bytes
         self._waiting = bytearray()
         self._notes: list[tuple[int, int, int, int]] = []
+        self._run: _Run | None = None
         self.segments = [self._create(base_offset)]
 
     def _create(self, base_offset: int) -> Segment:
@@ -57,34 +88,70 @@ class Output:
 
     def write(self, data: Buffer) -> None:
         """Append a batch. Raises OSError."""
-        batch = BatchView(data)
+        self._end_run()
+        self._place(BatchView(data))
+        self._waiting += data
+
+    def copy(self, path: str, position: int, batch: BatchView) -> None:
+        """Append a batch as it lies in another file. Raises OSError."""
+        self._place(batch)
+        run = self._run
+        if run is None or run.path != path or run.end != position:
+            self._end_run()
+            run = self._run = _Run(path, position)
+        run.end += batch.size_bytes
+        if run.is_large:
+            if run.size_bytes >= _LARGEST_RUN_BYTES:
+                self._end_run()
+            return
+        self._waiting += memoryview(batch.buffer)[batch.position : batch.end]
+        if run.size_bytes >= _LARGE_RUN_BYTES:
+            run.is_large = True
+            del self._waiting[-run.size_bytes :]
+            self._append_waiting()
+
+    def _place(self, batch: BatchView) -> None:
+        """Note a batch that comes next, in another segment where this one can't take it."""
+        run = self._run
         segment = self.segments[-1]
-        position = segment.size_bytes + len(self._waiting)
-        size = len(data)
+        size = batch.size_bytes
+        position = segment.size_bytes + len(self._waiting) + (run.size_bytes if run and run.is_large else 0)
         if position and (position + size > self._largest_bytes or batch.last_offset - segment.base_offset > MAX_INT):
             self.complete()
             segment = self._create(batch.base_offset)
             self.segments.append(segment)
             position = 0
-        self._waiting += data
         self._notes.append((position, size, batch.last_offset, batch.max_timestamp))
         aborted = self._aborted.pop(batch.last_offset, None)
         if aborted is not None:
             segment.note_aborted(aborted)
-        if len(self._waiting) >= _WRITE_BYTES:
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None and run.is_large:
+            file = self._folder.disk.open(run.path, read_only=True)
+            try:
+                self.segments[-1].append_from(file, run.start, run.size_bytes)
+            finally:
+                file.close()
+            self._write_waiting()
+        elif len(self._waiting) >= _WRITE_BYTES:
             self._write_waiting()
 
-    def _write_waiting(self) -> None:
-        segment = self.segments[-1]
+    def _append_waiting(self) -> None:
         if self._waiting:
-            segment.append(self._waiting, len(self._waiting))
+            self.segments[-1].append(self._waiting, len(self._waiting))
+            self._waiting = bytearray()
+
+    def _write_waiting(self) -> None:
+        self._append_waiting()
         for note in self._notes:
-            segment.note_batch(*note)
-        self._waiting = bytearray()
+            self.segments[-1].note_batch(*note)
         self._notes.clear()
 
     def complete(self) -> None:
         """Make the last segment durable and let go of its files. Raises OSError."""
+        self._end_run()
         self._write_waiting()
         segment = self.segments[-1]
         segment.become_inactive()
@@ -123,7 +190,7 @@ def rewrite(
             _copy_until(end_offset, folder, source, output, chunk_bytes=chunk_bytes, has_read=has_read)
 
     for number, source in enumerate(group):
-        for batch in batches(folder, source, chunk_bytes, has_read):
+        for position, batch in batches(folder, source, chunk_bytes, has_read):
             left = batch_filter.apply(batch)
             if output is None:
                 if isinstance(left, memoryview):
@@ -131,7 +198,9 @@ def rewrite(
                 begin = _begin(group, number)
                 output = begun_at(begin)
                 copy(group[begin : number + 1], output, batch.base_offset)
-            if left is not None:
+            if isinstance(left, memoryview):
+                output.copy(source_path(folder, source), position, batch)
+            elif left is not None:
                 output.write(left)
     if output is None:
         if begin == len(group) - 1:
@@ -156,7 +225,8 @@ def _copy_until(
     offset: int, folder: Folder, source: Source, output: Output, *, chunk_bytes: int, has_read: Callable[[int], object]
 ) -> None:
     """Take over the batches before `offset`, of which everything stays."""
-    for batch in batches(folder, source, chunk_bytes, has_read):
+    path = source_path(folder, source)
+    for position, batch in batches(folder, source, chunk_bytes, has_read):
         if batch.base_offset >= offset:
             return
-        output.write(memoryview(batch.buffer)[batch.position : batch.end])
+        output.copy(path, position, batch)

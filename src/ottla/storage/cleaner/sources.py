@@ -50,12 +50,20 @@ def group(sources: Sequence[Source], segment_bytes: int, segment_index_bytes: in
     return groups
 
 
-def batches(folder: Folder, source: Source, chunk_bytes: int, has_read: Callable[[int], object]) -> Iterator[BatchView]:
-    """The batches of a segment in their order, in chunks of `chunk_bytes`, or of one batch where that is larger.
+def source_path(folder: Folder, source: Source) -> str:
+    """Of the data file."""
+    return folder.join(offset_name(source.base_offset, LOG_SUFFIX))
 
+
+def batches(
+    folder: Folder, source: Source, chunk_bytes: int, has_read: Callable[[int], object]
+) -> Iterator[tuple[int, BatchView]]:
+    """(position in the file, batch) of a segment in their order.
+
+    Read in chunks of `chunk_bytes`, or of one batch where that is larger.
     `has_read` is told of the bytes of each chunk. Raises OSError, and KafkaError where the segment is damaged.
     """
-    path = folder.join(offset_name(source.base_offset, LOG_SUFFIX))
+    path = source_path(folder, source)
     file = folder.disk.open(path, read_only=True)
     try:
         position, next_offset = 0, source.base_offset
@@ -68,7 +76,7 @@ def batches(folder: Folder, source: Source, chunk_bytes: int, has_read: Callable
                     raise CorruptBatch(f"{path}: offset {batch.base_offset} follows {next_offset - 1}", position + end)
                 next_offset = batch.next_offset
                 end = batch.end
-                yield batch
+                yield position + batch.position, batch
             if not end:
                 raise CorruptBatch(f"{path}: no whole batch", position)
             position += end
