@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from apache import Kafka
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -185,7 +193,7 @@ class Filling:
         for reader in self.readers:
             (message,) = reader.consume(1, TIMEOUT_S)
             assert message.error() is None
-            reader.commit(message, asynchronous=False)
+            commit(reader, message)
 
     def _produce(self, codec: str) -> None:
         settings = {"compression.type": codec, "enable.idempotence": True, "linger.ms": 5, "batch.num.messages": 50}
@@ -242,6 +250,18 @@ class Filling:
         while not consumer.consume(1, 0.1):
             assert time.monotonic() < deadline, f"{group}: nothing was read"
         return consumer
+
+
+def commit(reader: Consumer, message: Message) -> None:
+    """As soon as the reader knows its coordinator again: librdkafka gives up by itself while it looks for it."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            reader.commit(message, asynchronous=False)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._WAIT_COORD or time.monotonic() > deadline:
+                raise
 
 
 def transactional(servers: str, name: str) -> Producer:

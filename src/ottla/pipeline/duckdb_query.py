@@ -3,6 +3,9 @@
 Tables and topics are datasets of Arrow, so DuckDB leaves to them which columns are read and, of topics, which offsets.
 DuckDB itself reads no file and loads no extension: what a statement sees is what was named. Its dialect is its own.
 
+**Invariant:** DuckDB is imported and called in one thread of its own, in which no signal raises anything: an interrupt
+in the middle of its import, or of a call that comes back into Python, would end the process by an abort or a traceback.
+
 **Invariant:** no statement that writes is run, and what one holds is bounded: MEMORY_LIMIT in memory, SPILL_LIMIT in a
 directory of its own that is removed at the end, MAX_RESULT_BYTES of a result.
 """
@@ -11,10 +14,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +43,8 @@ _SETTINGS = {
     "enable_external_access": False,
     "python_enable_replacements": False,  # variables of this program
 }
+INTERRUPT_AGAIN_S = 0.1
+"""A statement that had not begun yet when it was interrupted has to be told again."""
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:ANALYZE\b\s*)?(?:\([^()]*\)\s*)?", re.IGNORECASE)
 
 
@@ -51,26 +56,67 @@ def require_duckdb() -> None:
 @contextmanager
 def open_query(memory_limit: str = MEMORY_LIMIT) -> Iterator[Query]:
     """A database in memory with nothing in it yet; gone at the end."""
-    import duckdb
-
     with tempfile.TemporaryDirectory(prefix="ottla-duckdb-") as scratch:
-        bounds = {"memory_limit": memory_limit, "max_temp_directory_size": SPILL_LIMIT, "temp_directory": scratch}
-        with duckdb.connect(config={**_SETTINGS, **bounds}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET lock_configuration = true")
-            yield Query(connection, memory_limit)
+        query = Query(memory_limit, scratch)
+        try:
+            query.open()
+            yield query
+        finally:
+            query.close()
+
+
+_T = TypeVar("_T")
 
 
 class Query:
-    """A connection, and what a statement on it can name."""
+    """A connection, and what a statement on it can name. KeyboardInterrupt ends what is under way, and waits for it."""
 
-    def __init__(self, connection: Any, memory_limit: str) -> None:
-        self._connection = connection
+    def __init__(self, memory_limit: str, scratch: str) -> None:
+        """`scratch` is an empty directory for what exceeds the memory."""
         self._memory_limit = memory_limit
+        self._scratch = scratch
+        self._thread = ThreadPoolExecutor(1)
+        self._connection: Any = None
         self._topics: list[TopicDataset] = []
+
+    def open(self) -> None:
+        """Connect to a database in memory."""
+        self._in_thread(self._open)
+
+    def close(self) -> None:
+        """Forget it; nothing of it is under way any more."""
+        if self._connection is not None:
+            self._in_thread(self._connection.close)
+        self._thread.shutdown()
+
+    def _open(self) -> None:
+        import duckdb
+
+        bounds = {
+            "memory_limit": self._memory_limit,
+            "max_temp_directory_size": SPILL_LIMIT,
+            "temp_directory": self._scratch,
+        }
+        self._connection = duckdb.connect(config={**_SETTINGS, **bounds})
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET lock_configuration = true")
+
+    def _in_thread(self, call: Callable[[], _T]) -> _T:
+        work = self._thread.submit(call)
+        try:
+            return work.result()
+        except KeyboardInterrupt:
+            while not work.done():
+                if self._connection is not None:
+                    self._connection.interrupt()
+                wait([work], INTERRUPT_AGAIN_S)
+            raise
 
     def register_tables(self, targets: Sequence[Table]) -> None:
         """Make the newest version of each table visible, a single one also as DEFAULT_VIEW. Raises OperatorError."""
+        self._in_thread(lambda: self._register_tables(targets))
+
+    def _register_tables(self, targets: Sequence[Table]) -> None:
         for name, target in zip(view_names(targets), targets, strict=True):
             try:
                 dataset = open_dataset(target.layout(), target.schema(), target.files())
@@ -82,6 +128,9 @@ class Query:
 
     def register_topics(self, topics: Sequence[str], bootstrap_servers: str) -> None:
         """Make topics visible in the schema DATABASE. Raises OperatorError, KafkaError."""
+        self._in_thread(lambda: self._register_topics(topics, bootstrap_servers))
+
+    def _register_topics(self, topics: Sequence[str], bootstrap_servers: str) -> None:
         self._connection.execute(f"CREATE SCHEMA {DATABASE}")
         for topic in topics:
             dataset = TopicDataset(topic, bootstrap_servers)
@@ -92,11 +141,14 @@ class Query:
     def run(self, statement: str) -> pa.Table:
         """The result of a statement. Raises OperatorError with DuckDB's words when it is wrong or its result too
         large, and without running it when it is no query; what ended the read of a topic."""
+        return self._in_thread(lambda: self._run(statement))
+
+    def _run(self, statement: str) -> pa.Table:
         import duckdb
 
         try:
             self._require_reading(statement)
-            return self._interruptibly(statement)
+            return self._answer(statement)
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             for dataset in self._topics:
                 if dataset.failure is not None:
@@ -106,16 +158,6 @@ class Query:
                     f"the query needs more than {self._memory_limit} of memory: read less, or take --engine spark"
                 ) from error
             raise OperatorError(f"DuckDB refused the statement: {_first_line(error)}") from error
-
-    def _interruptibly(self, statement: str) -> pa.Table:
-        """In a thread of its own: DuckDB takes a signal for an error, which would not tell which signal it was."""
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(self._answer, statement)
-            try:
-                return answer.result()
-            except KeyboardInterrupt:
-                self._connection.interrupt()
-                raise
 
     def _answer(self, statement: str) -> pa.Table:
         relation = self._connection.sql(statement)
