@@ -13,7 +13,7 @@ from multiprocessing.connection import Pipe
 import pytest
 
 from ottla.app.cleaner_process import CleanerProcess
-from ottla.app.cleaner_worker import Throttle, serve
+from ottla.app.cleaner_worker import NICENESS, Throttle, serve
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
@@ -111,6 +111,7 @@ def test_a_log_is_cleaned_by_another_process(on_site):
         assert not site.cleaner.uncleanable
         assert site.values() == [b"%d" % number for number in range(10, 20)]
         assert site.pid != os.getpid()
+        assert os.getpriority(os.PRIO_PROCESS, site.pid) == os.nice(0) + NICENESS
         first = site.pid
         site.log.append_as_leader(batch := build_batch([RecordData(1, b"1", b"new")]), 0, len(batch), 0)
         site.log.roll()

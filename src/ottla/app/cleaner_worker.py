@@ -4,12 +4,14 @@ The descriptor is one end of a socket pair; over it come tasks and leave, one by
 tells, each answered before the next is begun. The process ends when the other end is gone, at the next chunk that it
 reads: what it writes has names that a broker which starts meanwhile removes.
 
-Signals are the broker's: a terminal or a service manager sends them to both.
+It gets the CPU after the broker does: a round may take longer, a request must not. Signals are the broker's: a terminal
+or a service manager sends them to both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -19,6 +21,9 @@ from multiprocessing.connection import Connection
 from ottla.app.disk import RealDisk
 from ottla.storage.cleaner.cleaning import CleanedGroup
 from ottla.storage.cleaner.worker import CleaningTask, run_round
+
+NICENESS = 10
+"""Added to that of the broker."""
 
 
 class Throttle:
@@ -57,6 +62,7 @@ def serve(connection: Connection) -> None:
 
 def main() -> None:
     """See the module."""
+    os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # The broker is gone, or has killed the round.
