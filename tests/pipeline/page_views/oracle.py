@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,19 @@ Records = Mapping[str, Iterable[tuple[bytes, bytes]]]
 """Topic -> keys and values."""
 
 VIEW_COLUMNS = ("id", "at", "user", "client", "page", "status", "seconds", "bytes", "shown")
-_ACCESS = re.compile(r'(\S+) - - \[([^]]+)] "GET (\S+) HTTP/1.1" (\d+) (\d+) "[^"]*" "([^"]*)"')
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_ACCESS = re.compile(rf"(\S+) \S+ \S+ \[([^]]+)] {_QUOTED} (\d+) (\d+|-)(?: {_QUOTED} {_QUOTED})?(?: .*)?")
+
+
+class AccessLine(NamedTuple):
+    """A line of an access log; `size` and `agent` are None where the server wrote none."""
+
+    client: str
+    at: int
+    request: str
+    status: int
+    size: int | None
+    agent: str | None
 
 
 @dataclass(slots=True)
@@ -109,17 +121,14 @@ class Oracle:
             self.shown.append((shown["id"], at, shown["page"]))
 
     def _access(self, key: bytes, value: bytes) -> None:
-        found = _ACCESS.fullmatch(value.decode())
-        assert found is not None, value
-        client, time, _, status, size, agent = found.groups()
-        at = int(datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z").timestamp())
-        if self.access.is_late(at):
+        line = access_line(value)
+        if self.access.is_late(line.at):
             return
-        for window in sliding(at, 600, 300):
-            self.asked[client, window] += 1
-            self.refused[client, window] += status.startswith("4")
-        if "bot" not in agent.lower():
-            self.visits[client].append((at, int(size)))
+        for window in sliding(line.at, 600, 300):
+            self.asked[line.client, window] += 1
+            self.refused[line.client, window] += 400 <= line.status < 500
+        if "bot" not in (line.agent or "").lower():
+            self.visits[line.client].append((line.at, line.size or 0))
 
     def activity(self) -> set[Row]:
         """(user, since, until, views, page)"""
@@ -181,6 +190,16 @@ class Oracle:
             for session in sessions(views, 1800)
             if session[1] <= over
         }
+
+
+def access_line(value: bytes) -> AccessLine:
+    found = _ACCESS.fullmatch(value.decode())
+    assert found is not None, value
+    client, time, request, status, size, _, agent = found.groups()
+    at = int(datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z").timestamp())
+    return AccessLine(
+        client, at, request, int(status), None if size == "-" else int(size), None if agent == "-" else agent
+    )
 
 
 def seconds(text: str) -> int:

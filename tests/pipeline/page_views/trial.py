@@ -94,9 +94,9 @@ class Trial:
             self._snapshot(outcomes["snapshot"])
             oracle.run(same)
         for name, definition in definitions.items():
-            outcomes[name].compare(self._results(definition), EXPECTED[name](oracle))
+            outcomes[name].compare(self.results(definition), EXPECTED[name](oracle))
         self._load(outcomes["load"], oracle)
-        outcomes["snapshot"].compare(self._rows("last-views", "key", "value"), set(oracle.latest.items()))
+        outcomes["snapshot"].compare(self.rows("last-views", "key", "value"), set(oracle.latest.items()))
         return list(outcomes.values())
 
     def _stream(self, definition: StreamDefinition, outcome: Outcome) -> None:
@@ -117,7 +117,7 @@ class Trial:
     def _session(self) -> Any:
         return nullcontext(self.spark)
 
-    def _results(self, definition: StreamDefinition) -> Iterator[Row]:
+    def results(self, definition: StreamDefinition) -> Iterator[Row]:
         """The rows of a stream in the words of the oracle."""
         if definition.result.topic:
             for message in read_committed(self.bootstrap_servers, definition.result.topic):
@@ -126,9 +126,9 @@ class Trial:
                 times = {name: seconds(row[name]) for name in ("since", "until")}
                 yield tuple((row | times).values())
         else:
-            yield from map(plain, self._rows(definition.result.table))
+            yield from map(plain, self.rows(definition.result.table))
 
-    def _rows(self, table: str, *columns: str) -> Iterator[Row]:
+    def rows(self, table: str, *columns: str) -> Iterator[Row]:
         """Of a table as it lies there, without Spark: these columns or all."""
         for path in open_table(self.lake / table).files():
             for batch in ParquetFile(path).iter_batches(columns=list(columns) or None):
@@ -160,7 +160,7 @@ class Trial:
         )
         outcome.records, outcome.seconds = summary.rows, time.monotonic() - started
         rows = total = 0
-        for row in map(plain, self._rows("views", *VIEW_COLUMNS)):
+        for row in map(plain, self.rows("views", *VIEW_COLUMNS)):
             rows, total = rows + 1, total + hash(row)
         outcome.compare([(rows, total)], {(oracle.counts["views"], oracle.decoded)})
 
