@@ -36,6 +36,7 @@ output = "update"
 [result]
 table = "lake/views"
 format = "iceberg"
+partition_by = ["page", "date"]
 keys = ["page"]
 """
 PLAIN = """
@@ -63,6 +64,7 @@ def test_a_whole_definition() -> None:
     assert (lines.topics, lines.topic_pattern, lines.decode.pattern) == ((), "log-.*", "(?P<word>.*)")
     assert (found.query.sql, found.query.output) == ("select 1", "update")
     assert (found.result.table, found.result.format, found.result.keys) == ("lake/views", "iceberg", ("page",))
+    assert found.result.partition_by == ("page", "date")
 
 
 def test_a_python_function() -> None:
@@ -103,6 +105,8 @@ def test_a_python_function() -> None:
         ('topic = "out"', 'topic = "out"\ntable = "t"', "exactly one of table and topic"),
         ('topic = "out"', 'table = "t"\nkey = "page"', "key: says nothing of a table"),
         ('topic = "out"', 'topic = "out"\nformat = "delta"', "format: says nothing of a topic"),
+        ('topic = "out"', 'topic = "out"\npartition_by = ["page"]', "partition_by: says nothing of a topic"),
+        ('topic = "out"', 'table = "t"\npartition_by = "page"', "partition_by: must be a list of texts"),
         ('topic = "out"', 'table = "t"\nformat = "csv"', "format: is one of delta, iceberg, parquet"),
         ('topic = "out"', 'table = "t"\nkeys = ["page"]', 'only output = "update" has such rows'),
         ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog holds Iceberg tables"),

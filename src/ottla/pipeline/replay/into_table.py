@@ -37,8 +37,8 @@ from ottla.pipeline.plan import (
 from ottla.pipeline.query import read_table
 from ottla.pipeline.replay.ranges import Bound, row_bounds, topic_ranges
 from ottla.pipeline.row_bounds import RowBounds
-from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
-from ottla.pipeline.sinks.partitioning import DATE_COLUMN, require_partition_columns, with_date, with_date_column
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_placeable
+from ottla.pipeline.sinks.partitioning import require_partition_columns, typed_rows, with_date_column
 from ottla.pipeline.sinks.table import (
     DataFile,
     FileLayout,
@@ -159,7 +159,7 @@ def copy_rows(
         return CopySummary(target.location, source.location, replay_id, done)
     version = source.version()
     columns = target.layout().partition_columns
-    schema = schema if DATE_COLUMN in schema.names else with_date_column(schema, columns)
+    schema = with_date_column(schema, columns)
     require_partition_columns(schema, columns)
     layout, load_id = target.ensure(schema), new_load_id()
     with leased_files(target, load_id) as lease:
@@ -221,19 +221,7 @@ def _copy_task(
     position = f"replay-{context.partitionId()}-{context.stageId()}"
     with PartitionedWriter(layout, schema, position, load_id) as writer:
         for batch in batches:
-            batch = _typed(batch, schema)
-            if unplaceable(batch, layout.partition_columns).true_count:
-                raise OperatorError(
-                    f"the columns {', '.join(layout.partition_columns)} have a text that no directory can be named by; "
-                    "partition the table by others"
-                )
-            writer.add(batch)
+            rows = typed_rows(batch, schema)
+            require_placeable(rows, layout.partition_columns)
+            writer.add(rows)
         yield pa.record_batch({"files": [files_to_json(writer.finish())]})
-
-
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of Spark's types as rows of the table, with the day of their timestamps where it is partitioned by that."""
-    held = pa.schema([column for column in schema if column.name in batch.schema.names])
-    columns = [batch.column(column.name).cast(column.type) for column in held]
-    rows = pa.RecordBatch.from_arrays(columns, schema=held)
-    return rows if held.names == schema.names else with_date(rows, schema)

@@ -43,6 +43,15 @@ def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     return found
 
 
+def require_placeable(batch: pa.RecordBatch, columns: Sequence[str]) -> None:
+    """Raise OperatorError for rows that no directory can be named for, where there are no dead letters to take them."""
+    if unplaceable(batch, columns).true_count:
+        raise OperatorError(
+            f"the columns {', '.join(columns)} have a text that no directory can be named by; partition the table by "
+            "others"
+        )
+
+
 class PartitionedWriter:
     """Takes rows of any partition; what it wrote is removed unless `finish` was reached."""
 

@@ -1,6 +1,7 @@
 """The columns that a table is partitioned by: which it may be, and the date of a record, which needs no column before.
 
-`date` is the day of a record's timestamp in UTC; a field of that name in its value is in the column `value_date`.
+`date` is the day of the column `timestamp` in UTC, a record's; a field of that name in its value is in the column
+`value_date`. Rows that have a column `date` of their own, results and copies, keep it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MAX_NAME_BYTES = 127
 
 def with_date_column(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """The schema of rows that are partitioned by these columns."""
-    if DATE_COLUMN not in columns:
+    if DATE_COLUMN not in columns or DATE_COLUMN in schema.names:
+        return schema
+    if "timestamp" not in schema.names or not pa.types.is_timestamp(schema.field("timestamp").type):
         return schema
     return schema.append(pa.field(DATE_COLUMN, pa.date32()))
 
@@ -32,6 +35,14 @@ def with_date(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     days = pc.floor_temporal(batch.column("timestamp"), unit="day").cast(pa.timestamp("us")).cast(pa.date32())
     return pa.RecordBatch.from_arrays([*batch.columns, days], schema=schema)
+
+
+def typed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of Spark's types as rows of the table, with the day of their timestamps where only the schema has it."""
+    held = pa.schema([column for column in schema if column.name in batch.schema.names])
+    columns = [batch.column(column.name).cast(column.type) for column in held]
+    rows = pa.RecordBatch.from_arrays(columns, schema=held)
+    return rows if held.names == schema.names else with_date(rows, schema)
 
 
 def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ _SOURCE_KEYS = (
     *("event_time", "watermark", "deduplicate", "from", "max_records", "on_data_loss", "isolation"),
 )
 _QUERY_KEYS = ("sql", "python", "output")
-_RESULT_KEYS = ("table", "format", "catalog", "keys", "topic", "key", "sql")
+_RESULT_KEYS = ("table", "format", "catalog", "partition_by", "keys", "topic", "key", "sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class ResultDefinition:
     table: str = ""
     format: str | None = None
     catalog: str | None = None
+    partition_by: tuple[str, ...] = ()
+    """Of a table that the stream makes."""
     keys: tuple[str, ...] = ()
     topic: str = ""
     key: str = ""
@@ -192,7 +194,7 @@ def _result(section: _Section, query: QueryDefinition) -> ResultDefinition:
     table, topic = section.text("table"), section.text("topic")
     if bool(table) == bool(topic):
         raise OperatorError("[result] needs exactly one of table and topic")
-    for key in ("key",) if table else ("format", "catalog", "keys"):
+    for key in ("key",) if table else ("format", "catalog", "partition_by", "keys"):
         if section.has(key):
             section.refuse(key, f"says nothing of a {'table' if table else 'topic'}")
     keys, catalog = section.texts("keys"), section.text("catalog") or None
@@ -212,7 +214,8 @@ def _result(section: _Section, query: QueryDefinition) -> ResultDefinition:
     if catalog is not None and format_ not in (None, "iceberg"):
         section.refuse("format", "a catalog holds Iceberg tables")
     sql = section.text("sql").strip().removesuffix(";")
-    return ResultDefinition(table, format_, catalog, keys, topic, section.text("key"), sql)
+    partition_by = section.texts("partition_by")
+    return ResultDefinition(table, format_, catalog, partition_by, keys, topic, section.text("key"), sql)
 
 
 class _Section:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_placeable
+from ottla.pipeline.sinks.partitioning import typed_rows
 from ottla.pipeline.sinks.rewrite import group_small_files, rewrite_files
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.transform.columns import usable_names
@@ -46,8 +47,9 @@ def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str,
         number = TaskContext.get().partitionId()
         with PartitionedWriter(layout, schema, f"{position}-{number:05d}", load_id) as writer:
             for batch in batches:
-                columns = [batch.column(one.name).cast(one.type) for one in schema]
-                writer.add(pa.RecordBatch.from_arrays(columns, schema=schema))
+                rows = typed_rows(batch, schema)
+                require_placeable(rows, layout.partition_columns)
+                writer.add(rows)
             files = writer.finish()
         yield pa.RecordBatch.from_pydict({"files": [files_to_json(files)]})
 

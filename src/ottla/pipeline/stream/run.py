@@ -137,7 +137,9 @@ def _table(job: StreamJob) -> Table | None:
     result = job.definition.result
     if job.open_table is not None:
         return job.open_table()
-    return open_table(result.table, format=result.format, catalog_url=result.catalog) if result.table else None
+    if not result.table:
+        return None
+    return open_table(result.table, format=result.format, partition_by=result.partition_by, catalog_url=result.catalog)
 
 
 def _letter_table(table: Table | None, state: StreamState) -> Table:

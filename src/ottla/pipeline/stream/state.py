@@ -28,7 +28,7 @@ from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
 
 DEFAULT_DIRECTORY = ".ottla-streams"
-_CHANGEABLE = frozenset({"trigger", "max_records", "on_data_loss", "format"})
+_CHANGEABLE = frozenset({"trigger", "max_records", "on_data_loss", "format", "partition_by"})
 """What may be another from run to run."""
 
 

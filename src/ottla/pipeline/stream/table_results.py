@@ -32,6 +32,7 @@ from ottla.pipeline.leased_files import discard_files, leased_files
 from ottla.pipeline.leases import Lease
 from ottla.pipeline.plan import app_id
 from ottla.pipeline.query import read_table
+from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import DataFile, FileLayout, StaleCommitError, Table, TableCommit, UnknownCommitError
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
@@ -101,8 +102,20 @@ class TableResults:
             raise OperatorError(
                 f"[result] keys: the result has no column {missing!r}; it has {', '.join(self._schema.names)}"
             )
+        self._schema = self._with_partitions(self._schema)
         if self._table.exists():
             self._table.ensure(self._schema)
+
+    def _with_partitions(self, schema: pa.Schema) -> pa.Schema:
+        """Of rows as the table has them, or is to have them. Raises OperatorError where it can't."""
+        columns = self._table.layout().partition_columns
+        schema = with_date_column(schema, columns)
+        try:
+            require_partition_columns(schema, columns)
+        except OperatorError as error:
+            where = f"the table {self.location}" if self._table.exists() else "[result] partition_by"
+            raise OperatorError(f"{where}: {error}") from error
+        return schema
 
     def holds(self, batch: int) -> bool:
         held = self._held()
