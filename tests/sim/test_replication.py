@@ -25,6 +25,7 @@ from ottla.sim.disk import Mount
 from ottla.sim.node import DATA_DIR
 from ottla.sim.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
 from ottla.storage.checkpoints import Running, parse_running
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.names import RUNNING_FILE
 
 SEEDS = range(1, 13)
@@ -215,8 +216,12 @@ def elect_outside_the_isr(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
-    """Who lost its unflushed tail in a power failure comes back as if it had only died."""
+    """Who lost its unflushed tail in a power failure comes back as if it had only died.
+
+    A start that finds a log shorter than its checkpoints disowns what ran before, and would hide nearly all of it.
+    """
     patch.setattr(Mount, "boot_id", lambda self: "boot")
+    patch.setattr(LogDirectory, "records_lost", lambda self, partition: None)
 
 
 @pytest.mark.parametrize(
