@@ -115,6 +115,12 @@ def test_lz4_that_is_written_has_independent_blocks():
     assert frame[6] == (xxh32(frame[4:6]) >> 8) & 0xFF
 
 
+def test_the_default_level_of_lz4_is_the_fast_compressor_as_in_kafka():
+    fast = c.compress(c.LZ4, TEXT)
+    assert c.compress(c.LZ4, TEXT, 9) == fast
+    assert c.compress(c.LZ4, TEXT, 12) != fast
+
+
 def test_lz4_with_linked_blocks_and_content_checksum():
     compressor = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=True)
     compressor.compress(TEXT)

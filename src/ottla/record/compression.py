@@ -57,6 +57,8 @@ By their formats: deflate makes 258 bytes of 2 bits, lz4 255 of a length byte, z
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 9
+_LZ4_FAST = 1
+"""What Kafka's default level stands for: its writer takes lz4's fast compressor there, the thorough one elsewhere."""
 _ZSTD_LEVEL = 3
 
 
@@ -71,7 +73,7 @@ def _too_large(codec_id: int, max_bytes: int) -> KafkaError:
 
 
 def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that all clients read; `level` is the codec's own, None its default in Kafka.
+    """`data` in the form that all clients read; `level` is that of Kafka's settings, None their default (KIP-390).
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -82,9 +84,8 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
     if codec_id == SNAPPY:
         return _compress_xerial(data)
     if codec_id == LZ4:
-        compressor = cramjam.lz4.Compressor(
-            level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
-        )
+        effort = _LZ4_FAST if level is None or level == _LZ4_LEVEL else level
+        compressor = cramjam.lz4.Compressor(level=effort, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))
         return bytes(compressor.finish())
     if codec_id == ZSTD:

@@ -45,7 +45,7 @@ from ottla.record.batch import (
     unsupported_magic,
 )
 from ottla.record.checksum import crc32c
-from ottla.record.compression import LZ4, compress
+from ottla.record.compression import compress
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.keys import gather
 from ottla.record.varint import write_varint
@@ -54,8 +54,6 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.transactions import CleanedTransactions
 
 _CRC = Struct(">I")
-_LZ4_LEVEL = 1
-"""The fast one, as Apache Kafka's default is: nine, our default, takes ten times as long for a percent of the bytes."""
 _UINT64 = (1 << 64) - 1
 _INT64_SIGN = 1 << 63
 _OFFSET_DELTA, _TIMESTAMP_DELTA, _, _, _, _, _HEADERS_START, _HEADERS_LENGTH = range(INDEX_WIDTH)
@@ -188,8 +186,7 @@ def rewritten_batch(
     if batch.timestamp_type != LOG_APPEND_TIME:
         header[MAX_TIMESTAMP] = newest
     header[RECORDS_COUNT] = len(kept)
-    level = _LZ4_LEVEL if batch.codec_id == LZ4 else None
-    data = out if not batch.codec_id else compress(batch.codec_id, out, level)
+    data = out if not batch.codec_id else compress(batch.codec_id, out)
     header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD + len(data)
     return _sealed(header, data)
 
