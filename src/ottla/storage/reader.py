@@ -31,12 +31,11 @@ from ottla.record.legacy.message_set import read_entry
 from ottla.record.legacy.stored import SMALLEST_SIZE, batch_of_messages, header_of_message, is_message
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs
+from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
 from ottla.storage.segment_scrub import IndexCheck
 from ottla.storage.transactions import CompletedTransaction
 
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
 _ABORTED_ENTRY = Struct(">hqqqq")
 _ABORTED_VERSION = 0
 
@@ -124,12 +123,12 @@ def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredB
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
-    return [(base_offset + relative, position) for relative, position in _entries(_OFFSET_ENTRY, data, 0)]
+    return [(base_offset + relative, position) for relative, position in _entries(OFFSET_ENTRY, data, 0)]
 
 
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
-    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(_TIME_ENTRY, data, 1)]
+    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(TIME_ENTRY, data, 1)]
 
 
 def read_transaction_index(data: bytes) -> list[CompletedTransaction]:

@@ -378,6 +378,11 @@ class Segment:
         return self.transaction_index is not None and not self.transaction_index.has_file
 
     @property
+    def indexes_are_written(self) -> bool:
+        """Who reads the files of offset and time index only finds all entries there."""
+        return all(index is None or index.is_written for index in (self._index, self._time_index))
+
+    @property
     def aborted_are_written(self) -> bool:
         """Who reads the files only finds all aborted transactions there."""
         return self.transaction_index is None or self.transaction_index.is_written
