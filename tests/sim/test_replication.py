@@ -221,7 +221,7 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
     A start that finds a log shorter than its checkpoints disowns what ran before, and would hide nearly all of it.
     """
     patch.setattr(Mount, "boot_id", lambda self: "boot")
-    patch.setattr(LogDirectory, "records_lost", lambda self, partition: None)
+    patch.setattr(LogDirectory, "records_lost", lambda self, partition, proved: None)
 
 
 @pytest.mark.parametrize(

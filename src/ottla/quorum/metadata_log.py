@@ -90,11 +90,14 @@ class _Events:
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         """No checkpoint names offsets of this log."""
 
-    def records_lost(self, partition: TopicPartition) -> None:
+    def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
         """Noted before the log is cut, for this start and those after it, with the epoch that was known.
 
+        Not where it may be what a power failure left of a write: that hits all voters at once, and none would lead.
         Raises OSError, OperatorError.
         """
+        if not proved:
+            return
         path = f"{self._directory}/{QUORUM_STATE}"
         try:
             leader_epoch = decode_election_state(self._disk.read_bytes(path)).leader_epoch

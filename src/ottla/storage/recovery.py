@@ -15,8 +15,8 @@ transactions (`aborted_transactions`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ottla.common.disk import File
 from ottla.record.batch import (
@@ -45,6 +45,12 @@ logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
 
 
+class OnLoss(Protocol):
+    """Hears that a log lost records; see `LogEvents.records_lost`."""
+
+    def __call__(self, *, proved: bool) -> None: ...
+
+
 @dataclass(slots=True)
 class Walk:
     """What a walk over a segment found: where the valid batches end, and why not later."""
@@ -65,7 +71,7 @@ def recover_segments(
     epochs: LeaderEpochCache,
     *,
     gaps_allowed: bool,
-    on_loss: Callable[[], None],
+    on_loss: OnLoss,
 ) -> list[Segment]:
     """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
 
@@ -92,8 +98,9 @@ def recover_segments(
             walk.defect,
         )
         file = segment.log_descriptor.file()
-        if not walk.is_torn or segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk):
-            on_loss()
+        proved = segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk)
+        if proved or not walk.is_torn:
+            on_loss(proved=proved)
         drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
