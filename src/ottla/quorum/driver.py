@@ -171,17 +171,18 @@ class QuorumDriver:
         """Open the log and replay it; blocks, before anything else runs. Then take part in the quorum.
 
         `endpoints` are where this voter can be reached by other controllers, the one that they use first. An only voter
-        leads a new epoch when this returns. Whether the log was empty: then the controller submits the first records
-        of a cluster. Raises OperatorError for damaged or foreign files, for finalized features that this version
-        doesn't have (before anything is written), and for a disk that refuses.
+        leads a new epoch when this returns. Whether the log was empty, and not by damage that others make good: then
+        the controller submits the first records of a cluster. Raises OperatorError for damaged or foreign files, for
+        finalized features that this version doesn't have (before anything is written), and for a disk that refuses.
         """
         own = Voter.at(self._local.key, endpoints)
         self._state.open()
         try:
             log = self._log = open_metadata_log(self._machine, self._local.data_dir, self._local.log_config)
-            new = log.end_offset == 0
+            was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
             self._take_up(parts)
+            new = was_empty and not parts.raft.election.must_catch_up
             self._act()
         except OSError as error:
             raise disk_refusal(error, self._local.data_dir) from error

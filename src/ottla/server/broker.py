@@ -60,6 +60,7 @@ from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
+from ottla.storage.log_scrubber import LogScrubber
 from ottla.storage.meta_properties import random_id
 
 if TYPE_CHECKING:
@@ -157,6 +158,11 @@ class Broker:
         if self._contexts is None:
             raise InvariantError("the broker was not started")
         return self._contexts
+
+    @property
+    def scrubber(self) -> LogScrubber | None:
+        """Who looks for damage; there after `start` of a broker."""
+        return None if self._scrubbing is None else self._scrubbing.scrubber
 
     @property
     def cluster_id(self) -> str:

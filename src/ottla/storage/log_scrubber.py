@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 STEP_MS = 250
 """From one piece to the next."""
 LEAST_ROUND_S = 600.0
-"""From the beginning of a round to that of the next, however little there is to read."""
 
 _LOGS_PER_STEP = 256
 """Logs that one step looks at while none of them has anything to read."""
@@ -58,7 +57,6 @@ class LogScrubber:
     """See the module. Owned by the loop."""
 
     __slots__ = (
-        "_bytes_read",
         "_clock",
         "_current",
         "_is_reading",
@@ -68,7 +66,9 @@ class LogScrubber:
         "_round",
         "_round_began_s",
         "_stopped",
+        "bytes_read",
         "damaged",
+        "least_round_s",
         "max_bytes_per_second",
     )
 
@@ -86,7 +86,7 @@ class LogScrubber:
         self._on_damage = on_damage
         self._pool = pool
         self._clock = clock
-        self._bytes_read = bytes_read
+        self.bytes_read = bytes_read
         self._round: Iterator[SegmentReading | None] = iter(())
         self._round_began_s: float | None = None
         self._current: SegmentReading | None = None
@@ -94,6 +94,8 @@ class LogScrubber:
         self._stopped = False
         self.max_bytes_per_second = 0
         """May be set at any time; 0 reads nothing."""
+        self.least_round_s = LEAST_ROUND_S
+        """From the beginning of a round to that of the next, however little there is to read. May be set likewise."""
         self.damaged: dict[TopicPartition, dict[int, Finding]] = {}
         """By the base offset of the segment; only what has something wrong."""
 
@@ -120,7 +122,7 @@ class LogScrubber:
         for found in self._round:
             return found
         now_s = self._clock.monotonic()
-        if self._round_began_s is None or now_s - self._round_began_s >= LEAST_ROUND_S:
+        if self._round_began_s is None or now_s - self._round_began_s >= self.least_round_s:
             self._round_began_s = now_s
             self._round = self._begin_round()
         return None
@@ -163,7 +165,7 @@ class LogScrubber:
         reading = self._current
         if reading is None:
             raise InvariantError("what was read for the scrubber is of no segment")
-        self._bytes_read.value += count or 0
+        self.bytes_read.value += count or 0
         if self._stopped or not reading.counts(self._logs):
             self._end()
             return
