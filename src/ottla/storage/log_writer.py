@@ -47,7 +47,7 @@ from ottla.storage.append_rules import (
     timestamps_out_of_range,
 )
 from ottla.storage.descriptors import Folder
-from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from ottla.storage.flush import LogFlush
 from ottla.storage.health import LogHealth
 from ottla.storage.index import TIME_ENTRY_SIZE
@@ -222,11 +222,15 @@ class LogWriter:
         start_offset = self._offsets.log_start_offset
         return AppendResult(last_offset - last_delta, last_offset, append_time, start_offset, True, False)
 
-    def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
+    def append_as_follower(
+        self, buffer: Buffer, start: int, end: int, *, leader_epoch: int = MAX_INT, gaps_allowed: bool = True
+    ) -> AppendResult:
         """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
 
         Returns the range appended, `last_offset` below `base_offset` when no batch was whole. Raises KafkaError
-        CORRUPT_MESSAGE when a batch is damaged or its offsets go back; batches before it are appended.
+        CORRUPT_MESSAGE when a batch is damaged or its offsets go back; batches before it are appended. So it does for
+        what no CRC covers and can't be: an epoch above `leader_epoch`, in which the leader leads, or below the log's,
+        and without `gaps_allowed` an offset that leaves others out in a log that has records and is not compacted.
         """
         offsets = self._offsets
         first = offsets.log_end_offset
@@ -244,8 +248,21 @@ class LogWriter:
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self._health.name} ends at {offsets.log_end_offset}, the leader sent a batch at {base_offset}",
                 )
+            epoch = header[PARTITION_LEADER_EPOCH]
+            if epoch > leader_epoch or UNDEFINED_EPOCH != epoch < self._epochs.latest_epoch:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the leader of {self._health.name} sent a batch at {base_offset} of leader epoch {epoch}",
+                )
+            if base_offset > offsets.log_end_offset > offsets.log_start_offset and not (
+                gaps_allowed or self._compacted
+            ):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{self._health.name} ends at {offsets.log_end_offset}, the leader sent {base_offset} next",
+                )
             with memoryview(buffer) as view, view[position : position + size] as data:
-                result = self._append_batch(data, base_offset, header[PARTITION_LEADER_EPOCH], header, -1)
+                result = self._append_batch(data, base_offset, epoch, header, -1)
             needs_flush |= result.needs_flush
             position += size
         return AppendResult(first, offsets.log_end_offset - 1, -1, offsets.log_start_offset, False, needs_flush)
