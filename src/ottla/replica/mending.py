@@ -30,8 +30,9 @@ from ottla.common.peer import Address, PeerNetwork
 from ottla.replica.mend import Mend
 from ottla.replica.partition import Partition
 from ottla.storage.damage import Damage
-from ottla.storage.damage_check import Extent, find_damage
+from ottla.storage.log_config import MAX_LONG
 from ottla.storage.segment import Segment
+from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
 
 logger = logging.getLogger(__name__)
 
@@ -149,38 +150,33 @@ class Mending:
     def _look(self, partition: Partition, segments: Sequence[Segment], then: Callable[[], object]) -> None:
         """Through one segment after the other, in the pool; `then` when that is over."""
         log = partition.log
-        bases = log.segments.base_offsets
         waiting = [segment for segment in segments if segment in log.segments.in_order]
         if not waiting or self._stopped:
             then()
             return
         segment, *rest = waiting
-        number = bases.index(segment.base_offset)
-        extent = Extent(
-            (partition.topic, partition.index),
-            segment.base_offset,
-            bases[number + 1] if number + 1 < len(bases) else log.log_end_offset,
-            segment.size_bytes,
-            log.epochs.entries(),
-            self._context.was_compacted(partition),
-        )
+        bases = log.segments.base_offsets
+        following = bases.index(segment.base_offset) + 1
+        end_offset = bases[following] if following < len(bases) else log.log_end_offset
+        facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
         descriptor = segment.log_descriptor
         try:
-            file = descriptor.pin()
+            scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
             logger.warning("%s can't be looked through: %s", segment.path, error)
             self._look(partition, rest, then)
             return
 
-        def looked(damage: Damage | None, error: BaseException | None) -> None:
+        def looked(_: object, error: BaseException | None) -> None:
             descriptor.unpin()
             if error is not None:
                 logger.warning("%s can't be looked through: %s", segment.path, error)
-            elif damage is not None:
-                self.found(partition, damage)
+            else:
+                for damage in scrub.damages((partition.topic, partition.index)):
+                    self.found(partition, damage)
             self._look(partition, rest, then)
 
-        self._context.pool.submit(lambda: find_damage(file, extent), looked)
+        self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -303,3 +299,7 @@ def _covers(known: Damage, damage: Damage) -> bool:
         and known.first_offset <= damage.first_offset
         and known.last_offset >= damage.last_offset
     )
+
+
+def _ignored(problem: str) -> None:
+    """Of no index anything is asked here."""

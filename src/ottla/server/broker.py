@@ -56,7 +56,6 @@ from ottla.server.metadata_log.node import MetadataLogContext
 from ottla.server.outcome import outcome, resolving
 from ottla.server.parts import BrokerParts
 from ottla.storage.cleaner.worker import Worker
-from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
@@ -474,7 +473,7 @@ class Broker:
         scrubbing = LogScrubbing(
             self._logs,
             self._machine,
-            _serve_on,
+            self.parts.replicas.found_damage,
             in_flight=self.parts.in_flight,
             steps=self._steps,
             registry=self._registry,
@@ -550,7 +549,3 @@ def _write_due(writers: Sequence[PoolWriter[Any]]) -> None:
 
 def _nothing() -> None:
     """Nobody waits for the controller's registration where a broker's is waited for."""
-
-
-def _serve_on(damage: Damage) -> None:
-    """It was logged and counted; a replica serves what is whole."""
