@@ -32,6 +32,8 @@ SEGMENT_BYTES = 1 << 20
 VALUE_BYTES = 400
 RECORDS = 8_000
 """Enough to fill a segment of each partition, so that what was damaged in the active one is complete, and read."""
+PAIRS, ABORTS_SEGMENT_BYTES = 6, 4096
+"""The same of the topic with transactions: a pair of them takes more than a kilobyte."""
 WHOLE_S = 90.0
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
 WHEN = (RUNNING, STOPPED, KILLED)
@@ -132,7 +134,8 @@ class Trial:
             node.kill()
         bit = Bit(node, kind, rng)
         self.ledger.acknowledge(RECORDS)
-        self.transactions.run_two()
+        for _ in range(PAIRS):
+            self.transactions.run_two()
         if when == RUNNING:
             # With a start a round of reading all complete segments begins.
             node.stop()
@@ -177,7 +180,7 @@ def test_damage_to_any_file_of_one_replica_is_mended(make_nodes: Callable[..., N
     nodes.start()
     client = admin(*nodes.nodes)
     create(client, TOPIC, PARTITIONS, min_insync_replicas="2", internal_segment_bytes=str(SEGMENT_BYTES))
-    create(client, ABORTS, 1, min_insync_replicas="2", internal_segment_bytes="4096")
+    create(client, ABORTS, 1, min_insync_replicas="2", internal_segment_bytes=str(ABORTS_SEGMENT_BYTES))
     eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
     trial = Trial(nodes, SEED * 1000 + first)
     trial.ledger.acknowledge(RECORDS)

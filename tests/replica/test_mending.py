@@ -233,8 +233,11 @@ class TestFollower:
         world.cuts.add(frozenset((3, 1)))
         damage(world.nodes[3], 2)
         world.loop.run_until(lambda: world.state().directory_of(3) == LOST_DIRECTORY)
+        stopped = world.nodes[3]
+        stopped.replicas.stop()
+        stopped.logs.shutdown(stopped.broker_epoch)
         world.kill(3)
-        world.start(3)
+        assert world.start(3).partition().log.log_end_offset == 12, "no start reads what was synced"
         world.loop.run_for(2)
         assert 3 not in world.state().isr
         world.cuts.clear()
@@ -253,10 +256,15 @@ class TestFollower:
     def test_what_is_above_the_leaders_high_watermark_is_fetched_as_ever(self, make_world: MakeWorld) -> None:
         world = make_world(min_insync_replicas="3")
         fill(world)
-        damage(world.nodes[3], 11)
-        world.nodes[1].partition()
+        world.cuts.add(frozenset((2, 1)))
         assert world.produce(1, b"more", acks=1).result()[0] == ErrorCode.NONE
-        mended(world, 3)
+        node = world.nodes[3]
+        world.loop.run_until(lambda: node.partition().log.log_end_offset == 13)
+        damage(node, 12)
+        world.loop.run_until(lambda: whole(world, 3))
+        assert node.partition().high_watermark == 12
+        world.cuts.clear()
+        world.settle(1, 2, 3)
 
     @pytest.mark.parametrize("step", range(1, STEPS + 2))
     def test_a_crash_at_any_step_leaves_the_old_log_or_the_new_one(self, make_world: MakeWorld, step: int) -> None:
