@@ -196,6 +196,13 @@ class TestFollower:
         damage(node, 5)
         mended(world, 3)
         assert all(node.disk.files.names[path] is not inodes[path] for path in paths)
+        assert node.disk.read_bytes("/node3/cleaner-offset-checkpoint").split() == [
+            b"0",
+            b"1",
+            *TOPIC.encode().split(),
+            b"0",
+            b"0",
+        ]
 
     def test_transactions_are_known_as_before(self, make_world: MakeWorld) -> None:
         world = make_world()

@@ -311,15 +311,11 @@ class ReplicaManager:
             scheduler=self._scheduler,
             address_of=self.address_of,
             alive=self._alive,
-            was_compacted=self._was_compacted,
+            checkpoint=self._logs.cleaner_checkpoint,
             tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_DIRECTORY),
             tell_whole=self._tell_whole,
             place=self._place,
         )
-
-    def _was_compacted(self, partition: Partition) -> bool:
-        cleaned = self._logs.cleaner_checkpoint.get((partition.topic, partition.index)) is not None
-        return cleaned or partition.log.config.compacted
 
     def _tell_whole(self, partition: Partition) -> None:
         topic = self._image.topic_by_id(partition.topic_id)

@@ -3,7 +3,8 @@
 The leader is asked as a consumer asks, so that it learns nothing of this replica's progress, which is out of the ISR
 and fetches nothing else meanwhile; what it gives is committed. Whole segments are fetched, since where a damaged one
 goes on is not known. Of a log that was compacted that is all of them: two replicas drop their records and tombstones at
-different times, so a part of the one beside a part of the other could bring back what was deleted.
+different times, so a part of the one beside a part of the other could bring back what was deleted. The cleaner begins
+there from the start then, and knows so before the log is another.
 
 The steps of the swap are those of the cleaner (`storage.cleaner.swap`): a crash before the first sync leaves the log as
 it was, one behind it has the next start finish the swap. What the leader's log does not have any more (retention,
@@ -31,6 +32,7 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.replica.offsets import EARLIEST_TIMESTAMP
 from ottla.replica.partition import Partition
+from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.cleaner.cleaning import CleanedGroup
 from ottla.storage.cleaner.sources import Source, aborted_transactions
 from ottla.storage.index import IndexCorruption
@@ -49,6 +51,7 @@ class Mend:
     """See the module. Owned by the loop; what blocks runs in the pool."""
 
     __slots__ = (
+        "_checkpoint",
         "_cleaning",
         "_connection",
         "_cut_offset",
@@ -68,15 +71,18 @@ class Mend:
         first_offset: int,
         last_offset: int,
         *,
-        was_compacted: bool,
+        checkpoint: CleanerCheckpoints | None,
         connection: PeerConnection,
         pool: BlockingPool,
         ended: MendEnded,
     ) -> None:
-        """Begin with what lies in the segments from `first_offset` to `last_offset`; of all where it `was_compacted`.
+        """Begin with the segments from `first_offset` to `last_offset`, all where the log was ever compacted.
 
-        Raises KafkaError where the log can't be worked at now.
+        `checkpoint` says how far it was; None where it never was. Raises KafkaError where the log can't be worked at
+        now.
         """
+        was_compacted = checkpoint is not None
+        self._checkpoint = checkpoint
         self._partition = partition
         self._connection = connection
         self._pool = pool
@@ -134,7 +140,7 @@ class Mend:
     def _fetch(self, offset: int) -> None:
         """The rest from `offset` on; a leader whose log begins behind all of it has nothing to give."""
         if offset >= self._replacement.end_offset:
-            self._in_pool(self._replacement.complete, self._stage)
+            self._complete()
             return
         partition = self._partition
         asked = FetchPartition(
@@ -178,6 +184,20 @@ class Mend:
                 self._fetch(replacement.next_offset)
 
         self._in_pool(lambda: replacement.write(records), written)
+
+    def _complete(self) -> None:
+        checkpoint, replacement = self._checkpoint, self._replacement
+        due = None
+        if checkpoint is not None:
+            checkpoint.put((self._partition.topic, self._partition.index), self._log.log_start_offset)
+            due = checkpoint.due()
+
+        def complete() -> CleanedGroup:
+            if checkpoint is not None and due is not None:
+                checkpoint.write(due)
+            return replacement.complete()
+
+        self._in_pool(complete, self._stage)
 
     # -- swapping ----------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from ottla.common.errors import KafkaError
 from ottla.common.peer import Address, PeerNetwork
 from ottla.replica.mend import Mend
 from ottla.replica.partition import Partition
+from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import MAX_LONG
 from ottla.storage.segment import Segment
@@ -54,7 +55,7 @@ class MendingContext(NamedTuple):
     address_of: Callable[[int], Address | None]
     alive: Callable[[int], bool]
     """Whether a broker is registered and not fenced."""
-    was_compacted: Callable[[Partition], bool]
+    checkpoint: CleanerCheckpoints
     tell_lost: Callable[[Partition], None]
     """Has the controller take the replica out of the ISR and from the lead, if there is another one."""
     tell_whole: Callable[[Partition], None]
@@ -221,7 +222,7 @@ class Mending:
                 partition,
                 min(damage.segment for damage in mended),
                 max(damage.last_offset for damage in mended),
-                was_compacted=context.was_compacted(partition),
+                checkpoint=context.checkpoint if self._was_compacted(partition) else None,
                 connection=connection,
                 pool=context.pool,
                 ended=partial(self._ended, replica, mended),
@@ -229,6 +230,10 @@ class Mending:
         except (KafkaError, OSError) as error:
             connection.close()
             self._retry(replica, str(error))
+
+    def _was_compacted(self, partition: Partition) -> bool:
+        cleaned = self._context.checkpoint.get((partition.topic, partition.index)) is not None
+        return cleaned or partition.log.config.compacted
 
     def _ended(self, replica: _Replica, mended: tuple[Damage, ...], reason: str) -> None:
         replica.mend = None
