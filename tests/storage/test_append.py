@@ -223,6 +223,14 @@ class TestFollower:
             log.append_as_follower(data, 0, len(data))
         assert log.log_end_offset == 1
 
+    @pytest.mark.parametrize("offset", [2, 4, 9, 10])
+    def test_a_cut_where_offsets_are_missing_leaves_no_end_that_is_not_there(self, fakes, log, clock, offset):
+        """The batch behind the gap may have a wrong offset, and hold what is missing."""
+        data = fakes.make_batch(clock.now_ms, 2, base_offset=0) + fakes.make_batch(clock.now_ms, 3, base_offset=9)
+        log.append_as_follower(data, 0, len(data))
+        assert log.truncate_to(offset)
+        assert log.log_end_offset == 2
+
     @pytest.mark.parametrize(
         ("base_offset", "epoch", "policy", "gaps_allowed", "following", "taken"),
         [

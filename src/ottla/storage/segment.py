@@ -535,9 +535,13 @@ class Segment:
         """The batch that starts at `position`; None at the end."""
         return find_batch(self._log, position, self.size_bytes, -1, UNLOADED)
 
-    def base_offset_at(self, position: int) -> int:
-        """The base offset of the batch that starts at `position`."""
-        return int.from_bytes(self._log.file().read(8, position), "big")
+    def end_before(self, position: int, offset: int) -> int:
+        """The next offset behind the batches before `position`, where the first one starts that reaches `offset`."""
+        _, start = self._repairing(lambda: self.offset_index.lookup(offset - 1))
+        end = self.base_offset
+        for _, _, last_offset, _ in OutlineScan(self._log.file(), start, position):
+            end = last_offset + 1
+        return end
 
     def read_batch(self, outline: Outline) -> bytes:
         """A whole batch."""
