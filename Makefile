@@ -13,6 +13,7 @@
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
+#   make damage [DAMAGES=300]      so many bits flipped in files of one of three replicas under load; SEED=1
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
 #                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
@@ -46,6 +47,7 @@ MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
 KILLS  ?= 50
+DAMAGES ?= 300
 FORMAT ?= delta,iceberg,parquet
 JOB    ?= load
 VIEWS  ?= 5000000
@@ -67,7 +69,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills damage exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -144,6 +146,9 @@ exactly-once: $(VENV)/.test
 
 cleaner-kills: $(VENV)/.test
 	OTTLA_CLEANER_KILLS=$(KILLS) OTTLA_CLEANER_SEED=$(SEED) $(BIN)/pytest -s tests/faults/test_cleaner_kills.py $(ARGS)
+
+damage: $(VENV)/.test
+	OTTLA_DAMAGES=$(DAMAGES) OTTLA_DAMAGES_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_damage.py $(ARGS)
 
 exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)

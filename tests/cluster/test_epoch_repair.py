@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ottla.quorum.election_file import decode_fields, encode_fields
+
 from .nodes import Node, Nodes, eventually
 from .test_three_nodes import admin, consume, create, in_sync, produce
 
@@ -53,7 +55,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
     # What a Vote did before there was a guard: the last epoch, durable, everywhere.
     for node in nodes.nodes:
         file = state_file(node)
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"leaderEpoch": LAST_EPOCH, "leaderId": -1}))
+        file.write_bytes(encode_fields(decode_fields(file.read_bytes()) | {"leaderEpoch": LAST_EPOCH, "leaderId": -1}))
     assert all(ends_with(node, "there is no leader epoch left") for node in nodes.nodes)
 
     dry = repair(*directories)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,17 +22,20 @@ from ottla.testing import Broker
 TOPIC = "damaged"
 BATCHES = 40
 RECORDS_EACH = 5
+NAMED_S = 30
 CUT = re.compile(r"(\S+\.log): cut at position (\d+), (\d+) bytes dropped, the log ends at offset (\d+)")
 
 
-def produce_batches(broker: Broker, count: int) -> list[int]:
-    """One batch a request; returns the base offsets."""
+def produce_batches(broker: Broker, count: int, padding: bytes = b"") -> list[int]:
+    """One batch a request, every value with that behind it; returns the base offsets."""
     connection = Connection("127.0.0.1", broker.port, client_id="test", timeout_s=20, software_version="0")
     offsets = []
     try:
         topic_id = _topic_id(broker)
         for number in range(count):
-            records = [RecordData(1_700_000_000_000, b"k%d" % n, b"%d-%d" % (number, n)) for n in range(RECORDS_EACH)]
+            records = [
+                RecordData(1_700_000_000_000, b"k%d" % n, b"%d-%d" % (number, n) + padding) for n in range(RECORDS_EACH)
+            ]
             data = PartitionProduceData(index=0, records=bytes(build_batch(records)))
             topic = TopicProduceData(topic_id=topic_id, partition_data=[data])
             response = connection.request(
@@ -290,6 +294,32 @@ def test_companions_of_a_segment_under_a_running_broker(content):
             broker.restart(crash=crash)
             assert read_all(broker) == produced(BATCHES) + produced(2)
         assert "Traceback" not in broker.logs()
+
+
+def test_damage_in_a_complete_segment_is_named_and_the_rest_is_served():
+    """By the scrubber: nobody asked for it, and no start would read it."""
+    with Broker() as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, 1, configs={"segment.bytes": str(1 << 20)})
+        produce_batches(broker, BATCHES, bytes(20_000))
+        broker.stop()
+        segments = sorted((broker.data_dir / f"{TOPIC}-0").glob("*.log"))
+        damaged = segments[1]
+        data = bytearray(damaged.read_bytes())
+        data[100] ^= 1  # in the first batch
+        damaged.write_bytes(data)
+        broker.start()
+        first = int(damaged.stem)
+        named = f"{damaged} is damaged, its offsets {first} to {first + RECORDS_EACH - 1} can't be trusted"
+        deadline = time.monotonic() + NAMED_S
+        while named not in broker.logs():
+            assert time.monotonic() < deadline, broker.logs()
+            time.sleep(0.05)
+        assert broker.logs().count("can't be trusted") == 1
+        with Cluster(broker.bootstrap_servers) as cluster:
+            behind = cluster.fetch(TOPIC, 0, first + RECORDS_EACH).records
+            assert next(iter_batches(behind)).base_offset == first + RECORDS_EACH
+        assert produce_batches(broker, 1) == [BATCHES * RECORDS_EACH]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,10 @@ class MemoryLog:
         return self.start_offset + len(self.entries)
 
     @property
+    def flushed_offset(self) -> int:
+        return self.flushed
+
+    @property
     def last_epoch(self) -> int:
         if self.entries:
             return self.entries[-1].epoch
@@ -108,12 +112,14 @@ class Replica:
         self.log = MemoryLog()
         self.log.snapshot_voters = voters
         self.stored: ElectionState | None = None
+        self.must_catch_up = False
+        self.noted_epoch = 0
         self.raft: Raft | None = None
         self.fetching_until = 0.0
         self.unsynced = False
         self.led = 0
 
-    def start(self) -> None:
+    def start(self, *, forgotten: int | None = None) -> None:
         sets = VoterSets()
         if self.log.snapshot_voters:
             sets.add(self.log.start_offset - 1 if self.log.start_offset else BOOTSTRAP_OFFSET, self.log.snapshot_voters)
@@ -124,7 +130,7 @@ class Replica:
         self.fetching_until = 0.0
         self.unsynced = False
         self.led = 0
-        self.raft.start(self.world.now, self.stored)
+        self.raft.start(self.world.now, self.stored, forgotten=forgotten, must_catch_up=self.must_catch_up)
         self.settle()
 
     def crash(self) -> None:
@@ -133,6 +139,35 @@ class Replica:
         log = self.log
         log.truncate_to(log.flushed + self.world.rng.randrange(log.end_offset - log.flushed + 1))
         log.flushed = log.end_offset
+
+    def lose_state(self) -> None:
+        """Its election state turns out to be damaged at a start."""
+        self.die()
+        self.stored = None
+        self.start(forgotten=self.noted_epoch)
+
+    def lose_records(self) -> None:
+        """Its log turns out to be damaged at a start, behind the last record that names voters, and is cut there."""
+        self.die()
+        log = self.log
+        kept = [log.start_offset + index + 1 for index, entry in enumerate(log.entries) if entry.voters is not None]
+        first = max([log.start_offset, *kept])
+        lost = self.world.rng.randrange(log.end_offset - first + 1)
+        log.truncate_to(log.end_offset - lost)
+        self.note()
+        self.start()
+
+    def note(self) -> None:
+        """That it must catch up, with the epoch above which it gave no vote before."""
+        self.must_catch_up = True
+        self.noted_epoch = self.stored.leader_epoch if self.stored else 0
+
+    def die(self) -> None:
+        """Crash, and take the connections along: nothing that was sent arrives any more."""
+        self.crash()
+        own = self.key.node_id
+        messages = self.world.messages
+        messages[:] = [message for message in messages if own not in message[:2]]
 
     def settle(self) -> None:
         """Carry out effects, lead, fetch."""
@@ -155,6 +190,10 @@ class Replica:
         world = self.world
         if isinstance(effect, Persist):
             self.stored = effect.election
+            if effect.election.must_catch_up and not self.must_catch_up:
+                self.note()
+            elif not effect.election.must_catch_up:
+                self.must_catch_up, self.noted_epoch = False, 0
         elif isinstance(effect, SendVote):
             place = OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
             asked = effect
@@ -253,7 +292,8 @@ class Replica:
 class World:
     """All replicas, their network and the clock."""
 
-    def __init__(self, seed: int, size: int) -> None:
+    def __init__(self, seed: int, size: int, *, voters_change: bool = True) -> None:
+        self.voters_change = voters_change
         self.rng = SimRng(seed)
         self.now = 0.0
         self.values = 0
@@ -347,8 +387,15 @@ class World:
             self.cut = set()
         elif dice < 98:
             self.compact(node)
-        else:
+        elif self.voters_change:
             self.change_voters(node)
+
+    def damage(self) -> None:
+        """What a start finds damaged on one node, while most of the others are whole."""
+        node = self.rng.choice(list(self.nodes.values()))
+        behind = sum(other.must_catch_up for other in self.nodes.values() if other is not node)
+        if behind + 1 <= (len(self.nodes) - 1) // 2:
+            self.rng.choice([node.lose_state, node.lose_records])()
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -407,7 +454,9 @@ class World:
         on_disk = 0
         for voter in raft.voters:
             log = self.nodes[voter.voter_id].log
-            on_disk += log.everything()[: log.flushed][: len(known)] == known
+            # Of one that lost records others may count those that it had.
+            has_lost = self.nodes[voter.voter_id].must_catch_up
+            on_disk += has_lost or log.everything()[: log.flushed][: len(known)] == known
         assert on_disk > len(raft.voters) // 2, "committed without a majority of disks"
 
     def check_logs_match(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from typing import Any
 
 import pytest
@@ -27,8 +26,9 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.quorum.control import leader_change
 from ottla.quorum.driver import QuorumDriver
+from ottla.quorum.election_file import decode_fields, encode_election_state, encode_fields
 from ottla.quorum.metadata_log import MetadataLogConfig
-from ottla.quorum.raft_types import ElectionState, Voter, encode_election_state
+from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, ElectionState, Voter
 from ottla.quorum.snapshot_file import read_snapshot
 from ottla.record.batch import iter_batches
 from ottla.record.builder import build_batch
@@ -67,7 +67,7 @@ def test_new_directory_gets_kafkas_files(setup: Any) -> None:
         "partition.metadata",
         "quorum-state",
     } <= names
-    assert json.loads((setup.directory / "quorum-state").read_text()) == {
+    assert decode_fields((setup.directory / "quorum-state").read_bytes()) == {
         "leaderId": 1,
         "leaderEpoch": 1,
         "votedId": 1,
@@ -336,18 +336,48 @@ def test_new_address_of_the_voter_is_noted(setup: Any) -> None:
     assert [batch.records_count for batch in batches] == [3, 3, 1]
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"leaderEpoch":-4,"leaderId":1,"votedId":1,"data_version":1}'])
-def test_damaged_quorum_state_is_refused(setup: Any, data: bytes) -> None:
+WRONG_CHECKSUM = encode_election_state(ElectionState(3, leader_id=1)).replace(b'"leaderEpoch":3', b'"leaderEpoch":2')
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b'{"leaderEpoch":-4,"leaderId":1,"votedId":1,"data_version":1}', WRONG_CHECKSUM, None],
+    ids=["empty", "no object", "no fields", "no epoch", "wrong checksum", "gone"],
+)
+def test_a_node_without_its_quorum_state_goes_on_far_above_its_log(setup: Any, data: bytes | None) -> None:
     setup.started().close()
-    (setup.directory / "quorum-state").write_bytes(data)
-    with pytest.raises(OperatorError, match="quorum-state"):
-        setup.started()
+    path = setup.directory / "quorum-state"
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    driver = setup.started()
+    assert driver.raft.epoch == 1 + FORGOTTEN_EPOCHS + 1, "its own election, after the one of the log"
+    assert submit(driver, topic_records("new")) == [None]
+    assert not (setup.directory / ".ottla_catching_up").exists(), "it is alone"
+    driver.close()
+    assert setup.started().raft.epoch == 1 + FORGOTTEN_EPOCHS + 2
+
+
+def test_a_log_and_a_quorum_state_that_are_both_damaged_are_refused(setup: Any) -> None:
+    driver = setup.started()
+    for name in ("one", "two"):
+        submit(driver, topic_records(name))
+    driver.close()
+    path = setup.directory / "00000000000000000000.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:400].replace(b"one", b"One") + whole[400:])
+    assert path.read_bytes() != whole
+    (setup.directory / "quorum-state").write_bytes(b"{")
+    for _ in range(2):
+        with pytest.raises(OperatorError, match=r"quorum-state are both damaged .* restore"):
+            setup.started()
 
 
 def test_the_end_of_the_epochs_is_refused_with_the_way_out(setup: Any) -> None:
     setup.started().close()
-    state = json.loads((setup.directory / "quorum-state").read_bytes()) | {"leaderEpoch": 2**31 - 1}
-    (setup.directory / "quorum-state").write_text(json.dumps(state))
+    state = decode_fields((setup.directory / "quorum-state").read_bytes()) | {"leaderEpoch": 2**31 - 1}
+    (setup.directory / "quorum-state").write_bytes(encode_fields(state))
     with pytest.raises(OperatorError, match=r"no leader epoch left .*quorum-state.* ottla cluster repair-epoch"):
         setup.started()
 

@@ -28,9 +28,11 @@ from ottla.quorum.raft_types import Voter
 from ottla.quorum.replay import batch_content
 from ottla.quorum.rpc import fetch_request
 from ottla.quorum.snapshot_file import SnapshotId
+from ottla.sim.disk import Mount
+from ottla.sim.loop import Process
 from ottla.storage.names import METADATA_TOPIC
 
-from .driver_world import CLUSTER_ID, PORT, Node, World, topic_records, voter_of
+from .driver_world import CLUSTER_ID, DATA_DIR, PORT, Node, World, topic_records, voter_of
 
 
 def active(world: World) -> Node:
@@ -493,6 +495,48 @@ def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
             with_empty_directory(world, node)
     world.loop.run_until(world.loop.time() + 30.0)
     assert world.active() is None
+
+
+def spoil(node: Node, suffix: str) -> None:
+    """Flip a bit in the middle of the last file of its metadata log that is named so; it does not run."""
+    mount = Mount(node.disk, Process(node.world.loop, node.rng.fork("spoil")))
+    directory = f"{DATA_DIR}/__cluster_metadata-0"
+    path = [f"{directory}/{name}" for name in mount.listdir(directory) if name.endswith(suffix)][-1]
+    data = bytearray(mount.read_bytes(path))
+    data[len(data) // 2] ^= 1
+    mount.write_atomic(path, bytes(data))
+
+
+@pytest.mark.parametrize("suffix", ["quorum-state", ".log"])
+def test_a_voter_whose_files_were_damaged_votes_again_once_it_caught_up(suffix: str) -> None:
+    """It forgot records or votes: until it has caught up it gives none."""
+    world = World(21)
+    world.run(8.0)
+    damaged = next(node for node in world.nodes.values() if node is not active(world))
+    others = [node for node in world.nodes.values() if node is not damaged]
+    damaged.kill()
+    world.run(1.0)
+    spoil(damaged, suffix)
+    for node in others:
+        node.kill()
+    damaged.start()
+    assert damaged.driver is not None
+    assert damaged.driver.raft.election.must_catch_up
+    damaged.kill()
+    damaged.start()
+    assert damaged.driver.raft.election.must_catch_up, "also in its next life"
+    others[0].start()
+    world.loop.run_until(world.loop.time() + 30.0)
+    assert world.active() is None, "one of three knows nothing of what it may have said"
+    others[1].start()
+    world.run(10.0)
+    world.calm()
+    assert not damaged.driver.raft.election.must_catch_up
+    first = next(node for node in others if node is active(world) or active(world) is damaged)
+    first.kill()
+    world.loop.run_until(world.loop.time() + 20.0, lambda: world.active() not in (None, first))
+    assert active(world) is not first, "two of three can elect again"
+    world.calm()
 
 
 def test_who_has_no_vote_joins_by_itself() -> None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.ids import ZERO_UUID
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.quorum.election_file import decode_configured_voters, decode_election_state, encode_election_state
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
 from ottla.quorum.raft_leader import MAX_OBSERVERS, LeaderState
 from ottla.quorum.raft_types import (
+    FORGOTTEN_EPOCHS,
     MAX_LEADER_EPOCH,
     ElectionState,
     OffsetAndEpoch,
@@ -25,8 +27,6 @@ from ottla.quorum.raft_types import (
     SendVote,
     Timeouts,
     Voter,
-    decode_election_state,
-    encode_election_state,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.sim.rng import SimRng
@@ -96,6 +96,7 @@ def elected(raft: Raft) -> float:
         st.integers(-1, 2**31 - 1),
         st.integers(-1, 2**31 - 1),
         st.binary(min_size=16, max_size=16),
+        st.just(False),
     )
 )
 def test_state_survives_its_file(state: ElectionState) -> None:
@@ -104,10 +105,28 @@ def test_state_survives_its_file(state: ElectionState) -> None:
 
 def test_configured_voters_are_written_in_version_0() -> None:
     data = encode_election_state(ElectionState(9, 3, -1), [voter(3)])
-    assert data == (
+    assert data.startswith(
         b'{"clusterId":"","leaderId":3,"leaderEpoch":9,"votedId":-1,"appliedOffset":0,'
-        b'"currentVoters":[{"voterId":3}],"data_version":0}'
+        b'"currentVoters":[{"voterId":3}],"data_version":0,"checksum":"'
     )
+
+
+@pytest.mark.parametrize("configured", [[], [voter(1), voter(3)]])
+def test_every_flipped_bit_of_the_file_is_found_or_changes_nothing(configured: list[Voter]) -> None:
+    state = ElectionState(1234567, 3) if configured else ElectionState(1234567, 3, 3, voter(3).directory_id)
+    data = encode_election_state(state, configured)
+    found = 0
+    for position in range(len(data)):
+        for bit in range(8):
+            spoiled = bytearray(data)
+            spoiled[position] ^= 1 << bit
+            try:
+                assert decode_election_state(bytes(spoiled)) == state
+                if configured:
+                    assert decode_configured_voters(bytes(spoiled)) == (1, 3)
+            except ValueError:
+                found += 1
+    assert found > 7 * len(data)
 
 
 def test_version_0_is_read() -> None:
@@ -116,6 +135,90 @@ def test_version_0_is_read() -> None:
         b'"currentVoters":[{"voterId":3}],"data_version":0}'
     )
     assert decode_election_state(data) == ElectionState(9, 3, -1)
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+def damaged(epochs: str, stored: ElectionState | None = None, forgotten: int | None = None) -> Raft:
+    """Node 1 of three, with that log, and in need of catching up."""
+    raft = replica(epochs=epochs)
+    raft.effects.clear()
+    raft.start(0.0, stored, forgotten=forgotten, must_catch_up=forgotten is None)
+    return raft
+
+
+def ask_for_vote(raft: Raft, epoch: int, *, pre_vote: bool = False) -> bool:
+    last = OffsetAndEpoch(1000, epoch - 1)
+    error, granted = raft.vote(50.0, raft.local, voter(2).key, epoch, last, pre_vote=pre_vote)
+    assert error is ErrorCode.NONE
+    return granted
+
+
+def follow(raft: Raft, epoch: int, high_watermark: int) -> None:
+    """An answer of node 2, which leads `epoch`; what it brought is on disk."""
+    log = raft._log
+    assert isinstance(log, MemoryLog)
+    log.flushed = log.end_offset
+    peer = Peer(LeaderAndEpoch(2, epoch), None)
+    raft.fetch_answered(60.0, epoch, ErrorCode.NONE, peer)
+    raft.leader_says(high_watermark)
+
+
+def test_a_log_that_lost_records_gives_no_vote_and_stands_for_nothing() -> None:
+    raft = damaged("1112", ElectionState(4, leader_id=2))
+    assert raft.deadline is None
+    raft.tick(100.0)
+    assert effects(raft) == []
+    assert not ask_for_vote(raft, 5, pre_vote=True)
+    assert not ask_for_vote(raft, 5)
+    assert not raft.may_stand
+
+
+@pytest.mark.parametrize(
+    ("epochs", "high_watermark", "caught_up"),
+    [
+        ("1112", 4, False),  # the leader has committed nothing of its epoch
+        ("11124", 4, False),  # nor here
+        ("11124", 6, False),  # there is more
+        ("11124", 5, True),
+    ],
+)
+def test_it_votes_again_when_it_has_what_a_leader_committed(epochs: str, high_watermark: int, caught_up: bool) -> None:
+    raft = damaged(epochs, ElectionState(4, leader_id=2))
+    follow(raft, 4, high_watermark)
+    assert raft.election.must_catch_up is not caught_up
+    assert (Persist(raft.election) in effects(raft)) is caught_up
+    raft.end_quorum_epoch(70.0, LeaderAndEpoch(2, 4), ())
+    assert ask_for_vote(raft, 5) is caught_up
+
+
+def test_what_is_not_on_disk_was_not_caught_up_with() -> None:
+    raft = damaged("11124", ElectionState(4, leader_id=2))
+    follow(raft, 4, 3)
+    log = raft._log
+    assert isinstance(log, MemoryLog)
+    log.flushed = 4
+    raft.leader_says(5)
+    assert raft.election.must_catch_up
+    log.flushed = 5
+    raft.leader_says(5)
+    assert not raft.election.must_catch_up
+
+
+def test_a_voter_that_forgot_goes_on_above_all_that_it_may_have_voted_in() -> None:
+    for forgotten, last in ((0, 2), (77, 77)):
+        raft = damaged("1112", None, forgotten)
+        assert raft.epoch == last + FORGOTTEN_EPOCHS
+        assert effects(raft) == [Persist(ElectionState(raft.epoch, must_catch_up=True))]
+        assert not ask_for_vote(raft, raft.epoch + 1)
+
+
+def test_who_is_alone_has_nobody_to_catch_up_with() -> None:
+    raft = replica(voters=1, epochs="1")
+    raft.start(0.0, ElectionState(1), must_catch_up=True)
+    assert raft.leading is not None
+    assert not raft.election.must_catch_up
 
 
 # -- the leader ------------------------------------------------------------------------------------------------------

@@ -60,6 +60,14 @@ class TestHighWatermark:
         fetch(leadership, 2, 20, 20, 100.0)
         assert leadership.committed_end(25, 25, 1, 101.0) == 25
 
+    def test_does_not_wait_for_who_was_taken_out_of_the_isr(self) -> None:
+        leadership = lead()
+        fetch(leadership, 2, 20, 20, 100.0)
+        fetch(leadership, 3, 20, 20, 100.0)
+        assert leadership.committed(8, (1, 2, 3), (1, 2), 100.0)
+        fetch(leadership, 2, 25, 25, 100.1)
+        assert leadership.committed_end(25, 25, 1, 100.1) == 25
+
     def test_waits_for_both_the_old_and_the_proposed_isr(self) -> None:
         leadership = lead((1, 2))
         fetch(leadership, 2, 20, 20, 100.0)
@@ -78,6 +86,26 @@ class TestHighWatermark:
         assert shrinking.committed_end(20, 20, 1, 131.0) == 15, "3 may be in the ISR still"
         shrinking.committed(8, (1, 2, 3), (1, 2), 131.0)
         assert shrinking.committed_end(20, 20, 1, 131.0) == 20
+
+
+class TestStalling:
+    def test_who_asks_for_the_same_again_and_again_is_told_apart(self) -> None:
+        leadership = lead()
+        follower = leadership.followers[2]
+        fetch(leadership, 2, 10, 20, 100.0)
+        stalls = []
+        for _ in range(16):
+            fetch(leadership, 2, 10, 20, 100.0)
+            stalls.append(follower.stalls)
+        assert [number for number, stalled in enumerate(stalls, 1) if stalled] == [4, 8, 16]
+        fetch(leadership, 2, 15, 20, 100.0)
+        assert not follower.stalls
+
+    def test_who_has_everything_waits_and_does_not_stall(self) -> None:
+        leadership = lead()
+        for _ in range(5):
+            fetch(leadership, 2, 20, 20, 100.0)
+        assert not leadership.followers[2].stalls
 
 
 class TestExpansion:

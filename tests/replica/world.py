@@ -19,6 +19,7 @@ from ottla.common.channel import Part
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
+from ottla.common.ids import LOST_DIRECTORY, ZERO_UUID
 from ottla.common.turn import TurnScheduler
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
@@ -31,6 +32,10 @@ from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionTopicResult,
+)
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
 )
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -499,6 +504,25 @@ class World:
         self.change(asked.partition_index, isr=isr)
         return ErrorCode.NONE
 
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+        """Who lies in no directory is not in the ISR, and leads nothing, unless nobody else is in it."""
+        for directory in request.directories:
+            for asked in [asked for topic in directory.topics for asked in topic.partitions]:
+                state, broker_id = self.state(asked.partition_index), request.broker_id
+                isr = state.isr
+                if directory.id == LOST_DIRECTORY:
+                    isr = tuple(member for member in state.isr if member != broker_id)
+                    if not isr:
+                        continue
+                known = state.directories or (ZERO_UUID,) * len(state.replicas)
+                directories = tuple(
+                    bytes(directory.id) if replica == broker_id else each
+                    for replica, each in zip(state.replicas, known, strict=True)
+                )
+                leader = state.leader if state.leader in isr else isr[0]
+                self.change(asked.partition_index, isr=isr, leader=leader, directories=directories)
+        return AssignReplicasToDirsResponse()
+
     # --- clients ---------------------------------------------------------------------------------------------------
 
     def ask(self, node_id: int, message: object, version: int = 0) -> Answer:
@@ -579,9 +603,11 @@ class ControllerOf:
     def send(self, message: object, done: Any, timeout_s: float) -> None:
         self._world.loop.call_later(0.001, self._arrive, message, done)
 
-    def _arrive(self, message: AlterPartitionRequest, done: Any) -> None:
+    def _arrive(self, message: AlterPartitionRequest | AssignReplicasToDirsRequest, done: Any) -> None:
         if self._world.cut(self._node_id, 0):
             done(None, ConnectionError("cut off from the controller"))
+        elif isinstance(message, AssignReplicasToDirsRequest):
+            done(self._world.assign_directories(message), None)
         else:
             done(self._world.alter_partition(message), None)
 

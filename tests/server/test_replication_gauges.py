@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.metrics.exposition import render
+from ottla.metrics.registry import MetricsRegistry
 from ottla.record.batch import TRANSACTIONAL_MASK
-from ottla.server.replication_gauges import TALLY_LIFETIME_S, ReplicaTally
+from ottla.server.replication_gauges import TALLY_LIFETIME_S, ReplicaTally, register_replication_gauges
 from ottla.storage.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerState
 
 
@@ -89,3 +91,10 @@ class TestReplicas:
         ]
         tally = ReplicaTally(SimpleNamespace(partitions=lambda: held), clock, 1000).refreshed()  # type: ignore[arg-type]
         assert (tally.late_transactions, tally.producer_ids) == (1, 7)
+
+
+def test_what_is_damaged_is_counted() -> None:
+    registry = MetricsRegistry()
+    replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, mending=[None, None])
+    register_replication_gauges(registry, replicas, Clock(), 1000)
+    assert "ottla_damaged_replicas 2\n" in b"".join(render(registry)).decode()

@@ -21,6 +21,7 @@ from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
 from ottla.sim.__main__ import main
 from ottla.sim.client import Client
+from ottla.sim.cluster_simulation import TOPIC_CONFIGS
 from ottla.sim.disk import Mount
 from ottla.sim.node import DATA_DIR
 from ottla.sim.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
@@ -136,6 +137,25 @@ def test_a_damaged_log_wins_no_election(seed: int) -> None:
     check(DamagedLeader(seed, ClusterOptions(nodes=3)).run())
 
 
+@pytest.mark.parametrize("seed", range(2, 7))
+def test_promises_hold_where_files_are_damaged(seed: int) -> None:
+    """Segments, indexes, producer snapshots, checkpoints, the metadata log and quorum-state."""
+    simulation = ReplicationSimulation(seed, ClusterOptions(faults_s=180.0, damage=True))
+    outcome = simulation.run()
+    check(outcome)
+    assert sum(node.damaged_files for node in simulation.nodes)
+    assert outcome.acknowledged > 100
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_the_scrubber_finds_nothing_where_nothing_is_damaged(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under kills, power failures, truncation and moves: a finding would be a defect of the node."""
+    monkeypatch.setitem(TOPIC_CONFIGS, "internal.segment.bytes", "300")
+    simulation = ReplicationSimulation(seed, ClusterOptions(faults_s=300.0))
+    check(simulation.run())
+    assert sum(node.scrubbed_bytes for node in simulation.nodes) > 100_000
+
+
 def test_a_full_disk_while_a_flush_ends() -> None:
     """The data was synced and the file of leader epochs refused: the follower was offline for good."""
     check(run(100435))
@@ -221,7 +241,7 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
     A start that finds a log shorter than its checkpoints disowns what ran before, and would hide nearly all of it.
     """
     patch.setattr(Mount, "boot_id", lambda self: "boot")
-    patch.setattr(LogDirectory, "records_lost", lambda self, partition: None)
+    patch.setattr(LogDirectory, "records_lost", lambda self, partition, proved: None)
 
 
 @pytest.mark.parametrize(

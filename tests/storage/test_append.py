@@ -223,6 +223,48 @@ class TestFollower:
             log.append_as_follower(data, 0, len(data))
         assert log.log_end_offset == 1
 
+    @pytest.mark.parametrize("offset", [2, 4, 9, 10])
+    def test_a_cut_where_offsets_are_missing_leaves_no_end_that_is_not_there(self, fakes, log, clock, offset):
+        """The batch behind the gap may have a wrong offset, and hold what is missing."""
+        data = fakes.make_batch(clock.now_ms, 2, base_offset=0) + fakes.make_batch(clock.now_ms, 3, base_offset=9)
+        log.append_as_follower(data, 0, len(data))
+        assert log.truncate_to(offset)
+        assert log.log_end_offset == 2
+
+    @pytest.mark.parametrize(
+        ("base_offset", "epoch", "policy", "gaps_allowed", "following", "taken"),
+        [
+            (2, 4, "delete", False, None, True),
+            (2, 5, "delete", False, None, False),  # nobody leads in it yet
+            (2, 2, "delete", False, None, False),  # the log has a later one
+            (2, -1, "delete", False, None, True),  # none, as of old
+            (3, 4, "delete", False, 4, False),
+            (3, 4, "delete", True, None, False),
+            (3, 4, "delete", True, 4, True),
+            (3, 4, "delete", True, 3, False),  # of which one must be wrong
+            (3, 4, "compact", False, None, True),
+            (3, 4, "compact", False, 4, True),
+            (3, 4, "compact", False, 3, False),
+        ],
+    )
+    def test_what_no_crc_covers_has_to_be_possible(
+        self, fakes, open_log, clock, base_offset, epoch, policy, gaps_allowed, following, taken
+    ):
+        log = open_log(cleanup_policy=frozenset({policy}))
+        known = fakes.make_batch(clock.now_ms, 2, base_offset=0, leader_epoch=3)
+        log.append_as_follower(known, 0, len(known))
+        data = fakes.make_batch(clock.now_ms, base_offset=base_offset, leader_epoch=epoch)
+        if following is not None:
+            data += fakes.make_batch(clock.now_ms, base_offset=following, leader_epoch=4)[:20]
+        if taken:
+            log.writer.append_as_follower(data, 0, len(data), leader_epoch=4, gaps_allowed=gaps_allowed)
+            assert log.log_end_offset == base_offset + 1
+        else:
+            with pytest.raises(KafkaError) as failure:
+                log.writer.append_as_follower(data, 0, len(data), leader_epoch=4, gaps_allowed=gaps_allowed)
+            assert failure.value.code == ErrorCode.CORRUPT_MESSAGE
+            assert log.log_end_offset == 2
+
 
 class TestProducers:
     def batch(self, fakes, clock, sequence, count=1, epoch=0):

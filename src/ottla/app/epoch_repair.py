@@ -9,10 +9,9 @@ Invariant: only `quorum-state` is changed, and only where its epoch is not withi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -24,13 +23,11 @@ from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import ZERO_UUID, uuid_to_string
 from ottla.metadata.log import NO_NODE
+from ottla.quorum.election_file import decode_election_state, decode_fields, encode_fields
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
-from ottla.quorum.raft_types import MAX_LEADER_EPOCH, decode_election_state
+from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH
 from ottla.storage.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
 from ottla.storage.reader import SegmentDamage, iter_segment
-
-EPOCH_MARGIN = 1_000_000
-"""More elections than a cluster holds between two records of its metadata log, in any of its logs."""
 
 
 class EpochRepair(NamedTuple):
@@ -111,7 +108,7 @@ def _look(disk: Disk, directory: str) -> EpochRepair:
         raise disk_refusal(error, log_directory) from error
     except ValueError as error:
         raise OperatorError(f"{log_directory}/{QUORUM_STATE} can't be used: {error}") from error
-    limit = log_epoch + EPOCH_MARGIN
+    limit = log_epoch + FORGOTTEN_EPOCHS
     if limit > MAX_LEADER_EPOCH:
         raise OperatorError(
             f"the metadata log in {log_directory} itself is in leader epoch {log_epoch}, so quorum-state can't be set "
@@ -142,10 +139,10 @@ def _execute(disk: Disk, repair: EpochRepair) -> None:
         return
     path = f"{repair.directory}/{DIRECTORY}/{QUORUM_STATE}"
     try:
-        fields: dict[str, Any] = json.loads(disk.read_bytes(path))
+        fields = decode_fields(disk.read_bytes(path))
         fields |= {"leaderEpoch": repair.new_epoch, "leaderId": NO_NODE, "votedId": NO_NODE}
         if "votedDirectoryId" in fields:
             fields["votedDirectoryId"] = uuid_to_string(ZERO_UUID)
-        disk.write_atomic(path, json.dumps(fields, separators=(",", ":")).encode("ascii"))
+        disk.write_atomic(path, encode_fields(fields))
     except OSError as error:
         raise disk_refusal(error, path) from error

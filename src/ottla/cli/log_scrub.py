@@ -1,41 +1,36 @@
 """`ottla log scrub`: reads every file of partitions and says what can't be right, alone and against each other.
 
-The CRC of a batch does not cover its base offset and leader epoch: those are compared with the batches around it, the
-names of the segments, and `leader-epoch-checkpoint`. Nothing is changed, and no broker is asked.
+The rule is the broker's own (`storage.segment_scrub`). Nothing is changed, and no broker is asked.
 
-Left out: gaps between offsets, which compaction makes; an offset or leader epoch of the last batch that is too high,
-since nothing that follows contradicts it and the checkpoint may be behind after a crash; what lies in compressed
-batches; mending.
+Left out: mending.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from ottla.cli.command import counted
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.record.batch import MAGIC_V2
 from ottla.storage.reader import (
     SegmentDamage,
-    StoredBatch,
     base_offset_of,
-    check_indexes,
-    iter_segment,
     read_leader_epochs,
     read_offset_index,
     read_producer_snapshot,
     read_time_index,
     read_transaction_index,
 )
+from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub, unknown_end
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 _PARTITION = re.compile(r".+-\d+")
+_READ_BYTES = 1024 * 1024
 
 
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -129,70 +124,47 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
             findings.tell(path, damage.reason)
     for number, (base_offset, path) in enumerate(segments):
         end = segments[number + 1][0] if number + 1 < len(segments) else None
-        _Segment(path, base_offset, end, epochs, findings).scrub()
+        _scrub_segment(path, base_offset, end, epochs, findings)
 
 
-@dataclass
-class _Segment:
-    """One segment; `end` is where the next one begins, None for the last."""
+class _Source:
+    """Where a scrub reads."""
 
-    path: Path
-    base_offset: int
-    end: int | None
-    epochs: list[tuple[int, int]]
-    findings: Findings
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
 
-    def scrub(self) -> None:
-        """Raises OSError."""
-        self.findings.segments += 1
-        before = self.findings.problems
-        offset_index = self._index(".index")
-        time_index = self._index(".timeindex")
-        problems = check_indexes(
-            self._batches(),
-            read_offset_index(offset_index, self.base_offset),
-            read_time_index(time_index, self.base_offset),
-        )
-        if self.findings.problems == before:  # else it is the segment that is wrong
-            for problem in problems:
-                self.findings.tell(self.path, problem)
+    def read(self, length: int, position: int) -> bytes:
+        self._stream.seek(position)
+        return self._stream.read(length)
 
-    def _index(self, suffix: str) -> bytes:
-        path = self.path.with_suffix(suffix)
-        return path.read_bytes() if path.exists() else b""
 
-    def _batches(self) -> Iterator[StoredBatch]:
-        """Those that can be read, each checked."""
-        next_offset, epoch, position = self.base_offset, -1, 0
-        with self.path.open("rb") as stream:
-            try:
-                for stored in iter_segment(stream):
-                    for problem in self._problems(stored, next_offset, epoch):
-                        self.findings.tell(self.path, problem, stored.position)
-                    next_offset = max(next_offset, stored.batch.next_offset)
-                    epoch = max(epoch, stored.batch.partition_leader_epoch)
-                    position = stored.position + stored.size_bytes
-                    yield stored
-            except SegmentDamage as damage:
-                self.findings.tell(self.path, f"{damage.reason}; what follows was not read", damage.position)
-        self.findings.bytes_read += position
+def _scrub_segment(
+    path: Path, base_offset: int, end_offset: int | None, epochs: list[tuple[int, int]], findings: Findings
+) -> None:
+    """One segment and its indexes; `end_offset` is where the next one begins, None for the last. Raises OSError."""
+    index_problems: list[str] = []
+    check = IndexCheck(
+        read_offset_index(_content(path.with_suffix(".index")), base_offset),
+        read_time_index(_content(path.with_suffix(".timeindex")), base_offset),
+        index_problems.append,
+    )
+    end = unknown_end(base_offset) if end_offset is None else end_offset
+    before = findings.problems
+    with path.open("rb") as stream:
+        facts = SegmentFacts(base_offset, end, stream.seek(0, 2), epochs, epochs_are_complete=False)
 
-    def _problems(self, stored: StoredBatch, next_offset: int, epoch: int) -> Iterator[str]:
-        batch = stored.batch
-        if not batch.crc_matches():
-            yield f"the CRC of the batch at offset {batch.base_offset} is {batch.compute_crc()}, it says {batch.crc}"
-        if batch.base_offset < next_offset:
-            yield f"offset {batch.base_offset} where {next_offset} or more is due"
-        elif self.end is not None and batch.last_offset >= self.end:
-            yield f"offset {batch.last_offset} in a segment that ends before {self.end}"
-        own = batch.partition_leader_epoch
-        if stored.magic != MAGIC_V2:  # it has none
-            return
-        if own < epoch:
-            yield f"leader epoch {own} at offset {batch.base_offset} comes after {epoch}"
-            return
-        known = [number for number, start in self.epochs if start <= batch.base_offset]
-        if not known or own == known[-1]:
-            return
-        if own < known[-1] or known[-1] < self.epochs[-1][0]:  # else it is newer than all that the file knows
-            yield f"leader epoch {own} at offset {batch.base_offset}, {known[-1]} by {LEADER_EPOCHS}"
+        def tell(position: int, problem: str) -> None:
+            findings.tell(path, problem, position)
+
+        scrub = SegmentScrub(_Source(stream), facts, check, tell)
+        while not scrub.is_done:
+            scrub.run(_READ_BYTES)
+    findings.segments += 1
+    findings.bytes_read += scrub.position
+    if findings.problems == before:  # else it is the segment that is wrong
+        for problem in index_problems:
+            findings.tell(path, problem)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

@@ -27,7 +27,7 @@ from ottla.common.config_def import (
     between,
     key_table,
 )
-from ottla.common.config_keys_cleaner import CLEANER_CONFIGS
+from ottla.common.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
@@ -763,6 +763,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_GROUPS,
         *_MEMBERSHIP,
         *CLEANER_CONFIGS,
+        *SCRUBBER_CONFIGS,
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
         *TRANSACTION_CONFIGS,

@@ -1,4 +1,5 @@
-"""The broker settings of the log cleaner: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""The broker settings of what works on logs in the background: the log cleaner, with names, types and defaults of
+Apache Kafka 4.4, and the log scrubber, which it does not have; texts our own."""
 
 from __future__ import annotations
 
@@ -68,5 +69,16 @@ CLEANER_CONFIGS = [
         ConfigType.DOUBLE,
         MAX_DOUBLE,
         "Bytes that all processes together read and write in a second, on average over a round.",
+    ),
+]
+
+SCRUBBER_CONFIGS = [
+    _dynamic(
+        "log.scrub.io.max.bytes.per.second",
+        ConfigType.LONG,
+        1024**2,
+        "Bytes of complete segments that are read in a second to find damaged ones, none with 0; a batch counts for "
+        "1 KiB at least. A setting of Ottla alone.",
+        at_least(0),
     ),
 ]

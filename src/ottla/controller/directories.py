@@ -1,5 +1,9 @@
 """Which data directory of a broker has which replica: AssignReplicasToDirs, and what a failed one takes (KIP-858).
 
+A broker that finds damage in a replica says that it lies in `LOST_DIRECTORY`: another leads then, and it is in no ISR
+until it has the replica whole again and says where it is. The last one in sync is refused that, since a damaged leader
+has more to give than none. (Apache Kafka's brokers say so of a directory that failed before it was known.)
+
 Invariant: a broker leads nothing, and is in no ISR, by a directory that it does not have; where it comes back with the
 directory it has to catch up first.
 """
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.ids import LOST_DIRECTORY, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import BrokerImage, MetadataImage
@@ -69,7 +73,10 @@ def _assign(
     if broker.broker_id not in partition.replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     lost = directory not in broker.log_dirs
-    change = change_of(image, topic, index, active(image, but=broker.broker_id if lost else None), context)
+    acceptable = active(image, but=broker.broker_id if lost else None)
+    if directory == LOST_DIRECTORY and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
+        raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    change = change_of(image, topic, index, acceptable, context)
     change.set_directory(broker.broker_id, directory)
     if lost:
         change.set_isr([member for member in partition.isr if member != broker.broker_id])

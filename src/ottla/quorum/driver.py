@@ -35,12 +35,12 @@ from ottla.quorum.announcer import Announcer
 from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
-from ottla.quorum.metadata_log import ReplicaLog, open_metadata_log
+from ottla.quorum.metadata_log import CATCHING_UP_FILE, ElectionStateDamage, ReplicaLog, open_metadata_log
 from ottla.quorum.no_peers import NoPeers
 from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
 from ottla.quorum.raft import Raft
-from ottla.quorum.raft_types import MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
+from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
 from ottla.quorum.replay import Replay
 from ottla.quorum.rounds import Rounds
 from ottla.quorum.service import QuorumService
@@ -171,23 +171,18 @@ class QuorumDriver:
         """Open the log and replay it; blocks, before anything else runs. Then take part in the quorum.
 
         `endpoints` are where this voter can be reached by other controllers, the one that they use first. An only voter
-        leads a new epoch when this returns. Whether the log was empty: then the controller submits the first records
-        of a cluster. Raises OperatorError for damaged or foreign files, for finalized features that this version
-        doesn't have (before anything is written), and for a disk that refuses.
+        leads a new epoch when this returns. Whether the log was empty, and not by damage that others make good: then
+        the controller submits the first records of a cluster. Raises OperatorError for damaged or foreign files, for
+        finalized features that this version doesn't have (before anything is written), and for a disk that refuses.
         """
         own = Voter.at(self._local.key, endpoints)
         self._state.open()
         try:
             log = self._log = open_metadata_log(self._machine, self._local.data_dir, self._local.log_config)
-            new = log.end_offset == 0
+            was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
-            stored = log.read_election_state()
-            if stored is not None and stored.leader_epoch >= MAX_LEADER_EPOCH:
-                raise OperatorError(
-                    f"there is no leader epoch left after {stored.leader_epoch}, which {log.directory}/quorum-state "
-                    "names: stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
-                )
-            parts.raft.start(self._clock.monotonic(), stored)
+            self._take_up(parts)
+            new = was_empty and not parts.raft.election.must_catch_up
             self._act()
         except OSError as error:
             raise disk_refusal(error, self._local.data_dir) from error
@@ -226,6 +221,32 @@ class QuorumDriver:
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
         return _Parts(log, raft, snapshots, leader_log, peers, Announcer(local.node_id, alone=alone))
+
+    def _take_up(self, parts: _Parts) -> None:
+        """Begin with the state of the last life, or with what there is without one. Raises OSError, OperatorError."""
+        log, raft = parts.log, parts.raft
+        stored = None
+        try:
+            stored = log.read_election_state()
+            forgot = stored is None and log.end_offset > 0  # nothing is appended before the file is there
+        except ElectionStateDamage as error:
+            logger.error("%s; a voter goes on in an epoch above all in which it may have voted", error)
+            forgot = True
+        forgotten = max(log.read_noted_epoch(), log.last_epoch) if forgot else None
+        epoch = stored.leader_epoch if stored is not None else (forgotten or 0) + FORGOTTEN_EPOCHS
+        if epoch >= MAX_LEADER_EPOCH:
+            raise OperatorError(
+                f"there is no leader epoch left after {epoch}, which {log.directory}/quorum-state "
+                "names: stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
+            )
+        raft.start(self._clock.monotonic(), stored, forgotten=forgotten, must_catch_up=log.must_catch_up)
+        if raft.election.must_catch_up:
+            logger.error(
+                "damage was found in %s: this node gives no vote and leads nothing until it caught up with a leader; "
+                "if there can be none, since most voters are so, stop it and remove %s there",
+                log.directory,
+                CATCHING_UP_FILE,
+            )
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image

@@ -1,4 +1,5 @@
-"""The files of `__cluster_metadata-0`: the log, its snapshots and `quorum-state`, as Apache Kafka lays them out.
+"""The files of `__cluster_metadata-0`: the log, its snapshots and `quorum-state`, as Apache Kafka lays them out, and a
+note of Ottla's own after damage.
 
 Purpose: bytes in and out, on top of `ottla.storage.log`; what they mean is the driver's. Only the tail after the newest
 snapshot is checked at a start, since nothing before it is read.
@@ -6,6 +7,8 @@ snapshot is checked at a start, since nothing before it is read.
 Invariants:
 - The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record; where
   the snapshot holds more than the log, it has replaced it.
+- Before the log is cut at damage, or a damaged `quorum-state` is replaced, a note says so; it goes once the replica has
+  caught up with a leader.
 - What is answered is in the file that a start will find: the one that is appended to is compared with the directory.
 - One record of the metadata log is one metadata record; one submission is one batch, so it is whole or not there.
 """
@@ -19,19 +22,19 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock
 from ottla.common.disk import Disk
-from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
+from ottla.common.errors import InvariantError, KafkaError, OperatorError, OttlaError, ProtocolError
 from ottla.common.ids import METADATA_TOPIC_ID
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.machine import Machine
 from ottla.common.topic_partition import TopicPartition
-from ottla.quorum.raft_types import (
-    ElectionState,
-    OffsetAndEpoch,
-    Voter,
+from ottla.quorum.election_file import (
+    decode_catching_up,
     decode_configured_voters,
     decode_election_state,
+    encode_catching_up,
     encode_election_state,
 )
+from ottla.quorum.raft_types import ElectionState, OffsetAndEpoch, Voter
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
@@ -45,6 +48,8 @@ from ottla.storage.names import METADATA_DIR, METADATA_TOPIC
 
 DIRECTORY = METADATA_DIR
 QUORUM_STATE = "quorum-state"
+CATCHING_UP_FILE = ".ottla_catching_up"
+"""Ottla's own: there after damage, till the replica has caught up with a leader."""
 
 logger = logging.getLogger(__name__)
 _READ_BYTES = 1024 * 1024
@@ -63,8 +68,12 @@ class MetadataLogConfig(NamedTuple):
     retention_ms: int = 7 * 24 * 3600 * 1000
 
 
+class ElectionStateDamage(OttlaError):
+    """`quorum-state` is not what was written: epoch and vote are forgotten."""
+
+
 class _Events:
-    """What the log reports: only a failure matters here, and the next append or flush tells of it."""
+    """What the log reports: a failure, of which the next append or flush tells, and that it will be cut at damage."""
 
     __slots__ = ("_directory", "_disk")
 
@@ -81,8 +90,25 @@ class _Events:
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         """No checkpoint names offsets of this log."""
 
-    def records_lost(self, partition: TopicPartition) -> None:
-        """Nothing on disk says that none were."""
+    def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
+        """Noted before the log is cut, for this start and those after it, with the epoch that was known.
+
+        Not where it may be what a power failure left of a write: that hits all voters at once, and none would lead.
+        Raises OSError, OperatorError.
+        """
+        if not proved:
+            return
+        path = f"{self._directory}/{QUORUM_STATE}"
+        try:
+            leader_epoch = decode_election_state(self._disk.read_bytes(path)).leader_epoch
+        except FileNotFoundError:
+            leader_epoch = 0
+        except ValueError as error:
+            raise OperatorError(
+                f"the metadata log in {self._directory} and {path} are both damaged ({error}); restore the directory "
+                "from a copy, or empty it and let the node join anew"
+            ) from error
+        self._disk.write_atomic(f"{self._directory}/{CATCHING_UP_FILE}", encode_catching_up(leader_epoch))
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
         logger.error("%s: %s failed: %s", self._directory, action, error, extra=RATE_LIMITED)
@@ -96,7 +122,7 @@ class _Events:
 class ReplicaLog:
     """The open files of one replica. Made by `open_metadata_log`. Implements `RaftLog`."""
 
-    __slots__ = ("_clock", "_disk", "_log", "_snapshots", "directory")
+    __slots__ = ("_clock", "_disk", "_log", "_snapshots", "directory", "must_catch_up")
 
     def __init__(self, disk: Disk, clock: Clock, directory: str, log: Log, snapshots: list[SnapshotId]) -> None:
         self._disk = disk
@@ -104,6 +130,8 @@ class ReplicaLog:
         self._log = log
         self._snapshots = snapshots
         self.directory = directory
+        self.must_catch_up = disk.exists(f"{directory}/{CATCHING_UP_FILE}")
+        """Damage was found, by this start or one before, and no state was written since that says otherwise."""
 
     @property
     def failed(self) -> bool:
@@ -287,15 +315,25 @@ class ReplicaLog:
     # -- quorum-state ----------------------------------------------------------------------------------------------
 
     def read_election_state(self) -> ElectionState | None:
-        """None when there is none; raises OperatorError for a damaged file."""
+        """None when there is none; raises ElectionStateDamage, OSError."""
         path = f"{self.directory}/{QUORUM_STATE}"
         try:
             return decode_election_state(self._disk.read_bytes(path))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except ValueError as error:
+            raise ElectionStateDamage(f"{path} is damaged: {error}") from error
+
+    def read_noted_epoch(self) -> int:
+        """The epoch above which no vote was given before damage was found; 0 where none was. Raises OSError,
+        OperatorError."""
+        path = f"{self.directory}/{CATCHING_UP_FILE}"
+        try:
+            return decode_catching_up(self._disk.read_bytes(path)) if self.must_catch_up else 0
+        except ValueError as error:
             raise OperatorError(
-                f"{path} can't be used: {error}; restore it from a copy of the data directory"
+                f"{path} and {QUORUM_STATE} there are both damaged ({error}); restore the directory from a copy, or "
+                "empty it and let the node join anew"
             ) from error
 
     def read_configured_voters(self) -> tuple[int, ...]:
@@ -315,7 +353,15 @@ class ReplicaLog:
 
     def write_election_state(self, state: ElectionState, configured: Sequence[Voter]) -> None:
         """Durable when it returns; blocks. `configured` as in `encode_election_state`. Raises OSError."""
+        note = f"{self.directory}/{CATCHING_UP_FILE}"
+        if state.must_catch_up and not self.must_catch_up:  # first, since nobody can tell from a whole quorum-state
+            self._disk.write_atomic(note, encode_catching_up(state.leader_epoch))
+            self.must_catch_up = True
         self._disk.write_atomic(f"{self.directory}/{QUORUM_STATE}", encode_election_state(state, configured))
+        if self.must_catch_up and not state.must_catch_up:
+            self._disk.unlink(note)
+            self._disk.fsync_dir(self.directory)
+            self.must_catch_up = False
 
     def close(self) -> None:
         """Flush and close; raises KafkaError."""

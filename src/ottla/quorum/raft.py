@@ -19,6 +19,8 @@ Invariants:
 - A pre-vote changes nothing, and no Vote changes anything where a leader is heard. Whoever is no voter here, since the
   own set is old or since it lies, is heard only by a replica that it knows by its directory, and moves its epoch only
   by the vote that it gets.
+- A voter whose log was cut at damage gives no vote and stands for nothing until it has on disk what a leader says is
+  committed. So does one that forgot epoch and vote, in an epoch above all in which it may have voted.
 - The high watermark is the leader's word (`raft_leader`), bounded by the own log.
 
 Voters of the configuration (kraft.version 0) have no directory ids: every key that comes from outside goes through
@@ -34,6 +36,7 @@ from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (
+    FORGOTTEN_EPOCHS,
     MAX_LEADER_EPOCH,
     Effect,
     ElectionState,
@@ -201,8 +204,11 @@ class Raft:
     def may_stand(self) -> bool:
         """Whether it may become a candidate: also one that a record removes that is not committed yet.
 
-        Such a record may stand in no other log, and then nobody but this replica has the log to be elected with.
+        Such a record may stand in no other log, and then nobody but this replica has the log to be elected with. But
+        not one that must catch up first.
         """
+        if self.election.must_catch_up:
+            return False
         sets = self.voter_sets.in_force(self.high_watermark)
         return any(voter.key == self.local for voters in sets for voter in voters)
 
@@ -247,12 +253,26 @@ class Raft:
 
     # -- start and time --------------------------------------------------------------------------------------------
 
-    def start(self, now: float, stored: ElectionState | None) -> None:
-        """Take up the state that the last life left; a voter that is alone elects itself at once."""
+    def start(
+        self, now: float, stored: ElectionState | None, *, forgotten: int | None = None, must_catch_up: bool = False
+    ) -> None:
+        """Take up the state that the last life left; a voter that is alone elects itself at once.
+
+        `forgotten`: it left one that is damaged or gone, and this is the last epoch that is known all the same. Votes
+        may have been given in any epoch then, so that a voter goes on far above them, and gives none before its log is
+        there too: else it might forget those in the same way. `must_catch_up`: that is not over since a life before, or
+        the log was cut at damage.
+        """
         stored = stored or ElectionState(0)
         if self._log.last_epoch > stored.leader_epoch:
             stored = ElectionState(self._log.last_epoch)
-        self.election = stored
+        if not self.is_voter:
+            forgotten = None
+        # Whoever is alone has nobody to catch up with, and nobody who has more.
+        must_catch_up = (must_catch_up or forgotten is not None) and not self._is_alone()
+        self.election = stored._replace(must_catch_up=must_catch_up)
+        if forgotten is not None:
+            self._become_unattached(now, max(self._log.last_epoch, forgotten) + FORGOTTEN_EPOCHS)
         if self._is_alone():
             self._become_prospective(now)
         elif stored.leader_id == self.local.node_id and self.may_stand:
@@ -319,6 +339,7 @@ class Raft:
     def _enter(self, role: Role, election: ElectionState) -> None:
         if election.leader_epoch < self.election.leader_epoch:
             raise InvariantError(f"leader epoch {self.election.leader_epoch} would go back to {election.leader_epoch}")
+        election = election._replace(must_catch_up=self.election.must_catch_up)
         if election != self.election:
             self.election = election
             self.effects.append(Persist(election))
@@ -443,6 +464,7 @@ class Raft:
         if self._hears_leader(now) or self._is_far(epoch) or not (known or self._may_know_less(asked)):
             return ErrorCode.NONE, False
         granted = (last.epoch, last.end_offset) >= (self._log.last_epoch, self._log.end_offset)
+        granted = granted and not self.election.must_catch_up
         if pre_vote:
             return ErrorCode.NONE, granted
         granted = granted and (epoch > self.epoch or self._may_vote_for(candidate))
@@ -632,6 +654,21 @@ class Raft:
     def leader_says(self, high_watermark: int) -> None:
         """The leader's high watermark, after what it sent was appended."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self._log.end_offset))
+        if self.election.must_catch_up and self._has_caught_up(high_watermark):
+            self.election = self.election._replace(must_catch_up=False)
+            self.effects.append(Persist(self.election))
+
+    def _has_caught_up(self, high_watermark: int) -> bool:
+        """Whether all that was ever committed is on disk here: the leader, elected without the vote of this replica
+        since the damage, and in no older epoch than it knew, has it; and says so once a record of its epoch is
+        committed."""
+        log, epoch = self._log, self.epoch
+        if high_watermark > log.flushed_offset or log.last_epoch != epoch:
+            return False
+        snapshot = log.latest_snapshot
+        return high_watermark > log.end_offset_of_epoch(epoch - 1).end_offset or (
+            snapshot is not None and snapshot.epoch == epoch
+        )
 
     def flushed(self, now: float, end_offset: int) -> None:
         """Everything before `end_offset` is on disk here."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
+from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 
 MAX_LEADER_EPOCH = 2**31 - 1
-_DATA_VERSION = 1
-_DATA_VERSION_OF_CONFIGURED = 0
+FORGOTTEN_EPOCHS = 1_000_000
+"""More elections than a cluster holds between two records of its metadata log, in any of its logs: nobody gave a vote
+in an epoch so far above the last one of his log."""
 
 
 class ReplicaKey(NamedTuple):
@@ -55,6 +55,8 @@ class ElectionState(NamedTuple):
     leader_id: int = NO_NODE
     voted_id: int = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
+    must_catch_up: bool = False
+    """It lost records that it said to have, or its epoch and vote, and has not caught up with a leader since."""
 
 
 class RaftLog(Protocol):
@@ -65,6 +67,11 @@ class RaftLog(Protocol):
 
     @property
     def end_offset(self) -> int: ...
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on disk."""
+        ...
 
     @property
     def last_epoch(self) -> int:
@@ -146,67 +153,3 @@ class Peer(NamedTuple):
 
     leader: LeaderAndEpoch
     address: Address | None = None
-
-
-def encode_election_state(state: ElectionState, configured: Sequence[Voter] = ()) -> bytes:
-    """The file's JSON, in the field order of Apache Kafka: version 1 (KIP-853), or 0 with voters of a configuration."""
-    fields: dict[str, object] = {
-        "clusterId": "",
-        "leaderId": state.leader_id,
-        "leaderEpoch": state.leader_epoch,
-        "votedId": state.voted_id,
-        "appliedOffset": 0,
-        "currentVoters": [{"voterId": voter.voter_id} for voter in configured],
-        "data_version": _DATA_VERSION_OF_CONFIGURED,
-    }
-    if configured:
-        return json.dumps(fields, separators=(",", ":")).encode("ascii")
-    fields = {
-        "leaderId": state.leader_id,
-        "leaderEpoch": state.leader_epoch,
-        "votedId": state.voted_id,
-        "votedDirectoryId": uuid_to_string(state.voted_directory_id),
-        "data_version": _DATA_VERSION,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode("ascii")
-
-
-def decode_election_state(data: bytes) -> ElectionState:
-    """Inverse of `encode_election_state`, reads version 0 too; raises ValueError for anything else."""
-    fields = json.loads(data)
-    if not isinstance(fields, dict):
-        raise ValueError("it is no JSON object")
-    version = fields.get("data_version")
-    if version not in (0, _DATA_VERSION):
-        raise ValueError(f"it has data_version {version}")
-    directory = fields.get("votedDirectoryId")
-    state = ElectionState(
-        _number(fields, "leaderEpoch"),
-        _number(fields, "leaderId"),
-        _number(fields, "votedId"),
-        uuid_from_string(directory) if isinstance(directory, str) else ZERO_UUID,
-    )
-    if not 0 <= state.leader_epoch <= MAX_LEADER_EPOCH:
-        raise ValueError(f"leaderEpoch is {state.leader_epoch}")
-    return state
-
-
-def decode_configured_voters(data: bytes) -> tuple[int, ...]:
-    """The node ids of voters of a configuration that stand in version 0 of the file; none in others.
-
-    Raises ValueError where it is damaged.
-    """
-    fields = json.loads(data)
-    voters = fields.get("currentVoters") if isinstance(fields, dict) else None
-    if not isinstance(voters, list):
-        return ()
-    if not all(isinstance(voter, dict) for voter in voters):
-        raise ValueError("currentVoters is no list of voters")
-    return tuple(_number(voter, "voterId") for voter in voters)
-
-
-def _number(fields: Mapping[str, object], name: str) -> int:
-    value = fields.get(name)
-    if type(value) is not int:
-        raise ValueError(f"{name} is missing or no number")
-    return value

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.02
 """The first retry of a partition or connection; each further one waits twice as long, up to `backoff_s`."""
 THROTTLE_CHECK_S = 0.2
+REFUSED_GAPS = 30
+"""So often a follower refuses offsets that leave others out before it believes that the log was compacted once."""
 PATIENCE_S = 0.05
 """How old a Fetch must be to be given up for the sake of new partitions; a younger one may bring something."""
 IDLE_BYTES = 64 * 1024
@@ -113,7 +115,7 @@ class _Asked(NamedTuple):
 class _Followed:
     """One partition that is fetched here."""
 
-    __slots__ = ("asked", "lag", "leader_epoch", "partition", "retries", "timer")
+    __slots__ = ("asked", "gaps_allowed", "lag", "leader_epoch", "partition", "refusals", "retries", "timer")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -123,6 +125,10 @@ class _Followed:
         self.lag = 0
         """Records up to the leader's high watermark, as of its last answer."""
         self.retries = 0
+        self.refusals = 0
+        """How often in a row the log refused what the leader sent."""
+        self.gaps_allowed = False
+        """The leader has had its time to look whether offsets that it leaves out are missing."""
         self.timer: TimerHandle | None = None
 
     @property
@@ -454,11 +460,11 @@ class ReplicaFetcher:
         records = data.records
         needs_flush = False
         if records:
-            result = partition.append_as_follower(records)
+            result = partition.append_as_follower(records, gaps_allowed=followed.gaps_allowed)
             needs_flush = result.needs_flush
             if self._context.quota.limited and self._context.throttled(partition):
                 self._context.quota.record(len(records), self._context.monotonic())
-        followed.retries = 0
+        followed.retries = followed.refusals = 0
         partition.follow_leader(data.high_watermark, data.log_start_offset)
         followed.lag = max(0, data.high_watermark - partition.log.log_end_offset)
         if needs_flush:
@@ -468,13 +474,21 @@ class ReplicaFetcher:
             self._changed[followed.key] = None
 
     def _failed(self, followed: _Followed, error: KafkaError) -> None:
-        """The log takes no more: for good after a disk error, else until the next try."""
-        logger.error("%r can't follow: %s", followed.partition, error, extra=RATE_LIMITED)
+        """The log takes no more: for good after a disk error, else until the next try.
+
+        What the leader sends damaged is refused each time, and named once. That it is asked for again and again tells
+        the leader to look (`Partition.follower_fetched`), which gives up the lead then.
+        """
         if followed.partition.log.failed:
+            logger.error("%r can't follow: %s", followed.partition, error, extra=RATE_LIMITED)
             followed.partition.mark_offline()
             self._make_unready(followed)
-        else:
-            self._retry_later(followed)
+            return
+        if not followed.refusals:
+            logger.error("%r does not take what broker %d sends: %s", followed.partition, self.leader_id, error)
+        followed.refusals += 1
+        followed.gaps_allowed = followed.refusals >= REFUSED_GAPS
+        self._retry_later(followed)
 
     def _diverged(self, followed: _Followed, epoch: int, end_offset: int) -> None:
         partition = followed.partition

@@ -24,6 +24,8 @@ from typing import NamedTuple, Protocol
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 NEVER_S = float("-inf")
+STALLED_FETCHES = 4
+"""A power of two: so often a follower asks for the same before its leader looks whether what it gets is damaged."""
 
 Eligible = Callable[[int, int], bool]
 """Whether the broker of that id may join an ISR in the incarnation of that broker epoch (KIP-903)."""
@@ -50,6 +52,7 @@ class FollowerProgress:
         "log_start_offset",
         "replica_id",
         "resting",
+        "stalled_count",
     )
 
     def __init__(self, replica_id: int, presumed_caught_up_s: float) -> None:
@@ -61,6 +64,8 @@ class FollowerProgress:
         self.last_fetch_s = presumed_caught_up_s
         self._caught_up_s = presumed_caught_up_s
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.stalled_count = 0
+        """Fetches in a row that asked for the same records, which are here, once more."""
         self.resting: Resting | None = None
         """Set by the caller where the last fetch asked at the leader's end and the next ones are not told here."""
 
@@ -89,6 +94,17 @@ class FollowerProgress:
         self.last_fetch_leader_end = leader_end_offset
         self.last_fetch_s = now_s
         self.broker_epoch = broker_epoch
+
+    def has_left(self) -> None:
+        """It is in no ISR any more: what was known of it does not make others wait until it comes back."""
+        self._caught_up_s = NEVER_S
+        self.resting = None
+
+    @property
+    def stalls(self) -> bool:
+        """Whether it is time to look what keeps it: after `STALLED_FETCHES`, and less and less often from then on."""
+        count = self.stalled_count
+        return count >= STALLED_FETCHES and count & (count - 1) == 0
 
     def caught_up(self, leader_end_offset: int, now_s: float, max_lag_s: float) -> bool:
         """Whether it holds everything, or did so within the last `max_lag_s`."""
@@ -150,6 +166,9 @@ class Leadership:
         if partition_epoch < self.partition_epoch:
             return False
         newer = partition_epoch > self.partition_epoch
+        for replica_id in set(self.isr) - set(isr):
+            if replica_id in self.followers:
+                self.followers[replica_id].has_left()
         self.partition_epoch = partition_epoch
         self.isr = isr
         if newer:
@@ -189,6 +208,7 @@ class Leadership:
         """A follower asked for what follows `fetch_offset`; whether that changed how far it is."""
         follower = self.followers[replica_id]
         moved = fetch_offset != follower.log_end_offset
+        follower.stalled_count = 0 if moved or fetch_offset >= leader_end_offset else follower.stalled_count + 1
         follower.fetched(fetch_offset, log_start_offset, leader_end_offset, now_s, broker_epoch)
         return moved
 

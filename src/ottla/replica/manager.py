@@ -9,7 +9,7 @@ loop, in the order of the metadata and with what the newest image says. Until it
 NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`.
 
 A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
-whose replica moved away is removed.
+whose replica moved away is removed. A damaged replica is held, and mended, by `replica.mending`.
 
 Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
 """
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.ids import LOST_DIRECTORY, ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
@@ -35,12 +35,14 @@ from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
 from ottla.replica.leadership import IsrChange
 from ottla.replica.membership import Membership
+from ottla.replica.mending import Mending, MendingContext
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
 from ottla.storage.append_rules import inspects
+from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import LogManager
@@ -101,6 +103,7 @@ class ReplicaManager:
         "follower_quota",
         "inspected_topics",
         "leader_quota",
+        "mending",
     )
 
     def __init__(
@@ -147,8 +150,9 @@ class ReplicaManager:
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
         self._isr_changes = IsrChanges(membership, scheduler, statistics)
+        self.mending = Mending(self._mending_context(membership))
         self._leader_context = LeaderContext(
-            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose
+            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose, self.mending.suspect
         )
         self._fetchers = ReplicaFetchers(
             FetcherContext(
@@ -280,10 +284,58 @@ class ReplicaManager:
             self._shrinking = self._scheduler.call_later(self._settings.max_lag_s / 2, self._shrink_isrs)
 
     def _place(self, partition: Partition) -> None:
-        """The partition's state is new: lead it, or fetch it from who does."""
-        self._fetchers.follow(partition)
+        """The partition's state is new: lead it, or fetch it from who does, unless it is damaged."""
+        if self.mending.holds(partition):
+            self._fetchers.forget((partition.topic_id, partition.index))
+            self.mending.go_on(partition)
+        else:
+            self._fetchers.follow(partition)
         if partition.leadership is not None:
             self._watch_isrs()
+
+    # --- damage ----------------------------------------------------------------------------------------------------
+
+    def found_damage(self, damage: Damage) -> None:
+        """What is known of damage in a log of this broker goes to who mends it; the log may be gone by now."""
+        topic, index = damage.partition
+        partition = self._topics.get(topic, {}).get(index)
+        if partition is not None:
+            self.mending.found(partition, damage)
+
+    def _mending_context(self, membership: Membership) -> MendingContext:
+        assignments = self._assignments
+        return MendingContext(
+            node_id=membership.node_id,
+            peers=membership.peers,
+            pool=self._pool,
+            scheduler=self._scheduler,
+            address_of=self.address_of,
+            alive=self._alive,
+            checkpoint=self._logs.cleaner_checkpoint,
+            tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_DIRECTORY),
+            tell_whole=self._tell_whole,
+            place=self._place,
+        )
+
+    def _tell_whole(self, partition: Partition) -> None:
+        topic = self._image.topic_by_id(partition.topic_id)
+        if topic is not None and partition.index in topic.partitions:
+            known = topic.partitions[partition.index].directory_of(self._node_id)
+            self._tell_directory(topic, partition.index, known)
+
+    def _check_opened(self, partition: Partition, directory_id: Uuid) -> None:
+        """See whether a log that was just opened may be followed with."""
+        log = partition.log
+        late = [start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch]
+        if directory_id == LOST_DIRECTORY:
+            self.mending.look_through(partition)
+        if late:
+            segment = log.segments.holding(late[0])[0]
+            reason = f"leader epoch {log.leader_epoch}, which is still to come, is in it"
+            damage = Damage(
+                (partition.topic, partition.index), segment.base_offset, late[0], log.log_end_offset - 1, reason
+            )
+            self.mending.found(partition, damage)
 
     # --- metadata --------------------------------------------------------------------------------------------------
 
@@ -339,6 +391,7 @@ class ReplicaManager:
     def stop(self) -> None:
         """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed."""
         self._stopped = True
+        self.mending.stop()
         self._fetchers.close()
         self._isr_changes.stop()
         self._assignments.stop()
@@ -383,6 +436,8 @@ class ReplicaManager:
         elif partition is not None:
             partition.update_state(_partition_state(state))
             self._place(partition)
+            if state.directory_of(self._node_id) == LOST_DIRECTORY and not self.mending.holds(partition):
+                self._tell_whole(partition)  # it was mended before the metadata heard that it had to be
         elif not self._stopped and (topic.topic_id, index) not in self._opening:
             self._opening[topic.topic_id, index] = self._opening_number
             self._opening_number += 1
@@ -425,7 +480,9 @@ class ReplicaManager:
             partitions = {}
             self._topics[topic.name] = self._topics[topic.topic_id] = partitions
         partitions[index] = partition
-        partition.update_state(_partition_state(topic.partitions[index]))
+        state = topic.partitions[index]
+        partition.update_state(_partition_state(state))
+        self._check_opened(partition, state.directory_of(self._node_id))
         self._place(partition)
 
     def _create(self, topic: TopicImage, index: int) -> Partition | None:
@@ -453,7 +510,8 @@ class ReplicaManager:
             self._unopened[topic.topic_id, index] = None
             return None
         self._unopened.pop((topic.topic_id, index), None)
-        self._tell_directory(topic, index, directory_id)
+        if directory_id != LOST_DIRECTORY:  # which is looked through first
+            self._tell_directory(topic, index, directory_id)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         partition = Partition(
@@ -504,6 +562,7 @@ class ReplicaManager:
                 continue
             key = (partition.topic_id, index)
             self._lost[key] = self._unopened[key] = None
+            self.mending.forget(key)
             self._fetchers.forget(key)
             partition.mark_offline()
             partition.stop()
@@ -544,6 +603,7 @@ class ReplicaManager:
     def _remove_partition(self, partitions: dict[int, Partition], partition: Partition) -> None:
         """The topic is gone, or another broker has this replica now."""
         del partitions[partition.index]
+        self.mending.forget((partition.topic_id, partition.index))
         self._fetchers.forget((partition.topic_id, partition.index))
         partition.stop()
         try:

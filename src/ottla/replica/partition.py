@@ -62,6 +62,8 @@ class LeaderContext(NamedTuple):
     """Whether a broker is registered and not fenced."""
     propose: Callable[[Partition, IsrChange], None]
     """Asks the controller for another ISR; `isr_committed` or `isr_not_attempted` follow, or a new state."""
+    suspect: Callable[[Partition, int], None]
+    """Hears that a follower does not get beyond an offset that this log has."""
 
 
 class EpochEnd(NamedTuple):
@@ -274,6 +276,8 @@ class Partition:
             self._leader_context.propose(self, change)
         if moved:
             self._maybe_advance_high_watermark()
+        elif leadership.followers[replica_id].stalls:
+            self._leader_context.suspect(self, fetch_offset)
 
     def follower_rests(self, replica_id: int, fetch_offset: int, resting: Resting) -> bool:
         """Whether all further fetches at `fetch_offset` say and are told the same, until `follower_watch` is touched.
@@ -472,8 +476,11 @@ class Partition:
 
     # --- as a follower ---------------------------------------------------------------------------------------------
 
-    def append_as_follower(self, records: Buffer) -> AppendResult:
-        """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR."""
+    def append_as_follower(self, records: Buffer, *, gaps_allowed: bool = False) -> AppendResult:
+        """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
+
+        `gaps_allowed`: offsets may be missing although the topic is not compacted, since it was.
+        """
         log = self.log
         header = header_of_any(records, 0)
         if header and header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
@@ -484,7 +491,9 @@ class Partition:
             else:
                 self.truncate_to(header[BASE_OFFSET])
         self.appended_bytes += len(records)
-        return log.writer.append_as_follower(records, 0, len(records))
+        return log.writer.append_as_follower(
+            records, 0, len(records), leader_epoch=self.state.leader_epoch, gaps_allowed=gaps_allowed
+        )
 
     def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of its log, as far as this one reaches."""

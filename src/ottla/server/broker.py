@@ -49,6 +49,7 @@ from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.gauges import register_gauges
 from ottla.server.log_cleaning import LogCleaning
+from ottla.server.log_scrubbing import LogScrubbing
 from ottla.server.metadata_follower import MetadataFollower
 from ottla.server.metadata_log.choice import make_metadata_log
 from ottla.server.metadata_log.node import MetadataLogContext
@@ -58,6 +59,7 @@ from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
+from ottla.storage.log_scrubber import LogScrubber
 from ottla.storage.meta_properties import random_id
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Broker:
         self._on_fatal = on_fatal if config.clustered else None
         self._cleaner_worker = cleaner_worker
         self._cleaning: LogCleaning | None = None
+        self._scrubbing: LogScrubbing | None = None
         self._static_config = config
         self._machine = machine
         self._registry = metrics_registry
@@ -154,6 +157,11 @@ class Broker:
         if self._contexts is None:
             raise InvariantError("the broker was not started")
         return self._contexts
+
+    @property
+    def scrubber(self) -> LogScrubber | None:
+        """Who looks for damage; there after `start` of a broker."""
+        return None if self._scrubbing is None else self._scrubbing.scrubber
 
     @property
     def cluster_id(self) -> str:
@@ -218,6 +226,7 @@ class Broker:
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
         self._start_steps(config)
+        self._scrubbing = self._start_scrubbing()
         if config.get_bool("log.cleaner.enable") and self._cleaner_worker is not None:
             self._cleaning = self._start_cleaning(self._cleaner_worker)
 
@@ -460,6 +469,18 @@ class Broker:
         add("removal of deleted files", PURGE_INTERVAL_MS, lambda: _write_due(removals))
         add("opening of logs that failed", REOPEN_INTERVAL_MS, self.parts.replicas.open_missing)
 
+    def _start_scrubbing(self) -> LogScrubbing:
+        scrubbing = LogScrubbing(
+            self._logs,
+            self._machine,
+            self.parts.replicas.found_damage,
+            in_flight=self.parts.in_flight,
+            steps=self._steps,
+            registry=self._registry,
+        )
+        self._config.follow(scrubbing.use_config)
+        return scrubbing
+
     def _start_cleaning(self, make_worker: Callable[[], Worker]) -> LogCleaning:
         cleaning = LogCleaning(
             self._config.effective,
@@ -483,6 +504,8 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
         self._steps.stop()
+        if self._scrubbing is not None:
+            self._scrubbing.scrubber.stop()
         if self._cleaning is not None:
             self._cleaning.cleaner.stop()
         if self._lifecycle is not None:

@@ -112,3 +112,8 @@ def register_replication_gauges(
         "Most records that a partition followed here lacks of its leader's high watermark.",
         read=replicas.max_follower_lag,
     )
+    registry.gauge(
+        "ottla_damaged_replicas",
+        "Replicas on this broker that are known to be damaged and are not mended yet.",
+        read=lambda: len(replicas.mending),
+    )

@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run them")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="of the group, instead of what the seed chooses")
     parser.add_argument("--faults-s", type=float, help="virtual seconds of faults")
+    parser.add_argument("--damage", action="store_true", help="cluster: change bits of files, too")
     parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
     parser.add_argument(
         "--model", type=int, metavar="DEPTH", help="walk all states of the model of transactions, to that many steps"
@@ -83,6 +84,8 @@ def _command(seed: int, chosen: argparse.Namespace) -> str:
         again += f" --protocol {chosen.protocol}"
     if chosen.beyond:
         again += " --beyond"
+    if chosen.damage:
+        again += " --damage"
     return again
 
 

@@ -4,8 +4,9 @@ administrators who move replicas and change who votes.
 Within what SAFETY.md promises of several replicas, unless `beyond`: kill -9 leaves a disk as the system has it, and may
 hit all nodes; a power failure takes what was not synced, and the loss of a disk takes all. These two hit a node only
 while every partition has all its replicas in sync, so that no more than one of them (min ISR 2, less one) has lost
-anything before it has caught up again; and a disk is lost only while every voter has its own. `beyond` cuts power
-wherever it likes, and everywhere at once.
+anything before it has caught up again; and a disk is lost only while every voter has its own. With `damage` files of
+one node change while it does not run, under the same conditions. `beyond` cuts power wherever it likes, and everywhere
+at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ PAUSE_S = (0.2, 25.0)
 """Longer than a broker's session at times: then it is fenced while it believes that it leads."""
 MAX_CHANGES_TO_DEATH = 12
 MAX_SKEW_MS = 5_000
+MAX_DAMAGED_FILES = 4
+_DAMAGE_SHARE = 4
+"""So often among the faults, where it is one of them."""
 MAX_DISK_DELAY_S = 2.0
 
 
@@ -43,6 +47,7 @@ class ClusterNemesis:
         most_between_s: float,
         all_in_sync: Callable[[], bool],
         beyond: bool,
+        damage: bool,
     ) -> None:
         self._nodes = nodes
         self._network = network
@@ -76,6 +81,7 @@ class ClusterNemesis:
             self._move_replicas,
             self._change_voters,
             *((self._fail_all_power, self._fail_all_power) if beyond else ()),
+            *([self._damage_files] * _DAMAGE_SHARE if damage else ()),
         )
 
     async def run(self) -> None:
@@ -92,9 +98,15 @@ class ClusterNemesis:
 
     def _allowed(self, fault: Callable[[SimNode], Awaitable[None]]) -> bool:
         """Whether it stays within what is promised."""
-        if fault == self._lose_disk and not self._admin.voters_are_whole():
+        if fault in (self._lose_disk, self._damage_files) and not (self._admin.voters_are_whole() and self._all_vote()):
             return False
-        return self._beyond or fault not in (self._fail_power, self._lose_disk) or self._all_in_sync()
+        takes_records = fault in (self._fail_power, self._lose_disk, self._damage_files)
+        return self._beyond or not takes_records or self._all_in_sync()
+
+    def _all_vote(self) -> bool:
+        """Whether every node runs, and none still catches up after damage."""
+        quorums = [None if node.broker is None else node.broker.parts.control.metadata.quorum for node in self._nodes]
+        return all(quorum is not None and not quorum.raft.election.must_catch_up for quorum in quorums)
 
     def mend(self) -> None:
         """The world is whole again."""
@@ -166,6 +178,9 @@ class ClusterNemesis:
         node.lose_disk()
         await self._window()
         await self._admin.repair()
+
+    async def _damage_files(self, node: SimNode) -> None:
+        node.damage_files(1 + self._rng.randrange(MAX_DAMAGED_FILES))
 
     async def _move_replicas(self, _: SimNode) -> None:
         await self._admin.move_replicas()

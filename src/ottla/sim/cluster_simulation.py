@@ -79,8 +79,16 @@ class ClusterRunOutcome(RunOutcome):
 class ClusterSimulation(Simulation):
     """One run."""
 
-    def __init__(self, seed: int, nodes: int | None, cpu_time: Callable[[], float], *, beyond: bool) -> None:
-        """Three or four `nodes` by the seed when None; `beyond` as `ClusterNemesis` has it."""
+    def __init__(
+        self,
+        seed: int,
+        nodes: int | None,
+        cpu_time: Callable[[], float],
+        *,
+        beyond: bool = False,
+        damage: bool = False,
+    ) -> None:
+        """Three or four `nodes` by the seed when None; `beyond` and `damage` as `ClusterNemesis` has them."""
         super().__init__(seed, cpu_time)
         self._rng = rng = SimRng(seed)
         plan = rng.fork("plan")
@@ -103,6 +111,7 @@ class ClusterSimulation(Simulation):
             most_between_s=self._most_between_s,
             all_in_sync=self.view.all_in_sync,
             beyond=beyond,
+            damage=damage,
         )
 
     def _log_world(self, topic: str, partitions: int, history: LogHistory) -> LogWorld:

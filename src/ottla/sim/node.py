@@ -3,7 +3,8 @@
 The broker is `ottla.server.broker.Broker`, coordinator, controller and quorum and all; only clock, randomness, disk,
 network and pool are simulated. It comes back by itself after it died, as under a supervisor.
 
-Findings here: a start that fails, an exception that reaches the loop, a defect that the broker caught and reported.
+Findings here: a start that fails, an exception that reaches the loop, a defect that the broker caught and reported, and
+damage that its scrubber believes to see in files that nobody touched.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
 from ottla.server.broker import Broker
 from ottla.server.lifecycle import NotJoinedInTimeError
+from ottla.sim.damage import damage_files
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
 from ottla.sim.network import Address, Listening, Network
@@ -31,6 +33,8 @@ from ottla.sim.trace import Trace
 
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
+SCRUB_S = 5.0
+"""From one round of the scrubber to the next: a node lives no longer than minutes."""
 UUID_BYTES = 16
 
 
@@ -75,6 +79,9 @@ class SimNode:
         self.pool_delay_s = 0.0
         """So much longer takes everything that waits for the disk."""
         self.starts = 0
+        self.damaged_files = 0
+        self.scrubbed_bytes = 0
+        """Of all its lives."""
 
     @property
     def client_address(self) -> Address:
@@ -160,6 +167,8 @@ class SimNode:
             return
         if process.alive:
             self._broker = broker
+            if broker.scrubber is not None:
+                broker.scrubber.least_round_s = SCRUB_S
             self._listen(process, broker.dispatcher, of_controller=False)
             self._trace.note(self.host, "serves")
 
@@ -186,6 +195,14 @@ class SimNode:
         self.disk = SimDisk(self.clock, self._rng.fork(f"disk {self.starts}"))
         directory_id = uuid_to_string(new_uuid(self._rng.fork(f"directory {self.starts}").random_bytes(UUID_BYTES)))
         self.format(self._cluster_id, directory_id, ())
+
+    def damage_files(self, count: int) -> None:
+        """The process dies, and a bit of so many of its files is another one when it comes back."""
+        self.kill()
+        rng = self._rng.fork(f"damage {self.starts}")
+        damaged = damage_files(self.disk, DATA_DIR, count, rng)
+        self.damaged_files += len(damaged)
+        self._trace.note(self.host, f"damaged: {', '.join(damaged)}")
 
     def slow_disk(self, delay_s: float) -> None:
         """Everything that waits for the disk takes so much longer, until told otherwise."""
@@ -225,6 +242,7 @@ class SimNode:
         self._trace.note(self.host, "power failed" if power else "died")
         if self._broker is not None:
             self._report_defects(self._broker)
+            self.scrubbed_bytes += 0 if self._broker.scrubber is None else self._broker.scrubber.bytes_read.value
         process = self._process
         self._process = self._mount = self._broker = None
         if self._task is not None and not self._task.done():
@@ -255,3 +273,6 @@ class SimNode:
     def _report_defects(self, broker: Broker) -> None:
         if broker.parts.failures.count:
             raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")
+        scrubber = broker.scrubber
+        if scrubber is not None and scrubber.damaged and not (self.damaged_files or self.disk.failed_directory):
+            raise BrokerDefect(f"{self.host} found damage where there is none: {scrubber.damaged}")

@@ -43,6 +43,8 @@ class ClusterOptions:
     """Of the group, one of PROTOCOLS; by the seed when None."""
     faults_s: float = 600.0
     """Virtual seconds in which things go wrong."""
+    damage: bool = False
+    """Change bits of files, too."""
     beyond: bool = False
     """Take unsynced data from more replicas than the promises cover; then losses are counted, not refused."""
 
@@ -78,7 +80,7 @@ class ReplicationSimulation(ClusterSimulation):
     ) -> None:
         """`cpu_time` in seconds, only to report it."""
         self.options = options = options or ClusterOptions()
-        super().__init__(seed, options.nodes, cpu_time, beyond=options.beyond)
+        super().__init__(seed, options.nodes, cpu_time, beyond=options.beyond, damage=options.damage)
         self.history = LogHistory(self.trace, allow_loss=options.beyond)
         self.world = self._log_world(TOPIC, options.partitions, self.history)
         members = 0 if options.beyond else options.members

@@ -42,7 +42,7 @@ def _groups(seed: int, chosen: argparse.Namespace) -> RunOutcome:
 
 def _cluster(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-    options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond)
+    options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond, damage=chosen.damage)
     return ReplicationSimulation(seed, options, time.process_time).run()
 
 

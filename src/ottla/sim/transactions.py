@@ -106,7 +106,7 @@ class TransactionSimulation(ClusterSimulation):
     ) -> None:
         """`cpu_time` in seconds, only to report it."""
         self.options = options = options or TransactionOptions()
-        super().__init__(seed, options.nodes, cpu_time, beyond=False)
+        super().__init__(seed, options.nodes, cpu_time)
         rng = self._rng
         self._findings = Findings()
         self.transactions = Transactions(self._findings)

@@ -83,20 +83,24 @@ class AbortedTransactions:
             except (IndexCorruption, FileNotFoundError) as error:
                 logger.warning("%s; the index is made anew", error, extra=RATE_LIMITED)
                 del listed[count:]
-                self._rebuild(segment)
+                self.rebuild((segment,))
                 index = segment.transaction_index
                 complete = index is not None and index.collect(offset, upper, listed)
             if complete:
                 break
         return listed
 
-    def _rebuild(self, segment: Segment) -> None:
-        """Rare, and done in one go: it blocks also where the caller must not."""
+    def rebuild(self, segments: Sequence[Segment]) -> None:
+        """Make the indexes of these segments anew. Rare, and done in one go: it blocks also where the caller must not.
+
+        Raises OSError.
+        """
         descriptors = self._folder.descriptors
         known, descriptors.known = descriptors.known, None
         try:
             in_order = self._segments.in_order
-            rebuild_aborted(self._folder, in_order, (segment,), self._producers.snapshot_offsets)
+            rebuild_aborted(self._folder, in_order, segments, self._producers.snapshot_offsets)
+            self._segments.with_aborted |= any(segment.transaction_index is not None for segment in segments)
         finally:
             descriptors.known = known
 

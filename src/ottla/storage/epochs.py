@@ -88,6 +88,17 @@ class LeaderEpochCache:
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else UNDEFINED_EPOCH
 
+    def replace(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
+        """The batches from `start_offset` up to `end_offset` have these epochs, whatever was thought of them."""
+        old = self.entries()
+        first_epoch = entries[0][0] if entries else self.latest_epoch
+        before = [entry for entry in old if entry[1] < start_offset and entry[0] <= first_epoch]
+        behind = [entry for entry in old if entry[1] >= end_offset]
+        self.clear()
+        for epoch, start in (*before, *entries, *behind):
+            self.assign(epoch, start)
+        self.dirty = True
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop entries that start at `end_offset` or later."""
         at = bisect_left(self._starts, end_offset)

@@ -25,6 +25,13 @@ from ottla.storage.descriptors import Descriptor, Folder
 from ottla.storage.log_config import MAX_INT
 from ottla.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 
+OFFSET_ENTRY = Struct(">ii")
+"""(relative offset, position)."""
+TIME_ENTRY = Struct(">qi")
+"""(timestamp, relative offset)."""
+TIME_ENTRY_SIZE = TIME_ENTRY.size
+"""Bytes of the larger kind of entry, which decides how many fit into `segment.index.bytes`."""
+
 _PENDING_BYTES = 1024
 _BLOCK_ENTRIES = 256
 
@@ -38,7 +45,7 @@ class SparseIndex:
 
     __slots__ = ("_block", "_block_first", "_descriptor", "_pending", "_stored", "_torn", "base_offset", "dirty")
 
-    _FORMAT = Struct(">ii")
+    _FORMAT = OFFSET_ENTRY
     _SUFFIX = INDEX_SUFFIX
     _HELD_BYTES = _PENDING_BYTES
 
@@ -233,16 +240,12 @@ class OffsetIndex(SparseIndex):
         self.truncate(self._search(0, offset - self.base_offset - 1) + 1)
 
 
-TIME_ENTRY_SIZE = 12
-"""Bytes of the larger kind of entry, which decides how many fit into `segment.index.bytes`."""
-
-
 class TimeIndex(SparseIndex):
     """timestamp -> an offset up to which no batch is newer."""
 
     __slots__ = ()
 
-    _FORMAT = Struct(">qi")
+    _FORMAT = TIME_ENTRY
     _SUFFIX = TIME_INDEX_SUFFIX
 
     def maybe_append(self, timestamp: int, offset: int) -> None:

@@ -16,7 +16,6 @@ Left out: reading message formats v0 and v1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -35,7 +34,7 @@ from ottla.storage.log import Log, StoredLog
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_files import load_producers
-from ottla.storage.recovery import drop_segments, recover_segment, recover_segments
+from ottla.storage.recovery import OnLoss, drop_segments, recover_segment, recover_segments
 from ottla.storage.results import LogEvents
 from ottla.storage.segment import Segment
 
@@ -63,7 +62,7 @@ class _Loading:
     folder: Folder
     options: LoadOptions
     clock: Clock
-    on_loss: Callable[[], None]
+    on_loss: OnLoss
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochCache = field(default_factory=lambda: LeaderEpochCache([]))
     epochs_damaged: bool = False
@@ -100,7 +99,7 @@ def load_log(
         end_offset, _ = loading.segments[-1].find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
-        loading.on_loss()
+        loading.on_loss(proved=False)
     rebuild_aborted(folder, loading.segments, loading.aborted_lost, loading.snapshots)
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
@@ -209,7 +208,7 @@ def _clean_end(loading: _Loading) -> int | None:
     if end == segment.size_bytes:
         return end_offset
     logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
-    loading.on_loss()
+    loading.on_loss(proved=False)
     return None
 
 

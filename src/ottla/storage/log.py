@@ -71,6 +71,7 @@ class Log:
         "_health",
         "_warned_of_future",
         "aborted",
+        "cleaner_works",
         "cleaning",
         "epochs",
         "folder",
@@ -107,7 +108,9 @@ class Log:
         self.start_listener: Callable[[], None] | None = None
         """Told after the log start offset rose."""
         self.cleaning: LogCleaning | None = None
-        """The pass of a cleaner that is under way."""
+        """The pass of a cleaner that is under way, or a mend."""
+        self.cleaner_works = False
+        """A worker of the cleaner reads and writes files of the log, also after its pass was ended early."""
         self._warned_of_future = -1
         self._clock = clock
         self._health = health = LogHealth(stored.partition, events)
@@ -371,6 +374,11 @@ class Log:
             self._health,
             self._clock,
         )
+
+    def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
+        """A range of the log was fetched anew, whose batches have these (leader epoch, first offset)."""
+        self.epochs.replace(start_offset, end_offset, entries)
+        self._flush.changed = True
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
 

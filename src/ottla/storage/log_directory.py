@@ -611,7 +611,7 @@ class LogDirectory:
         self.cleaner_checkpoint.cut(partition, offset)
         self.write_recovery_points()
 
-    def records_lost(self, partition: TopicPartition) -> None:
+    def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
         self._disown_running()
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:

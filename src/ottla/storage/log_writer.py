@@ -23,6 +23,8 @@ from ottla.record.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC_POSITION,
     NO_PRODUCER_ID,
@@ -47,7 +49,7 @@ from ottla.storage.append_rules import (
     timestamps_out_of_range,
 )
 from ottla.storage.descriptors import Folder
-from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from ottla.storage.flush import LogFlush
 from ottla.storage.health import LogHealth
 from ottla.storage.index import TIME_ENTRY_SIZE
@@ -222,11 +224,15 @@ class LogWriter:
         start_offset = self._offsets.log_start_offset
         return AppendResult(last_offset - last_delta, last_offset, append_time, start_offset, True, False)
 
-    def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
+    def append_as_follower(
+        self, buffer: Buffer, start: int, end: int, *, leader_epoch: int | None = None, gaps_allowed: bool = False
+    ) -> AppendResult:
         """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
 
-        Returns the range appended, `last_offset` below `base_offset` when no batch was whole. Raises KafkaError
-        CORRUPT_MESSAGE when a batch is damaged or its offsets go back; batches before it are appended.
+        `leader_epoch` is that in which the leader leads: where it is given, what no CRC covers is checked, too.
+        `gaps_allowed`: offsets may be missing although the topic is not compacted. Returns the range appended,
+        `last_offset` below `base_offset` when no batch was whole. Raises KafkaError CORRUPT_MESSAGE when a batch is
+        damaged or its offsets go back; batches before it are appended.
         """
         offsets = self._offsets
         first = offsets.log_end_offset
@@ -238,17 +244,50 @@ class LogWriter:
                 break
             with memoryview(buffer) as view:
                 header = check_replicated_batch(buffer, view, position, end)
-            base_offset = header[BASE_OFFSET]
+            base_offset, epoch = header[BASE_OFFSET], header[PARTITION_LEADER_EPOCH]
             if base_offset < offsets.log_end_offset:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self._health.name} ends at {offsets.log_end_offset}, the leader sent a batch at {base_offset}",
                 )
+            if leader_epoch is not None:
+                if not self._epochs.latest_epoch <= epoch <= leader_epoch:
+                    self._check_epoch(header, leader_epoch)
+                if base_offset > offsets.log_end_offset > offsets.log_start_offset:
+                    following = buffer[position + size : min(position + size + LENGTH_POSITION, end)]
+                    self._check_gap(header, following, gaps_allowed=gaps_allowed)
             with memoryview(buffer) as view, view[position : position + size] as data:
-                result = self._append_batch(data, base_offset, header[PARTITION_LEADER_EPOCH], header, -1)
+                result = self._append_batch(data, base_offset, epoch, header, -1)
             needs_flush |= result.needs_flush
             position += size
         return AppendResult(first, offsets.log_end_offset - 1, -1, offsets.log_start_offset, False, needs_flush)
+
+    def _check_epoch(self, header: BatchHeader, leader_epoch: int) -> None:
+        """Raise KafkaError CORRUPT_MESSAGE for an epoch that can't be; messages of old formats have none."""
+        base_offset, epoch = header[BASE_OFFSET], header[PARTITION_LEADER_EPOCH]
+        if epoch != UNDEFINED_EPOCH:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the leader of {self._health.name} in epoch {leader_epoch} sent {base_offset} as of epoch {epoch}",
+            )
+
+    def _check_gap(self, header: BatchHeader, following: Buffer, *, gaps_allowed: bool) -> None:
+        """Raise KafkaError CORRUPT_MESSAGE unless offsets may be missing before a batch of a leader.
+
+        An offset that is wrong by a bit looks like that, but what follows it is not behind it then: `following` begins
+        with the offset of the next batch, if there is one. A log that is compacted no more needs that to be believed.
+        """
+        behind = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        if len(following) < LENGTH_POSITION:
+            fits = self._compacted
+        else:
+            next_offset = int.from_bytes(following[:LENGTH_POSITION], "big", signed=True)
+            fits = next_offset >= behind and (gaps_allowed or self._compacted)
+        if not fits:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{self._health.name} ends at {self._offsets.log_end_offset}, {header[BASE_OFFSET]} was sent next",
+            )
 
     def _append_batch(
         self, data: memoryview, base_offset: int, leader_epoch: int, header: BatchHeader, append_time: int

@@ -1,7 +1,8 @@
 """Reading a partition's files without a broker: batches with their positions, indexes, checks of one against the other.
 
-The only module of storage that tools may import. It gets open binary streams and bytes from its caller, never changes
-anything, and trusts nothing: the first byte that can't be right ends a segment with `SegmentDamage`.
+Of storage, tools may import this module and `segment_scrub` only. It gets open binary streams and bytes from its
+caller, never changes anything, and trusts nothing: the first byte that can't be right ends a segment with
+`SegmentDamage`.
 
 Left out: rendering (the CLI's), repair (the broker does that at start).
 """
@@ -30,11 +31,11 @@ from ottla.record.legacy.message_set import read_entry
 from ottla.record.legacy.stored import SMALLEST_SIZE, batch_of_messages, header_of_message, is_message
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs
+from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
+from ottla.storage.segment_scrub import IndexCheck
 from ottla.storage.transactions import CompletedTransaction
 
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
 _ABORTED_ENTRY = Struct(">hqqqq")
 _ABORTED_VERSION = 0
 
@@ -122,12 +123,12 @@ def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredB
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
-    return [(base_offset + relative, position) for relative, position in _entries(_OFFSET_ENTRY, data, 0)]
+    return [(base_offset + relative, position) for relative, position in _entries(OFFSET_ENTRY, data, 0)]
 
 
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
-    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(_TIME_ENTRY, data, 1)]
+    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(TIME_ENTRY, data, 1)]
 
 
 def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
@@ -154,34 +155,12 @@ def _entries(entry: Struct, data: bytes, offset_field: int) -> Iterator[tuple[in
 def check_indexes(
     batches: Iterable[StoredBatch], offset_index: list[tuple[int, int]], time_index: list[tuple[int, int]]
 ) -> list[str]:
-    """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right.
-
-    The rules are those of Apache Kafka's kafka-dump-log: an offset entry names a batch by its last offset and position,
-    a time entry holds the largest timestamp of the batch that ends at its offset, and both rise.
-    """
-    at_position: dict[int, int] = {}
-    timestamps: dict[int, int] = {}
+    """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right."""
+    problems: list[str] = []
+    check = IndexCheck(offset_index, time_index, problems.append)
     for stored in batches:
-        at_position[stored.position] = stored.batch.last_offset
-        timestamps[stored.batch.last_offset] = stored.batch.max_timestamp
-    problems = []
-    previous = -1
-    for offset, position in offset_index:
-        if at_position.get(position) != offset:
-            found = at_position.get(position)
-            problems.append(f"index entry {offset} -> {position}: the batch there ends at {found}")
-        if offset <= previous:
-            problems.append(f"index entry {offset} -> {position}: not after offset {previous}")
-        previous = offset
-    previous = -1
-    for timestamp, offset in time_index:
-        if timestamps.get(offset) != timestamp:
-            problems.append(
-                f"time index entry {timestamp} -> {offset}: the batch that ends there has {timestamps.get(offset)}"
-            )
-        if timestamp <= previous:
-            problems.append(f"time index entry {timestamp} -> {offset}: not after timestamp {previous}")
-        previous = timestamp
+        check.note(stored.position, stored.size_bytes, stored.batch.last_offset, stored.batch.max_timestamp)
+    check.finish()
     return problems
 
 

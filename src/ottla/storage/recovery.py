@@ -6,45 +6,36 @@ file and position.
 Invariants:
 - What the end of a process leaves is part of one batch, at the end of the last segment. Wherever more than that goes,
   records are lost that others may count on, and whoever opens the log hears of it before it is cut.
-- Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces.
-- A message of format v0 or v1 is no damage: it is walked over by its own header and checksum.
+- A message of format v0 or v1 is no damage.
 
-Left out: from where on a log is walked (`loader`), finding aborted transactions (`aborted_transactions`), what lies in
-compressed batches and messages.
+Left out: reading batch by batch (`batch_frames`), from where on a log is walked (`loader`), finding aborted
+transactions (`aborted_transactions`).
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ottla.common.disk import File
 from ottla.record.batch import (
     ATTRIBUTES,
-    ATTRIBUTES_POSITION,
     BASE_OFFSET,
     BATCH_LENGTH,
     CONTROL_MASK,
-    CRC,
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
     LENGTH_POSITION,
     LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_POSITION,
-    MAGIC_V2,
     MAX_TIMESTAMP,
-    MIN_BATCH_LENGTH,
     NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
     BatchHeader,
 )
-from ottla.record.checksum import crc32c
-from ottla.record.legacy.message_set import MIN_MESSAGE_LENGTH, OLD_MAGICS
-from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_any
+from ottla.record.legacy.stored import header_of_any
+from ottla.storage.batch_frames import HEADER_CUT, BatchFrames, framing_defect
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log_config import MAX_INT
@@ -52,8 +43,12 @@ from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
-_MIN_LENGTH = (*MIN_MESSAGE_LENGTH, MIN_BATCH_LENGTH)
-"""What the length field of a message or batch says at least, by magic."""
+
+
+class OnLoss(Protocol):
+    """Hears that a log lost records; see `LogEvents.records_lost`."""
+
+    def __call__(self, *, proved: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -76,7 +71,7 @@ def recover_segments(
     epochs: LeaderEpochCache,
     *,
     gaps_allowed: bool,
-    on_loss: Callable[[], None],
+    on_loss: OnLoss,
 ) -> list[Segment]:
     """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
 
@@ -103,8 +98,9 @@ def recover_segments(
             walk.defect,
         )
         file = segment.log_descriptor.file()
-        if not walk.is_torn or segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk):
-            on_loss()
+        proved = segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk)
+        if proved or not walk.is_torn:
+            on_loss(proved=proved)
         drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
@@ -192,54 +188,36 @@ def _is_valid_batch(file: File, size_bytes: int, walk: Walk, position: int) -> b
 class ValidBatches:
     """Iterator over (position, header) of a segment's batches, up to the first that is not valid; only reads."""
 
-    __slots__ = ("_base_offset", "_chunk", "_chunk_position", "_file", "_size", "_walk")
+    __slots__ = ("_base_offset", "_frames", "_walk")
 
     def __init__(self, file: File, base_offset: int, size_bytes: int, walk: Walk) -> None:
         """`walk` says from where on, and in the end where and why it stopped."""
-        self._file = file
+        self._frames = BatchFrames(file, walk.end, size_bytes)
         self._base_offset = base_offset
-        self._size = size_bytes
         self._walk = walk
-        self._chunk = b""
-        self._chunk_position = 0
 
     def __iter__(self) -> ValidBatches:
         return self
 
     def __next__(self) -> tuple[int, BatchHeader]:
-        walk = self._walk
-        position = walk.end
-        left = self._size - position
-        if left == 0:
+        walk, frames = self._walk, self._frames
+        position = frames.position
+        if not frames.left:
             raise StopIteration
-        if left < SMALLEST_SIZE:
-            return self._stop_short("the header of a batch is cut short")
-        at = position - self._chunk_position
-        if at + min(HEADER_SIZE, left) > len(self._chunk):
-            at = self._refill(position)
-        header = header_of_any(self._chunk, at)
+        header = frames.header()
         if header is None:
-            return self._stop_short("the header of a batch is cut short")
-        size = header[BATCH_LENGTH] + LOG_OVERHEAD
-        if at + size > len(self._chunk) and 0 < size <= _CHUNK_BYTES:
-            at = self._refill(position)
-        defect = self._defect(header)
-        if not defect and size > left:
-            return self._stop_short(f"a batch of {size} bytes is cut short after {left}")
-        defect = defect or self._crc_defect(header, position, at, size)
+            return self._stop_short(HEADER_CUT)
+        defect = framing_defect(header) or self._defect(header)
+        if not defect and frames.cut:
+            return self._stop_short(frames.cut)
+        if not defect and not frames.crc_matches(header):
+            defect = f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
         if defect:
             return self._stop(defect)
-        walk.end = position + size
+        frames.skip()
+        walk.end = frames.position
         walk.next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         return position, header
-
-    def _refill(self, position: int) -> int:
-        left = self._size - position
-        self._chunk = self._file.read(min(_CHUNK_BYTES, left), position)
-        self._chunk_position = position
-        if len(self._chunk) < min(HEADER_SIZE, left):
-            raise OSError(f"{self._file.path} is shorter than its size")
-        return 0
 
     def _stop_short(self, defect: str) -> tuple[int, BatchHeader]:
         self._walk.is_torn = True
@@ -250,11 +228,6 @@ class ValidBatches:
         raise StopIteration
 
     def _defect(self, header: BatchHeader) -> str:
-        magic = header[MAGIC]
-        if magic != MAGIC_V2 and magic not in OLD_MAGICS:
-            return f"magic {magic} names no message format"
-        if header[BATCH_LENGTH] < _MIN_LENGTH[magic]:
-            return f"a batch length of {header[BATCH_LENGTH]} is impossible"
         if header[BASE_OFFSET] < self._walk.next_offset:
             return f"offset {header[BASE_OFFSET]} follows after {self._walk.next_offset - 1}"
         if (
@@ -263,18 +236,3 @@ class ValidBatches:
         ):
             return f"a last offset delta of {header[LAST_OFFSET_DELTA]} is impossible"
         return ""
-
-    def _crc_defect(self, header: BatchHeader, position: int, at: int, size: int) -> str:
-        checksum, start = (crc32c, ATTRIBUTES_POSITION) if header[MAGIC] == MAGIC_V2 else (zlib.crc32, MAGIC_POSITION)
-        if at + size <= len(self._chunk):
-            crc = checksum(memoryview(self._chunk)[at + start : at + size])
-        else:
-            crc = 0
-            cursor, end = position + start, position + size
-            while cursor < end:
-                piece = self._file.read(min(_CHUNK_BYTES, end - cursor), cursor)
-                if not piece:
-                    return "the file ends inside a batch"
-                crc = checksum(piece, crc)
-                cursor += len(piece)
-        return "" if crc == header[CRC] else f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"

@@ -70,10 +70,11 @@ class LogEvents(Protocol):
         """
         ...
 
-    def records_lost(self, partition: TopicPartition) -> None:
+    def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
         """The log is found without records that had been written to it; said before it is cut there.
 
-        Raises OSError.
+        `proved`: whole batches lie behind the place, so that what is there is not what a power failure may leave of a
+        write that nobody synced. Raises OSError.
         """
         ...
 

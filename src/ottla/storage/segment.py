@@ -378,6 +378,11 @@ class Segment:
         return self.transaction_index is not None and not self.transaction_index.has_file
 
     @property
+    def indexes_are_written(self) -> bool:
+        """Who reads the files of offset and time index only finds all entries there."""
+        return all(index is None or index.is_written for index in (self._index, self._time_index))
+
+    @property
     def aborted_are_written(self) -> bool:
         """Who reads the files only finds all aborted transactions there."""
         return self.transaction_index is None or self.transaction_index.is_written
@@ -530,9 +535,13 @@ class Segment:
         """The batch that starts at `position`; None at the end."""
         return find_batch(self._log, position, self.size_bytes, -1, UNLOADED)
 
-    def base_offset_at(self, position: int) -> int:
-        """The base offset of the batch that starts at `position`."""
-        return int.from_bytes(self._log.file().read(8, position), "big")
+    def end_before(self, position: int, offset: int) -> int:
+        """The next offset behind the batches before `position`, where the first one starts that reaches `offset`."""
+        _, start = self._repairing(lambda: self.offset_index.lookup(offset - 1))
+        end = self.base_offset
+        for _, _, last_offset, _ in OutlineScan(self._log.file(), start, position):
+            end = last_offset + 1
+        return end
 
     def read_batch(self, outline: Outline) -> bytes:
         """A whole batch."""

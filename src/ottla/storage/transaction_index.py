@@ -31,6 +31,17 @@ _LAST_OFFSET = 3
 ENTRY = Struct(">hqqqq")
 
 
+def names_abort(entry: tuple[int, ...], base_offset: int) -> bool:
+    """Whether an entry can be of a transaction whose marker is in the segment that begins at `base_offset`."""
+    version, producer_id, first_offset, last_offset, stable = entry
+    return (
+        version == _VERSION
+        and producer_id >= 0
+        and 0 <= first_offset < last_offset >= base_offset
+        and 0 <= stable <= last_offset + 1
+    )
+
+
 class TransactionIndex(SparseIndex):
     """See the module."""
 
@@ -78,14 +89,7 @@ class TransactionIndex(SparseIndex):
         return entry
 
     def _check(self, entry: tuple[int, ...]) -> None:
-        version, producer_id, first_offset, last_offset, stable = entry
-        if (
-            version != _VERSION
-            or producer_id < 0
-            or not 0 <= first_offset < last_offset
-            or last_offset < self.base_offset
-            or not 0 <= stable <= last_offset + 1
-        ):
+        if not names_abort(entry, self.base_offset):
             raise IndexCorruption(f"{self.path}: {entry} is no aborted transaction of this segment")
 
     def collect(self, from_offset: int, upper_offset: int, found: list[tuple[int, int]]) -> bool:

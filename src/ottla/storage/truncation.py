@@ -56,14 +56,15 @@ class Truncation:
     def cut_to(self, offset: int, producer_expiration_ms: int) -> None:
         """Drop everything from `offset` on, which a segment holds. Raises KafkaError KAFKA_STORAGE_ERROR.
 
-        A batch that holds `offset` goes as a whole, and the log then ends where it began. A full disk refuses before
+        A batch that holds `offset` goes as a whole, and the log then ends behind the one before it: what is between the
+        two was compacted away, or one of them has a wrong offset and there is more to come. A full disk refuses before
         anything changed.
         """
         segment, *later = self._segments.holding(offset)
         try:
             outline = segment.find_offset(offset)
             if outline is not None:
-                offset = min(offset, segment.base_offset_at(outline[0]))
+                offset = max(segment.end_before(outline[0], offset), min(offset, self._offsets.log_start_offset))
             self._announce_end(offset, [entry for entry in self._epochs.entries() if entry[1] < offset])
         except OSError as error:
             raise self._health.storage_error(error, "a truncation") from error

@@ -16,9 +16,10 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import decode_record
 from ottla.quorum.control import read_voters
+from ottla.quorum.election_file import decode_configured_voters, decode_election_state
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
 from ottla.quorum.opening import MetadataTransactions
-from ottla.quorum.raft_types import Voter, decode_configured_voters, decode_election_state
+from ottla.quorum.raft_types import Voter
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch

@@ -165,7 +165,8 @@ class LogCleaner:
         for log in self.logs.logs():
             partition = (log.topic, log.partition)
             known.add(partition)
-            if not log.config.compacted or log.failed or partition in self.passes:
+            # What is being cleaned has its pass here; a mend is no pass.
+            if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
                 continue
             try:
                 found = self._range(log, partition, now_ms)
@@ -203,6 +204,7 @@ class LogCleaner:
             self._give_up(log, str(error))
             return
         self.passes[partition] = running
+        log.cleaner_works = True
         if self.checkpoint.get(partition) is None:
             self.checkpoint.put(partition, candidate.range.first_dirty_offset)
         self._write_checkpoint(lambda error: running.begin(task, error))
@@ -250,6 +252,7 @@ class LogCleaner:
         """A pass is over, and its worker reads and writes no more."""
         log, partition = ended.log, (ended.log.topic, ended.log.partition)
         del self.passes[partition]
+        log.cleaner_works = False
         self._idle.append(ended.worker)
         if log.cleaning is not ended.cleaning:  # the log was cut, or is gone
             return

@@ -6,6 +6,8 @@ pass first (`end`), durably, so that no start goes on with a swap for a log that
 
 Invariant: after a swap that the disk interrupted the log takes no more appends; a start finishes it, or takes it back.
 
+A mend of damaged segments (`replica.mend`) is a pass, too: what takes their place came from another replica.
+
 Left out: the work itself (`cleaning`), and who waits for whom (`log_cleaner`).
 """
 

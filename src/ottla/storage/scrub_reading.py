@@ -1,0 +1,163 @@
+"""One reading of a complete segment with its indexes, in pieces that run in the pool; what it found is the loop's.
+
+Files are opened for the reading alone, by their names: whoever renames, removes or cuts them meanwhile is not in the
+way, and `counts` says on the loop that what was read counts no more.
+
+Left out: the rule (`segment_scrub`), which segment is next and what comes of it (`log_scrubber`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from ottla.common.disk import File
+from ottla.common.topic_partition import TopicPartition
+from ottla.storage.damage import Damage
+from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from ottla.storage.log import Log
+from ottla.storage.log_manager import LogManager
+from ottla.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from ottla.storage.segment import Segment
+from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
+from ottla.storage.transaction_index import ENTRY, names_abort
+
+_BLOCK_ENTRIES = 4096
+
+
+class SegmentReading:
+    """See the module. `read` runs in the pool, and nothing else of it meanwhile; all the rest is the loop's."""
+
+    __slots__ = (
+        "_cut_count",
+        "_disk",
+        "_facts",
+        "_files",
+        "_path",
+        "_scrub",
+        "_with_aborted",
+        "_with_indexes",
+        "index_problem",
+        "log",
+        "segment",
+    )
+
+    def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
+        """`segment` is part of `log` and not its active one; the next begins at `end_offset`."""
+        self.log = log
+        self.segment = segment
+        self._disk = log.folder.disk
+        self._path = segment.path.removesuffix(LOG_SUFFIX)
+        self._facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
+        self._cut_count = segment.truncation_count
+        self._with_indexes = segment.indexes_are_written
+        self._with_aborted = segment.transaction_index is not None and segment.aborted_are_written
+        self._files: list[File] = []
+        self._scrub: SegmentScrub | None = None
+        self.index_problem = ""
+        """What is wrong first with an index; that of the segment itself comes before it."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.log.topic, self.log.partition
+
+    @property
+    def is_done(self) -> bool:
+        """It was read to its end, or as far as it can be."""
+        return self._scrub is not None and self._scrub.is_done
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What was found in the segment, by offset, once it is done."""
+        return [] if self._scrub is None else self._scrub.damages(self.partition)
+
+    def counts(self, logs: LogManager) -> bool:
+        """Whether the segment is what was read, and goes on to be."""
+        log, segment = self.log, self.segment
+        return (
+            logs.get_log(*self.partition) is log
+            and not log.failed
+            and log.cleaning is None
+            and segment in log.segments.in_order[:-1]
+            and segment.truncation_count == self._cut_count
+        )
+
+    def read(self, max_bytes: int) -> int:
+        """Go on for about so many bytes; how many they were. Blocks. Raises OSError."""
+        scrub = self._scrub
+        if scrub is None:
+            offsets = self._entries(INDEX_SUFFIX, OFFSET_ENTRY, 0)
+            times = self._entries(TIME_INDEX_SUFFIX, TIME_ENTRY, 1)
+            check = IndexCheck(offsets, times, self._note)
+            scrub = self._scrub = SegmentScrub(self._open(LOG_SUFFIX), self._facts, check)
+        before = scrub.position
+        scrub.run(max_bytes)
+        if scrub.is_done and self._with_aborted:
+            self._check_aborted()
+        return scrub.position - before
+
+    def lose(self, reason: str) -> None:
+        """What was not read yet can't be read."""
+        if self._scrub is None:  # not even the beginning
+            self._scrub = SegmentScrub(_Nothing(), self._facts, IndexCheck((), (), self._note))
+        self._scrub.lose(reason)
+
+    def close(self) -> None:
+        """Let go of the files; what was found stays. Idempotent."""
+        while self._files:
+            self._files.pop().close()
+
+    def _open(self, suffix: str) -> File:
+        file = self._disk.open(self._path + suffix, read_only=True)
+        self._files.append(file)
+        return file
+
+    def _note(self, problem: str) -> None:
+        self.index_problem = self.index_problem or problem
+
+    def _entries(self, suffix: str, entry: Struct, offset_field: int) -> Iterator[tuple[int, int]]:
+        """Those of an index, as far as they can be read, with offsets in place of relative ones; the zeros of a
+        preallocated rest are left out."""
+        if not self._with_indexes:
+            return
+        try:
+            file = self._open(suffix)
+            size = file.size()
+        except OSError as error:
+            self._note(f"{suffix} can't be read ({error.strerror or error})")
+            return
+        if size % entry.size:
+            self._note(f"{size} bytes of {suffix} are no whole entries")
+        base_offset, block = self._facts.base_offset, _BLOCK_ENTRIES * entry.size
+        for position in range(0, size, block):
+            data = file.read(block, position)
+            for number, (first, second) in enumerate(entry.iter_unpack(data[: len(data) - len(data) % entry.size])):
+                if (position or number) and not (first, second)[offset_field]:
+                    return
+                yield (first + base_offset, second) if offset_field == 0 else (first, second + base_offset)
+
+    def _check_aborted(self) -> None:
+        """Whether each entry of the index of aborted transactions can be one, and follows the one before."""
+        previous = -1
+        try:
+            data = self._disk.read_bytes(self._path + TRANSACTION_INDEX_SUFFIX)
+        except OSError as error:
+            self._note(f"{TRANSACTION_INDEX_SUFFIX} can't be read ({error.strerror or error})")
+            return
+        if len(data) % ENTRY.size:
+            self._note(f"{len(data)} bytes of {TRANSACTION_INDEX_SUFFIX} are no whole entries")
+            return
+        for entry in ENTRY.iter_unpack(data):
+            last_offset = entry[3]
+            if not names_abort(entry, self._facts.base_offset) or last_offset <= previous:
+                self._note(f"{entry} in {TRANSACTION_INDEX_SUFFIX} is no aborted transaction of this segment")
+                return
+            previous = last_offset
+
+
+class _Nothing:
+    """A file that can't be opened."""
+
+    def read(self, length: int, position: int) -> bytes:
+        """See `Readable`."""
+        return b""

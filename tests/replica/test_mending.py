@@ -1,0 +1,298 @@
+"""Damage on the disk of one of three replicas: it never leads if another can, it spreads nowhere, and it is mended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.common.ids import LOST_DIRECTORY
+from ottla.record.batch import iter_batches
+from ottla.record.control import EndMarker
+from ottla.storage.damage import Damage
+
+from .test_transactions import end, state, write
+from .world import TOPIC, Node, World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(fakes: Any) -> MakeWorld:
+    def make(**configs: Any) -> World:
+        world = World(fakes, **{"min_insync_replicas": "2", "segment_bytes": "300", **configs})
+        for node in (1, 2, 3):
+            world.start(node)
+        world.create_topic((1, 2, 3))
+        return world
+
+    return make
+
+
+def fill(world: World, count: int = 12, first: int = 0) -> None:
+    for number in range(first, first + count):
+        assert world.produce(1, b"value %d" % number * 5).result()[0] == 0
+    world.settle(1, 2, 3)
+
+
+def path_of(node: Node, offset: int) -> str:
+    return node.partition().log.segments.holding(offset)[0].path
+
+
+def flip(node: Node, offset: int, at: int, mask: int = 1) -> None:
+    """Change byte `at` of the batch that holds `offset`, under whoever has the file open."""
+    path = path_of(node, offset)
+    inode = node.disk.files.names[path]
+    data = bytearray(inode.data)
+    (batch,) = [batch for batch in iter_batches(data) if batch.base_offset <= offset <= batch.last_offset]
+    data[batch.position + at] ^= mask
+    inode.data[:] = data
+
+
+STEPS = 20
+"""Changes of the disk by which a mend is over."""
+CHANGES = ("append", "write", "truncate", "fsync", "create", "rename", "unlink")
+BODY = 70
+EPOCH = 12
+
+
+def damage(node: Node, offset: int) -> None:
+    """Damage the disk and tell the broker, as whoever looks through files does."""
+    flip(node, offset, BODY)
+    tell(node, offset)
+
+
+def tell(node: Node, offset: int) -> None:
+    segment = node.partition().log.segments.holding(offset)[0]
+    node.replicas.found_damage(Damage((TOPIC, 0), segment.base_offset, offset, offset, "the CRC does not match"))
+
+
+def whole(world: World, node_id: int) -> bool:
+    node = world.nodes[node_id]
+    return not len(node.replicas.mending) and world.state().directory_of(node_id) != LOST_DIRECTORY
+
+
+def mended(world: World, node_id: int) -> None:
+    world.loop.run_until(lambda: whole(world, node_id))
+    world.settle(1, 2, 3)
+
+
+class TestLeader:
+    def test_a_damaged_one_gives_up_the_lead_and_comes_back_whole(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        before = world.nodes[2].log_bytes(0, 12)
+        damage(world.nodes[1], 5)
+        world.loop.run_until(lambda: world.state().leader != 1)
+        assert 1 not in world.state().isr
+        mended(world, 1)
+        assert world.nodes[1].log_bytes(0, 12) == before
+
+    def test_the_last_one_in_sync_serves_on_until_another_is(
+        self, make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world = make_world(min_insync_replicas="1")
+        fill(world)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        world.produce(1, b"unheard", acks=1)
+        world.loop.run_until(lambda: world.state().isr == (1,))
+        damage(world.nodes[1], 2)
+        world.loop.run_for(30)
+        assert world.state().leader == 1
+        assert world.produce(1, b"more").result() == (0, 13)
+        assert sum("no other replica of it is in sync" in record.message for record in caplog.records) == 1
+        world.cuts.clear()
+        world.loop.run_until(lambda: world.state().leader != 1)
+        mended(world, 1)
+
+    def test_it_hears_of_damage_by_a_follower_that_gets_no_further(
+        self, make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        world = make_world()
+        fill(world)
+        world.kill(3)
+        world.disks.pop(3)
+        world.change(isr=(1, 2))
+        flip(world.nodes[1], 7, BODY)
+        world.start(3)
+        world.loop.run_until(lambda: world.state().leader == 2)
+        mended(world, 1)
+        assert sum("does not take what broker 1 sends" in record.message for record in caplog.records) == 1
+
+    @pytest.mark.parametrize("mask", [0x80, 0x40, 0x01])
+    def test_it_hears_of_a_leader_epoch_that_was_flipped(self, make_world: MakeWorld, mask: int) -> None:
+        world = make_world()
+        fill(world)
+        world.kill(3)
+        world.disks.pop(3)
+        world.change(isr=(1, 2))
+        flip(world.nodes[1], 7, EPOCH, mask)
+        world.start(3)
+        world.loop.run_until(lambda: world.state().leader == 2)
+        mended(world, 1)
+
+    def test_it_hears_of_an_offset_that_was_flipped(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        world.kill(3)
+        world.disks.pop(3)
+        world.change(isr=(1, 2))
+        flip(world.nodes[1], 7, 7, 0x08)  # 7 becomes 15
+        world.start(3)
+        world.loop.run_until(lambda: world.state().leader == 2)
+        mended(world, 1)
+        assert [node.log_bytes(0, 12) for node in world.nodes.values()] == [world.nodes[2].log_bytes(0, 12)] * 3
+
+
+class TestFollower:
+    @pytest.mark.parametrize("offset", [0, 5, 11])
+    def test_only_the_damaged_segment_is_fetched_anew(self, make_world: MakeWorld, offset: int) -> None:
+        world = make_world()
+        fill(world)
+        node = world.nodes[3]
+        paths = [segment.path for segment in node.partition().log.segments]
+        inodes = {path: node.disk.files.names[path] for path in paths}
+        damaged = path_of(node, offset)
+        damage(node, offset)
+        assert node.partition().log.log_end_offset == 12
+        mended(world, 3)
+        changed = [path for path in paths if node.disk.files.names[path] is not inodes[path]]
+        assert changed == [damaged]
+
+    def test_it_is_not_in_sync_meanwhile_and_acknowledgements_do_not_wait_for_it(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        world.cuts.add(frozenset((3, 1)))
+        damage(world.nodes[3], 5)
+        world.loop.run_until(lambda: world.state().isr == (1, 2))
+        began = world.loop.now_s
+        assert world.produce(1, b"more").result() == (0, 12)
+        assert world.loop.now_s - began < 1
+        world.cuts.clear()
+        mended(world, 3)
+
+    def test_what_the_leader_let_go_of_is_gone_here_too(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        world.cuts.add(frozenset((3, 1)))
+        damage(world.nodes[3], 1)
+        world.loop.run_until(lambda: world.state().isr == (1, 2))
+        assert world.nodes[1].partition().delete_records(7) == 7
+        world.cuts.clear()
+        mended(world, 3)
+        assert world.nodes[3].partition().log.log_start_offset == 7
+
+    def test_a_compacted_log_is_fetched_anew_as_a_whole(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        node = world.nodes[3]
+        node.logs.cleaner_checkpoint.put((TOPIC, 0), 3)
+        paths = [segment.path for segment in node.partition().log.segments][:-1]
+        inodes = {path: node.disk.files.names[path] for path in paths}
+        damage(node, 5)
+        mended(world, 3)
+        assert all(node.disk.files.names[path] is not inodes[path] for path in paths)
+        assert node.disk.read_bytes("/node3/cleaner-offset-checkpoint").split() == [
+            b"0",
+            b"1",
+            *TOPIC.encode().split(),
+            b"0",
+            b"0",
+        ]
+
+    def test_transactions_are_known_as_before(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        leader = world.nodes[1].partition()
+        for number in range(6):
+            write(leader, 7, producer_epoch=number)
+            world.settle(1, 2, 3)
+            end(leader, 7, committed=bool(number % 2), producer_epoch=number + 1)
+            world.settle(1, 2, 3)
+        write(leader, 8)
+        world.settle(1, 2, 3)
+        damage(world.nodes[3], 4)
+        mended(world, 3)
+        assert state(world.nodes[3].partition()) == state(leader)
+        leader.append_end_marker(EndMarker(8, 1, 1, True, 2))
+        world.settle(1, 2, 3)
+        assert state(world.nodes[3].partition()) == state(leader)
+
+    def test_a_lost_index_of_transactions_is_made_anew(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        leader = world.nodes[1].partition()
+        write(leader, 7)
+        end(leader, 7, committed=False)
+        fill(world)
+        node = world.nodes[3]
+        path = path_of(node, 1).replace(".log", ".txnindex")
+        node.disk.files.names[path].data[:] = b"no entry"
+        damage(node, 1)
+        mended(world, 3)
+        assert state(node.partition()) == state(leader)
+
+    def test_a_restart_looks_through_what_was_damaged(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        world.cuts.add(frozenset((3, 1)))
+        damage(world.nodes[3], 2)
+        world.loop.run_until(lambda: world.state().directory_of(3) == LOST_DIRECTORY)
+        stopped = world.nodes[3]
+        stopped.replicas.stop()
+        stopped.logs.shutdown(stopped.broker_epoch)
+        world.kill(3)
+        assert world.start(3).partition().log.log_end_offset == 12, "no start reads what was synced"
+        world.loop.run_for(2)
+        assert 3 not in world.state().isr
+        world.cuts.clear()
+        mended(world, 3)
+
+    def test_a_start_that_reads_a_flipped_epoch_mends_it(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        fill(world)
+        flip(world.nodes[3], 11, EPOCH, 0x40)
+        world.kill(3)
+        world.change(isr=(1, 2))
+        world.start(3)
+        mended(world, 3)
+        assert world.nodes[3].partition().log.epochs.entries() == world.nodes[1].partition().log.epochs.entries()
+
+    def test_what_is_above_the_leaders_high_watermark_is_fetched_as_ever(self, make_world: MakeWorld) -> None:
+        world = make_world(min_insync_replicas="3")
+        fill(world)
+        world.cuts.add(frozenset((2, 1)))
+        assert world.produce(1, b"more", acks=1).result()[0] == ErrorCode.NONE
+        node = world.nodes[3]
+        world.loop.run_until(lambda: node.partition().log.log_end_offset == 13)
+        damage(node, 12)
+        world.loop.run_until(lambda: whole(world, 3))
+        assert node.partition().high_watermark == 12
+        world.cuts.clear()
+        world.settle(1, 2, 3)
+
+    @pytest.mark.parametrize("step", range(1, STEPS + 2))
+    def test_a_crash_at_any_step_leaves_the_old_log_or_the_new_one(self, make_world: MakeWorld, step: int) -> None:
+        world = make_world()
+        fill(world)
+        node = world.nodes[3]
+        count = 0
+
+        def fail(action: str, path: str) -> OSError | None:
+            nonlocal count
+            if action in CHANGES:
+                count += 1
+                if count >= step:
+                    return OSError("the power is gone")
+            return None
+
+        damage(node, 5)
+        node.disk.fault = fail
+        world.loop.run_for(3)
+        node.disk.fault = lambda action, path: None
+        world.kill(3, power=True)
+        world.change(isr=tuple(member for member in world.state().isr if member != 3))
+        world.start(3)
+        mended(world, 3)

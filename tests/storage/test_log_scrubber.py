@@ -1,0 +1,267 @@
+"""The scrubber of a node's logs: every complete segment is read in turn, damage is named once, what changes is none."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+
+from ottla.metrics.registry import Counter
+from ottla.storage.damage import Damage
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
+from ottla.storage.transactions import CompletedTransaction
+
+SEGMENT_BYTES = 2000
+BATCHES = 40
+BATCH = 3
+"""Records."""
+
+
+class Site:
+    """A node with logs `a-0`, `a-1` and `b-0`, of several segments each."""
+
+    def __init__(self, fakes, clock, disk, opened: list[str]) -> None:
+        """`opened` are the files that were opened to be read only."""
+        self.opened = opened
+        self.fakes = fakes
+        self.clock = clock
+        self.disk = disk
+        config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=200, retention_ms=-1)
+        self.manager = fakes.open_manager(disk, clock, config=config)
+        self.pool = fakes.Pool()
+        self.found: list[Damage] = []
+        self.read = Counter()
+        self.scrubber = LogScrubber(self.manager, self.found.append, pool=self.pool, clock=clock, bytes_read=self.read)
+        self.scrubber.max_bytes_per_second = 1 << 20
+        for key in (("b", 0), ("a", 0), ("a", 1)):
+            log = self.manager.create_log(*key)
+            for _ in range(BATCHES):
+                self.append(log)
+        opened.clear()
+
+    def append(self, log) -> None:
+        batch = self.fakes.make_batch(self.clock.now_ms + log.log_end_offset, BATCH)
+        log.append_as_leader(batch, 0, len(batch), 1)
+
+    def log(self, topic: str = "a", partition: int = 0):
+        return self.manager.get_log(topic, partition)
+
+    def step(self) -> None:
+        self.clock.now_ms += STEP_MS
+        self.scrubber.run_due()
+
+    def run_round(self) -> None:
+        """Begin a new one, and read to its end."""
+        self.clock.now_ms += int(LEAST_ROUND_S * 1000)
+        for _ in range(1000):
+            self.step()
+            self.pool.run_all()
+
+    @property
+    def complete(self) -> list:
+        return [segment for log in self.manager.logs() for segment in log.segments[:-1]]
+
+    def spoil(self, path: str, position: int) -> None:
+        data = bytearray(self.disk.read_bytes(path))
+        data[position] ^= 1
+        self.disk.write_bytes(path, bytes(data))
+
+
+@pytest.fixture
+def site(fakes, clock, disk, monkeypatch):
+    opened: list[str] = []
+    open_file = disk.open
+
+    def opening(path: str, *, create: bool = False, read_only: bool = False):
+        if read_only:
+            opened.append(path)
+        return open_file(path, create=create, read_only=read_only)
+
+    monkeypatch.setattr(disk, "open", opening)
+    return Site(fakes, clock, disk, opened)
+
+
+def test_every_complete_segment_is_read_once_a_round_in_turn(site):
+    site.run_round()
+    read = [path for path in site.opened if path.endswith(".log")]
+    assert read == sorted(segment.path for segment in site.complete)
+    assert len(read) == 9
+    assert site.read.value == sum(segment.size_bytes for segment in site.complete)
+    assert site.found == []
+    assert site.scrubber.damaged == {}
+    site.run_round()
+    assert site.read.value == 2 * sum(segment.size_bytes for segment in site.complete)
+
+
+def test_a_round_does_not_begin_before_its_time(site):
+    site.run_round()
+    before = site.read.value
+    site.clock.now_ms -= 1000 * STEP_MS
+    site.step()
+    assert not site.pool.queue
+    assert site.read.value == before
+
+
+def test_the_rate_bounds_what_a_step_reads(site):
+    site.scrubber.max_bytes_per_second = 4000
+    for _ in range(12):
+        site.step()
+        site.pool.run_all()
+    elapsed_s = 12 * STEP_MS / 1000
+    assert 0 < site.read.value <= 4000 * elapsed_s
+
+
+def test_one_piece_is_in_the_pool_at_most_and_none_at_rate_0(site):
+    for _ in range(5):
+        site.step()
+    assert len(site.pool.queue) == 1
+    site.pool.run_all()
+    site.scrubber.max_bytes_per_second = 0
+    site.step()
+    assert not site.pool.queue
+
+
+def test_damage_is_logged_once_and_handed_on_each_round(site, caplog):
+    segment = site.log().segments[1]
+    site.spoil(segment.path, 70)
+    with caplog.at_level(logging.WARNING):
+        site.run_round()
+        (damage,) = site.found
+        assert (damage.partition, damage.segment) == (("a", 0), segment.base_offset)
+        assert (damage.first_offset, damage.last_offset) == (segment.base_offset, segment.base_offset + BATCH - 1)
+        site.run_round()
+    assert site.found == [damage, damage]
+    assert [*site.scrubber.damaged] == [("a", 0)]
+    told = [record.message for record in caplog.records]
+    assert len(told) == 1
+    assert segment.path in told[0]
+    site.spoil(segment.path, 70)  # mended
+    site.run_round()
+    assert site.scrubber.damaged == {}
+
+
+def test_what_the_disk_can_not_read_is_damaged_to_the_end(site):
+    segment = site.log().segments[1]
+    in_order = site.log().segments.in_order
+
+    def fault(action: str, path: str) -> OSError | None:
+        return OSError(errno.EIO, "bad sector") if action == "read" and path == segment.path else None
+
+    site.disk.fault = fault
+    site.run_round()
+    (damage,) = site.found
+    assert (damage.first_offset, damage.last_offset) == (segment.base_offset, in_order[2].base_offset - 1)
+    assert damage.reason == "bad sector"
+
+
+def test_a_file_that_is_gone_is_damage_and_too_many_open_ones_are_not(site):
+    first, second, third, *_ = site.log().segments.in_order
+    site.disk.unlink(second.path)
+
+    def fault(action: str, path: str) -> OSError | None:
+        return OSError(errno.EMFILE, "too many") if action == "read" and path == first.path else None
+
+    site.disk.fault = fault
+    site.run_round()
+    assert [(damage.first_offset, damage.last_offset) for damage in site.found] == [
+        (second.base_offset, third.base_offset - 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda site: site.manager.delete_log("a", 0),
+        lambda site: site.log().truncate_to(5),
+        lambda site: site.log().truncate_fully_and_start_at(1000),
+        lambda site: (
+            site.log().maybe_increment_log_start_offset(site.log().log_end_offset),
+            site.manager.run_retention(),
+        ),
+        lambda site: site.log().begin_cleaning(),
+    ],
+    ids=["deletion", "truncation", "starting anew", "retention", "cleaning"],
+)
+@pytest.mark.parametrize("in_pool", [False, True], ids=["between pieces", "under a piece"])
+def test_what_changes_under_the_scrubber_is_no_damage(site, change, in_pool):
+    """The segment is spoiled, so that it would be found if it counted."""
+    site.scrubber.max_bytes_per_second = 2000
+    first = site.log().segments[0]
+    site.spoil(first.path, 70)
+    while not any(path.endswith(".log") for path in site.opened):
+        site.step()
+        if site.pool.queue and not in_pool:
+            site.pool.run_all()
+        elif site.pool.queue:
+            break
+    assert site.scrubber.damaged == {}
+    change(site)
+    for _ in range(200):  # the rest of the round
+        site.step()
+        site.pool.run_all()
+    assert site.read.value
+    assert site.found == []
+    assert site.scrubber.damaged == {}
+
+
+def test_a_damaged_index_is_named_once_and_is_no_damage(site, caplog):
+    segment = site.log().segments[1]
+    site.spoil(segment.path.replace(".log", ".index"), 3)
+    with caplog.at_level(logging.WARNING):
+        site.run_round()
+        site.run_round()
+    assert site.found == []
+    (told,) = [record.message for record in caplog.records]
+    assert "index" in told
+    assert segment.path in told
+    assert [*site.scrubber.damaged] == [("a", 0)]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("how", ["cut", "removed"])
+def test_an_index_that_is_cut_or_gone_is_named(site, suffix, how):
+    segment = site.log().segments[1]
+    path = segment.path.replace(".log", suffix)
+    if how == "cut":
+        site.disk.write_bytes(path, site.disk.read_bytes(path)[:-1])
+    else:
+        site.disk.unlink(path)
+    site.run_round()
+    (finding,) = site.scrubber.damaged["a", 0].values()
+    assert suffix in finding.index_problem
+
+
+def test_an_index_of_aborted_transactions_is_checked(site):
+    segment = site.log().segments[1]
+    base = segment.base_offset
+    for number in range(3):
+        segment.note_aborted(CompletedTransaction(7, base + number, base + 10 + number, base + number))
+    site.run_round()
+    assert site.scrubber.damaged == {}
+    site.spoil(segment.path.replace(".log", ".txnindex"), 34)  # the version of the second
+    site.run_round()
+    assert ".txnindex" in site.scrubber.damaged["a", 0][base].index_problem
+
+
+def test_a_stop_closes_what_is_open(site):
+    site.scrubber.max_bytes_per_second = 2000
+    before = site.disk.open_count
+    site.step()
+    site.step()
+    site.pool.run_all()
+    assert site.disk.open_count > before
+    site.scrubber.stop()
+    assert site.disk.open_count == before
+    site.step()
+    assert not site.pool.queue
+
+
+def test_found_damage_of_a_log_that_is_gone_is_forgotten(site):
+    site.spoil(site.log().segments[1].path, 70)
+    site.run_round()
+    assert ("a", 0) in site.scrubber.damaged
+    site.manager.delete_log("a", 0)
+    site.run_round()
+    assert site.scrubber.damaged == {}
