@@ -57,14 +57,15 @@ def test_metadata_version_is_final(image: MetadataImage) -> None:
 @pytest.mark.parametrize(
     ("feature", "level", "options", "message"),
     [
-        ("metadata.version", 34, {}, "Local controller only supports versions 17-33"),
-        ("metadata.version", 16, {"upgrade_type": 3}, "Local controller only supports versions 17-33"),
+        ("metadata.version", 34, {}, "Local controller only supports versions 7-33"),
+        ("metadata.version", 6, {"upgrade_type": 3}, "Local controller only supports versions 7-33"),
         ("metadata.version", 24, {}, "Can't downgrade the version of this feature without"),
         ("metadata.version", -1, {}, "A feature version cannot be less than 0."),
         ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
         ("transaction.version", 3, {}, "Local controller only supports versions 0-2"),
         ("transaction.version", 1, {}, "Can't downgrade the version of this feature without"),
         ("share.version", 1, {}, "Local controller does not support this feature."),
+        ("kraft.version", 1, {}, "known without the directory ids"),
     ],
 )
 def test_feature_update_refused(
@@ -134,9 +135,11 @@ def test_a_level_that_lower_ones_cannot_hold_is_not_left(
 
 
 def test_every_level_above_can_be_reached(image: MetadataImage, apply: Any) -> None:
-    node = {"metadata.version": VersionRange(17, 33)}
-    image = replace(image, brokers={}, controllers={1: ControllerImage(1, b"I" * 16, (), node)})
-    for level in range(26, 34):
+    node = {"metadata.version": VersionRange(7, 33)}
+    image = replace(
+        image, brokers={}, controllers={1: ControllerImage(1, b"I" * 16, (), node)}, features={"metadata.version": 7}
+    )
+    for level in range(8, 34):
         image = apply(image, update(image, "metadata.version", level).records)
         assert image.features["metadata.version"] == level
 
@@ -147,6 +150,13 @@ def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: 
     assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
         update(image, feature, 1).response.error_message
     )
+    # Also where the request names only the feature that is needed.
+    image = replace(image, features={"metadata.version": 18, feature: 1})
+    needed = update(image, "metadata.version", 22).response
+    assert needed.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in needed.error_message
+    assert update(image, "metadata.version", 23).response.error_code == 0
+    image = replace(image, features={"metadata.version": 22})
     keys = [
         FeatureUpdateKey(feature=feature, max_version_level=1),
         FeatureUpdateKey(feature="metadata.version", max_version_level=25),

@@ -51,6 +51,10 @@ class MemoryLog:
     def leader(self) -> LeaderAndEpoch:
         return LeaderAndEpoch(self._node_id, CONTROLLER_EPOCH)
 
+    @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        return ()
+
     def leader_endpoint(self) -> Endpoint | None:
         return self._endpoints[0] if self._endpoints else None
 

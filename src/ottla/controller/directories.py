@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
-from ottla.metadata.image import BrokerImage, MetadataImage
+from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -27,10 +28,12 @@ from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRec
 def handle_assign_replicas_to_dirs(
     image: MetadataImage, request: AssignReplicasToDirsRequest, context: ControllerContext
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole.
+    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for all of the request.
 
     A replica in a directory that is not registered, since it failed meanwhile, leaves the ISR.
     """
+    if metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     response = AssignReplicasToDirsResponse()
     records: list[ApiMessageAndVersion] = []

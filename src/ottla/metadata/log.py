@@ -56,6 +56,11 @@ class MetadataLog(Protocol):
         ...
 
     @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        """The first records of a cluster as formatting chose them; empty where it chose none."""
+        ...
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next submitted record gets; brokers take their epochs from it."""
         ...

@@ -65,6 +65,7 @@ class _Parts(NamedTuple):
     leader_log: LeaderLog
     peers: QuorumPeers | NoPeers
     announcer: Announcer
+    bootstrap: Sequence[ApiMessageAndVersion]
 
 
 class QuorumDriver:
@@ -143,6 +144,11 @@ class QuorumDriver:
         return self._replay.latest
 
     @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        """What formatting left for the first active controller to write; empty where it left nothing, or long ago."""
+        return self._started.bootstrap
+
+    @property
     def leader(self) -> LeaderAndEpoch:
         """Who leads the quorum, as far as this node knows."""
         return self.raft.leader
@@ -210,7 +216,7 @@ class QuorumDriver:
         alone = self._network is None
         content = read_log(log, self._replay, local.key, () if alone else self._quorum.voters, alone=alone)
         if alone:
-            bootstrap_voter(log, content.voters, own, clock.time_ms())
+            bootstrap_voter(log, content.voters, own, content.bootstrap, clock.time_ms())
         snapshots = SnapshotTaker(
             log, local.log_config, self._snapshot_source, clock=clock, scheduler=self._scheduler, pool=self._pool
         )
@@ -225,7 +231,8 @@ class QuorumDriver:
 
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
-        return _Parts(log, raft, snapshots, leader_log, peers, Announcer(local.node_id, alone=alone))
+        announcer = Announcer(local.node_id, alone=alone)
+        return _Parts(log, raft, snapshots, leader_log, peers, announcer, content.bootstrap)
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
