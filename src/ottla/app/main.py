@@ -30,7 +30,9 @@ class Mounted(NamedTuple):
 
 MOUNTED = {
     "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check whether a directory of Apache Kafka can be served."),
-    "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Describe the cluster, elect leaders, move replicas."),
+    "cluster": Mounted(
+        "ottla.app.epoch_repair", "cluster", "Describe the cluster, set features, elect leaders, move replicas."
+    ),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
