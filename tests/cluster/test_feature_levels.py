@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -69,6 +70,10 @@ def level_at(address: str) -> int:
         return 0
 
 
+def is_at(address: str, level: int) -> bool:
+    return level_at(address) == level
+
+
 def controllers_of(port: int) -> list[int]:
     """The controllers that are registered, as a controller tells them."""
     connection = Connection(HOST, port, client_id="test", timeout_s=TIMEOUT_S, software_version="1")
@@ -93,10 +98,9 @@ def test_a_cluster_is_raised_level_by_level_and_loses_nothing(tmp_path: Path) ->
             for level in range(LOWEST_LEVEL + 1, HIGHEST_LEVEL + 1):
                 cluster.update_features([FeatureUpdate(METADATA_VERSION, level, UpgradeType.UPGRADE)])
                 for node in nodes.nodes:
-                    eventually(lambda node=node, level=level: level_at(node.address) == level, f"level {level}")
+                    eventually(partial(is_at, node.address, level), f"level {level}")
                 if level == CONTROLLER_REGISTRATION:
-                    port = nodes[1].place.controller_port
-                    eventually(lambda port=port: controllers_of(port) == [1, 2], "the controllers are registered")
+                    eventually(lambda: controllers_of(nodes[1].place.controller_port) == [1, 2], "they are registered")
             others = {
                 name: level for name, level in release_features(HIGHEST_LEVEL).items() if name != METADATA_VERSION
             }

@@ -115,6 +115,7 @@ class World:
             heartbeats=self.heartbeats,
             now_ms=self.now_ms,
             next_offset=self.image.offset + 1,
+            kraft_version=1,
         )
 
     def run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]) -> Any:

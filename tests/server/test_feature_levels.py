@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.app.apache_layout import ApacheDirectory, features, registration
 
+from ottla.app.adoption.metadata import read_metadata
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.common.errors import OperatorError
@@ -13,6 +15,7 @@ from ottla.common.feature_choice import first_levels
 from ottla.common.feature_levels import (
     DIRECTORY_ASSIGNMENT,
     HIGHEST_LEVEL,
+    KRAFT_VERSION,
     LOWEST_LEVEL,
     METADATA_LEVELS,
     METADATA_VERSION,
@@ -23,12 +26,15 @@ from ottla.metadata.records import ApiMessageAndVersion, decode_record
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
+    DelegationTokenRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.format import format_directory
+from ottla.quorum.snapshot_file import read_snapshot
 from ottla.record.batch import iter_batches
 
 from .harness import Connection, Server, fetch_request, fetched
@@ -48,7 +54,9 @@ def formatted(directory: Path, level: int) -> Path:
 
 def finalized(client: Connection) -> dict[str, int]:
     response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-    return {feature.name: feature.max_version_level for feature in response.finalized_features}
+    levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    assert levels.pop(KRAFT_VERSION) == 1
+    return levels
 
 
 def raise_to(client: Connection, **levels: int) -> None:
@@ -126,8 +134,39 @@ def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) 
         Server(tmp_path, node_id="1", log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}")
 
 
+def test_what_is_kept_unread_outlives_snapshots_and_starts(tmp_path: Path) -> None:
+    """Credentials and tokens of a directory of Apache Kafka: nothing here reads them, and it gets them back."""
+    directory = ApacheDirectory(tmp_path / "data")
+    kept = [
+        UserScramCredentialRecord(
+            name="ann", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+        ),
+        DelegationTokenRecord(owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id="t1"),
+    ]
+    directory.write([*features(), registration(), *kept])
+    server = Server(tmp_path, node_id="1", metadata_log_max_record_bytes_between_snapshots="1")
+    try:
+        for name in ("t", "u"):
+            server.connect().create_topic(name)
+            server.restart()
+        server.run_until(lambda: len(snapshots(directory)) > 0)
+    finally:
+        server.stop()
+    newest = read_snapshot(snapshots(directory)[-1].read_bytes())
+    assert [record.message for record in newest.records if isinstance(record.message, tuple(map(type, kept)))] == kept
+    # Once more from the snapshot alone.
+    server = Server(tmp_path, node_id="1")
+    server.stop()
+    image = read_metadata(RealDisk(), str(directory.path)).image
+    assert list(image.kept.values()) == kept
+
+
+def snapshots(directory: ApacheDirectory) -> list[Path]:
+    return sorted(directory.metadata.glob("*.checkpoint"))
+
+
 @pytest.mark.parametrize(
-    ("release", "features", "levels"),
+    ("release", "named", "levels"),
     [
         ("3.9", {}, {METADATA_VERSION: 21}),
         (
@@ -139,13 +178,13 @@ def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) 
     ],
 )
 def test_levels_are_chosen_by_a_release_and_by_name(
-    release: str | None, features: dict[str, str], levels: dict[str, int]
+    release: str | None, named: dict[str, str], levels: dict[str, int]
 ) -> None:
-    assert first_levels(release, features) == levels
+    assert first_levels(release, named) == levels
 
 
 @pytest.mark.parametrize(
-    ("release", "features", "message"),
+    ("release", "named", "message"),
     [
         ("3.2", {}, "--release-version 3.2 is no version of the metadata: name one from 3.3-IV3 to 4.4-IV2"),
         (None, {"metadata.version": "20"}, "is named by --release-version"),
@@ -155,6 +194,6 @@ def test_levels_are_chosen_by_a_release_and_by_name(
         ("3.9", {"eligible.leader.replicas.version": "1"}, r"needs metadata.version 23 \(4.0-IV1\): choose a higher"),
     ],
 )
-def test_what_can_not_be_chosen_is_named(release: str | None, features: dict[str, str], message: str) -> None:
+def test_what_can_not_be_chosen_is_named(release: str | None, named: dict[str, str], message: str) -> None:
     with pytest.raises(OperatorError, match=message):
-        first_levels(release, features)
+        first_levels(release, named)

@@ -52,6 +52,10 @@ class MemoryLog:
         return LeaderAndEpoch(self._node_id, CONTROLLER_EPOCH)
 
     @property
+    def kraft_version(self) -> int:
+        return 0
+
+    @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
         return ()
 

@@ -200,6 +200,7 @@ class Controller:
             heartbeats=self._heartbeats,
             now_ms=self._now_ms(),
             next_offset=self._metadata_log.next_offset,
+            kraft_version=self._metadata_log.kraft_version,
         )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:

@@ -21,9 +21,9 @@ from ottla.common.feature_levels import (
     metadata_changed,
     unmet_need,
 )
-from ottla.controller.result import MIN_ISR, ControllerResult, elr_enabled
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.image import MetadataImage, VersionRange
-from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
+from ottla.metadata.records import REGISTERED_FEATURES, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -33,10 +33,6 @@ from ottla.protocol.messages.update_features import (
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-_KRAFT_VERSION_STAYS = (
-    "Voters of controller.quorum.voters are known without the directory ids that level 1 tells them apart by, and "
-    "voters in the log are never taken back to the configuration."
-)
 
 
 def bootstrap_records(levels: Mapping[str, int] = NEW_CLUSTER_LEVELS) -> list[ApiMessageAndVersion]:
@@ -88,7 +84,7 @@ def is_level(record: ApiMessageAndVersion) -> bool:
 
 
 def handle_update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, version: int, static_min_isr: int
+    image: MetadataImage, request: UpdateFeaturesRequest, version: int, context: ControllerContext
 ) -> ControllerResult[UpdateFeaturesResponse]:
     """Check all updates; the first that fails is told for the request as a whole, as by Apache Kafka 4.
 
@@ -101,6 +97,9 @@ def handle_update_features(
     proposed = {**image.features, **{name: update.max_version_level for name, update in updates.items()}}
     for update in updates.values():
         try:
+            if update.feature == KRAFT_VERSION:
+                _check_kraft_version(update, _upgrade_type(update, version), context.kraft_version)
+                continue
             changed = _check_update(image, update, _upgrade_type(update, version))
             _check_metadata_version(image, update, _upgrade_type(update, version))
             _check_needs(update, proposed)
@@ -111,7 +110,7 @@ def handle_update_features(
             record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
             records.append(versioned(record))
     if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and updates[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version_level > 0:
-        records += elr_safety_records(image, static_min_isr)
+        records += elr_safety_records(image, context.config.get_int(MIN_ISR))
     results = [] if version > 1 else [UpdatableFeatureResult(feature=name) for name in updates]
     return ControllerResult([] if request.validate_only else records, UpdateFeaturesResponse(results=results))
 
@@ -120,6 +119,34 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     if version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type
+
+
+def _check_kraft_version(update: FeatureUpdateKey, upgrade_type: int, current: int) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION unless `current`, that of the metadata log, is asked for.
+
+    Apache Kafka raises 0 to 1 once each voter has told its directory id. Here a voter that the configuration names has
+    none, from its votes to what it writes down, and stays so.
+    """
+    new, supported = update.max_version_level, REGISTERED_FEATURES[KRAFT_VERSION]
+    problem = None
+    if not supported.low <= new <= supported.high:
+        problem = f"Local controller only supports versions {supported.low}-{supported.high}"
+    elif new < current:
+        problem = "Can't downgrade the version of this feature."
+    elif new > current:
+        problem = (
+            "The voters are those of controller.quorum.voters, whose directory ids are not known; a cluster that is "
+            "formatted with --standalone or --initial-controllers has level 1."
+        )
+    elif upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        problem = "The controller does not support the given upgrade type."
+    if problem is not None:
+        raise _invalid(update, problem)
+
+
+def _invalid(update: FeatureUpdateKey, problem: str) -> KafkaError:
+    text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}"
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
 
 
 def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> bool:
@@ -131,8 +158,6 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
         problem = "The controller does not support the given upgrade type."
     elif new < 0:
         problem = "A feature version cannot be less than 0."
-    elif update.feature == KRAFT_VERSION:
-        problem = _KRAFT_VERSION_STAYS
     elif supported is None:
         problem = "Local controller does not support this feature." if new else f"Feature {update.feature} not found."
     elif not supported.low <= new <= supported.high:
@@ -147,9 +172,7 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
     elif new > current and upgrade_type != UPGRADE:
         problem = "Can't downgrade to a newer version."
     if problem is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {new} for feature {update.feature}. {problem}"
-        )
+        raise _invalid(update, problem)
     return new != current
 
 
@@ -177,11 +200,7 @@ def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
     unmet = unmet_need(proposed)
     if unmet is not None and update.feature in (unmet[0], unmet[2]):
         name, level, other, needed = unmet
-        raise KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION,
-            f"Invalid update version {update.max_version_level} for feature {update.feature}. {name} could not be set "
-            f"to {level} because it depends on {other} level {needed}",
-        )
+        raise _invalid(update, f"{name} could not be set to {level} because it depends on {other} level {needed}")
 
 
 def _node_without(image: MetadataImage, feature: str, level: int) -> str | None:

@@ -40,6 +40,8 @@ class ControllerContext(NamedTuple):
     """Of the monotonic clock."""
     next_offset: int
     """Where the first record of the result will stand."""
+    kraft_version: int
+    """Of the metadata log, which no record of a feature sets."""
 
     def min_isr(self, image: MetadataImage, topic: str, partition: PartitionImage) -> int:
         """How many replicas have to be in sync for acks=all; never more than there are."""

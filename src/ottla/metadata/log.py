@@ -61,6 +61,11 @@ class MetadataLog(Protocol):
         ...
 
     @property
+    def kraft_version(self) -> int:
+        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        ...
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next submitted record gets; brokers take their epochs from it."""
         ...

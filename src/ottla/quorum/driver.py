@@ -33,6 +33,7 @@ from ottla.metadata.records import ApiMessageAndVersion
 from ottla.net.peer_messages import MessageDone
 from ottla.quorum.announcer import Announcer
 from ottla.quorum.config import LocalReplica, QuorumConfig
+from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
 from ottla.quorum.metadata_log import ReplicaLog, open_metadata_log
@@ -147,6 +148,11 @@ class QuorumDriver:
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
         """What formatting left for the first active controller to write; empty where it left nothing, or long ago."""
         return self._started.bootstrap
+
+    @property
+    def kraft_version(self) -> int:
+        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        return 0 if self.raft.voter_sets.are_configured else KRAFT_VERSION
 
     @property
     def leader(self) -> LeaderAndEpoch:
