@@ -82,6 +82,7 @@ WRITERS = [
     Writer("4.4", "4.0", True, "consumer", signal.SIGKILL),
     Writer("4.1", "4.0", False, "consumer", signal.SIGTERM),
     Writer("3.9", "3.9", False, "classic", signal.SIGTERM),
+    Writer("4.4", "3.3", True, "classic", signal.SIGTERM),
 ]
 
 
@@ -97,7 +98,9 @@ class Content(NamedTuple):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: f"{writer.version}-{writer.end.name}")
+@pytest.mark.parametrize(
+    "writer", WRITERS, ids=lambda writer: f"{writer.version}-at-{writer.release}-{writer.end.name}"
+)
 def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
     with Kafka(kafka_of(writer.version), CONFIGS, voters_in_log=writer.voters_in_log) as kafka:
         kafka.format("--release-version", writer.release)

@@ -54,7 +54,6 @@ ACCEPTED = (
     Accepted("a name that is too long is cut", ".*", "(name|topic) 'xxx.*", ".*error_message"),
     Accepted("there are no cordoned directories", "create_topics", "factor .*", ".*error_message"),
     Accepted("no name of another server's", "update_features", path="error_message", kafka=".*Local controller 1 .*"),
-    Accepted("no level below 3.7-IV2", "update_features", "downgrade as upgrade", "error_message"),
     Accepted("a space that is missing there", "alter_client_quotas", "address and user, .*", ".*error_message"),
     Accepted("no general words", "describe_configs", "type .*", ".*error_message", kafka="This most likely occurs.*"),
     # -- what Apache Kafka 4 no longer has

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ottla.common.feature_levels import METADATA_VERSION_LEVEL
 from ottla.common.ids import Uuid, uuid_to_string
-from ottla.metadata.records import FRAME_VERSION, METADATA_VERSION_LEVEL, encode_record, versioned
+from ottla.metadata.records import FRAME_VERSION, encode_record, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     ConfigRecord,

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from ottla.app.disk import RealDisk
 from ottla.app.main import cli
 from ottla.client.cluster import Cluster
+from ottla.controller.features import bootstrap_records
 from ottla.coordinator.group.offsets.committed_offset import pack
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace, encode_record
 from ottla.coordinator.transaction.metadata import TransactionMetadata
@@ -29,6 +30,7 @@ from ottla.protocol.messages.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
+from ottla.quorum.snapshot_file import BOOTSTRAP, bootstrap_snapshot
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
 
@@ -382,3 +384,12 @@ def test_settings_that_are_unknown_are_named(tmp_path: Path) -> None:
     directory.write([*features(), registration(), *topic_records("t", message_format_version="2.8")])
     directory.partition("t", 0, BATCHES)
     assert document(directory)["unknown_settings"] == ["t: message.format.version"]
+
+
+def test_a_directory_that_was_formatted_and_not_started(tmp_path: Path) -> None:
+    directory = ApacheDirectory(tmp_path / "d")
+    directory.write_identity()
+    directory.metadata.mkdir()
+    records = bootstrap_records({"metadata.version": 21})
+    (directory.metadata / BOOTSTRAP.file_name).write_bytes(bootstrap_snapshot([], records, NOW_MS))
+    assert document(directory)["features"] == {"metadata.version": 21}

@@ -14,6 +14,7 @@ from ottla.cli.command import Command, print_table, program, settings_option
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
+from ottla.cli.features import features
 from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
@@ -29,6 +30,7 @@ ROOTS = {
     "consume": consume,
     "completion": completion,
     "txn": txn,
+    "cluster features": features,
 }
 
 

@@ -145,8 +145,12 @@ class Nodes:
         *,
         places: Sequence[Place] = (),
         voters: int | None = None,
+        first: Sequence[str] = (),
     ) -> None:
-        """`places` are for nodes that don't listen on loopback; all begin, and vote, unless told otherwise."""
+        """`places` are for nodes that don't listen on loopback; all begin, and vote, unless told otherwise.
+
+        `first` are more options for the voters' `ottla format`.
+        """
         self.folder = folder
         self.cluster_id = uuid_to_string(new_uuid(os.urandom(16)))
         self.nodes = [Node(folder, number, place) for number, place in enumerate(places or on_loopback(count), 1)]
@@ -155,7 +159,7 @@ class Nodes:
         for node in self.nodes:
             self._configure(node)
             if node in self._voters:
-                self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters))
+                self._format(node, "--initial-controllers", ",".join(each.voter for each in self._voters), *first)
             else:
                 self._format(node, "--no-initial-controllers")
 

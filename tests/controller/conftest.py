@@ -68,6 +68,7 @@ def make_context() -> MakeContext:
             heartbeats=BrokerHeartbeats(config.get_int("broker.session.timeout.ms")),
             now_ms=0,
             next_offset=1000,
+            kraft_version=1,
         )
 
     return make

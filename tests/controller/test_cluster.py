@@ -18,9 +18,10 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.machine import Machine
 from ottla.controller.driver import Controller
 from ottla.controller.features import activation_records, handle_update_features
+from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.requests import operation_of
-from ottla.controller.result import MIN_ISR
+from ottla.controller.result import MIN_ISR, ControllerContext
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
 from ottla.metadata.image import EMPTY_IMAGE, ControllerImage, MetadataImage, VersionRange, transaction_version
 from ottla.metadata.publisher import MetadataPublisher
@@ -39,8 +40,21 @@ ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
 
 
 def update(image: MetadataImage, feature: str, level: int, version: int = 2, **options: Any) -> Any:
-    key = FeatureUpdateKey(feature=feature, max_version_level=level, **options)
-    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=[key]), version, 2)
+    return update_all(image, FeatureUpdateKey(feature=feature, max_version_level=level, **options), version=version)
+
+
+def update_all(image: MetadataImage, *keys: FeatureUpdateKey, version: int = 2, kraft_version: int = 1) -> Any:
+    config, _ = BrokerConfig.parse({MIN_ISR: "2"})
+    context = ControllerContext(
+        config=config,
+        new_topic_id=lambda: bytes(16),
+        cluster_id="c",
+        heartbeats=BrokerHeartbeats(9000),
+        now_ms=0,
+        next_offset=0,
+        kraft_version=kraft_version,
+    )
+    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=list(keys)), version, context)
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
@@ -57,14 +71,16 @@ def test_metadata_version_is_final(image: MetadataImage) -> None:
 @pytest.mark.parametrize(
     ("feature", "level", "options", "message"),
     [
-        ("metadata.version", 34, {}, "Local controller only supports versions 17-33"),
-        ("metadata.version", 16, {"upgrade_type": 3}, "Local controller only supports versions 17-33"),
+        ("metadata.version", 34, {}, "Local controller only supports versions 7-33"),
+        ("metadata.version", 6, {"upgrade_type": 3}, "Local controller only supports versions 7-33"),
         ("metadata.version", 24, {}, "Can't downgrade the version of this feature without"),
         ("metadata.version", -1, {}, "A feature version cannot be less than 0."),
         ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
         ("transaction.version", 3, {}, "Local controller only supports versions 0-2"),
         ("transaction.version", 1, {}, "Can't downgrade the version of this feature without"),
         ("share.version", 1, {}, "Local controller does not support this feature."),
+        ("kraft.version", 2, {}, "Local controller only supports versions 0-1"),
+        ("kraft.version", 0, {"upgrade_type": 2}, "Can't downgrade the version of this feature."),
     ],
 )
 def test_feature_update_refused(
@@ -134,9 +150,11 @@ def test_a_level_that_lower_ones_cannot_hold_is_not_left(
 
 
 def test_every_level_above_can_be_reached(image: MetadataImage, apply: Any) -> None:
-    node = {"metadata.version": VersionRange(17, 33)}
-    image = replace(image, brokers={}, controllers={1: ControllerImage(1, b"I" * 16, (), node)})
-    for level in range(26, 34):
+    node = {"metadata.version": VersionRange(7, 33)}
+    image = replace(
+        image, brokers={}, controllers={1: ControllerImage(1, b"I" * 16, (), node)}, features={"metadata.version": 7}
+    )
+    for level in range(8, 34):
         image = apply(image, update(image, "metadata.version", level).records)
         assert image.features["metadata.version"] == level
 
@@ -147,11 +165,33 @@ def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: 
     assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
         update(image, feature, 1).response.error_message
     )
+    # Also where the request names only the feature that is needed.
+    image = replace(image, features={"metadata.version": 18, feature: 1})
+    needed = update(image, "metadata.version", 22).response
+    assert needed.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in needed.error_message
+    assert update(image, "metadata.version", 23).response.error_code == 0
+    image = replace(image, features={"metadata.version": 22})
     keys = [
         FeatureUpdateKey(feature=feature, max_version_level=1),
         FeatureUpdateKey(feature="metadata.version", max_version_level=25),
     ]
-    assert handle_update_features(image, UpdateFeaturesRequest(feature_updates=keys), 2, 2).response.error_code == 0
+    assert update_all(image, *keys).response.error_code == 0
+
+
+def test_the_level_of_the_voters_is_what_formatting_made_it(image: MetadataImage) -> None:
+    """`kafka-features upgrade --release-version` names it, too: where it is so already, that is no change."""
+    keys = [
+        FeatureUpdateKey(feature="kraft.version", max_version_level=1),
+        FeatureUpdateKey(feature="metadata.version", max_version_level=26),
+    ]
+    result = update_all(image, *keys)
+    assert [record.message.name for record in result.records] == ["metadata.version"]
+    refused = update_all(image, *keys, kraft_version=0)
+    assert (refused.records, refused.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert "whose directory ids are not known" in refused.response.error_message
+    keys[0].max_version_level = 0
+    assert update_all(image, *keys, kraft_version=0).response.error_code == 0
 
 
 def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str, str | None]]:

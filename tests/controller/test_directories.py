@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import LOST_DIRECTORY, ZERO_UUID
+from ottla.common.ids import LOST_UUID, ZERO_UUID
 from ottla.controller.directories import handle_assign_replicas_to_dirs
 from ottla.metadata.image import NO_LEADER
 from ottla.protocol.messages.assign_replicas_to_dirs import (
@@ -110,15 +110,15 @@ class TestDamage:
     def test_a_damaged_leader_is_followed_by_another_in_sync(self) -> None:
         world = two_directories([1, 2, 3])
         assign(world, A, 0)
-        assert assign(world, LOST_DIRECTORY, 0) == [0]
+        assert assign(world, LOST_UUID, 0) == [0]
         assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
-        assert world.partition().directory_of(1) == LOST_DIRECTORY
+        assert world.partition().directory_of(1) == LOST_UUID
         assert 1 not in world.partition().eligible_leader_replicas
 
     def test_a_damaged_follower_is_not_in_sync_and_leads_nothing(self) -> None:
         world = two_directories([2, 1, 3])
         leader_epoch = world.partition().leader_epoch
-        assert assign(world, LOST_DIRECTORY, 0) == [0]
+        assert assign(world, LOST_UUID, 0) == [0]
         assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
         assert world.partition().leader_epoch == leader_epoch
         world.silence(2)
@@ -131,12 +131,12 @@ class TestDamage:
         world.silence(2)
         assert world.partition().isr == (1,)
         before = world.image
-        assert assign(world, LOST_DIRECTORY, 0) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+        assert assign(world, LOST_UUID, 0) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
         assert world.image.topics == before.topics
 
     def test_who_is_whole_again_joins_where_it_says(self) -> None:
         world = two_directories([1, 2, 3])
-        assign(world, LOST_DIRECTORY, 0)
+        assign(world, LOST_UUID, 0)
         assert assign(world, B, 0) == [0]
         assert world.partition().directory_of(1) == B
         assert world.partition().isr == (2, 3), "it has to catch up first"

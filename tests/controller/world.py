@@ -5,7 +5,7 @@ Every step ends with `check`, which holds what must be true of any image after a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, NEW_CLUSTER_LEVELS
 from ottla.controller.features import bootstrap_records
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.reassignments import is_reassigning
@@ -26,8 +27,16 @@ from ottla.controller.replication import handle_alter_partition, led_by_anyone
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, RECOVERED, RECOVERING, MetadataImage, PartitionImage
-from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, decode_record, encode_record
+from ottla.metadata.image import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    MetadataImage,
+    PartitionImage,
+    metadata_level,
+)
+from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, at_level, decode_record, encode_record
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionPartition,
     AlterPartitionRequest,
@@ -55,7 +64,7 @@ SESSION_MS = 9000
 class World:
     """The controller's image and soft state, with brokers that do as the test says."""
 
-    def __init__(self, **properties: str) -> None:
+    def __init__(self, levels: Mapping[str, int] = NEW_CLUSTER_LEVELS, /, **properties: str) -> None:
         self.config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
         self.image: MetadataImage = EMPTY_IMAGE
         self.now_ms = 0
@@ -63,15 +72,15 @@ class World:
         self.epochs: dict[int, int] = {}
         self._numbers = count(1)
         self._incarnations = count(1)
-        self.elr_enabled = True
-        self.apply(bootstrap_records())
+        self.elr_enabled = ELIGIBLE_LEADER_REPLICAS_VERSION in levels
+        self.apply(bootstrap_records(levels))
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def apply(self, records: Sequence[ApiMessageAndVersion]) -> None:
         before = self.image
         delta = MetadataDelta(before)
-        for record in records:
+        for record in at_level(records, metadata_level(before)):
             delta.replay(decode_record(encode_record(record)).message)
         self.image = delta.apply(before.offset + len(records), 1)[0]
         check_step(before, self.image)
@@ -106,6 +115,7 @@ class World:
             heartbeats=self.heartbeats,
             now_ms=self.now_ms,
             next_offset=self.image.offset + 1,
+            kraft_version=1,
         )
 
     def run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]) -> Any:

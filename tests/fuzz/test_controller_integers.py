@@ -18,8 +18,8 @@ import pytest
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OttlaError
+from ottla.common.feature_levels import METADATA_VERSION
 from ottla.common.ids import METADATA_TOPIC_ID, uuid_from_string
-from ottla.metadata.image import METADATA_VERSION
 from ottla.metadata.records import SUPPORTED_FEATURES
 from ottla.protocol.header import encode_request
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

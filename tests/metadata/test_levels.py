@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.feature_levels import (
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
+    METADATA_LEVELS,
+    METADATA_VERSION,
+    metadata_changed,
+    metadata_level_of,
+    release_features,
+    unmet_need,
+)
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ConfigResource, MetadataImage
-from ottla.metadata.levels import HIGHEST_LEVEL, LOWEST_LEVEL, METADATA_LEVELS, metadata_changed
+from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
 from ottla.metadata.records import at_level, decode_record, encode_record, versioned
 from ottla.metadata.snapshot import image_records
 from ottla.protocol.messages.metadata_records import (
@@ -56,13 +65,51 @@ def from_snapshot(image: MetadataImage) -> MetadataImage:
 
 def test_levels_have_no_gap() -> None:
     assert list(METADATA_LEVELS) == list(range(LOWEST_LEVEL, HIGHEST_LEVEL + 1))
-    assert [METADATA_LEVELS[level].name for level in (17, 25, 33)] == ["3.7-IV2", "4.0-IV3", "4.4-IV2"]
+    assert (LOWEST_LEVEL, HIGHEST_LEVEL) == (7, 33)
+    named = {7: "3.3-IV3", 11: "3.5-IV2", 17: "3.7-IV2", 25: "4.0-IV3", 33: "4.4-IV2"}
+    assert {level: METADATA_LEVELS[level].name for level in named} == named
     assert not metadata_changed(23, 29)
     assert metadata_changed(22, 23)
     assert metadata_changed(29, 33)
+    assert [level for level, row in METADATA_LEVELS.items() if row.changes_metadata] == [
+        *(7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
+    ]
 
 
-@pytest.mark.parametrize(("level", "versions"), [(17, [3, 2, 1, 1]), (25, [3, 2, 2, 2]), (33, [4, 3, 2, 2])])
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("3.3-IV3", 7), ("3.5", 11), ("3.5.2", 11), ("4.0", 25), ("4.4", 33), ("4.4-IV0", 31), ("4", None), ("5.0", None)],
+)
+def test_a_level_is_found_by_its_name_or_a_release(version: str, level: int | None) -> None:
+    found = metadata_level_of(version)
+    assert (found and found.level) == level
+
+
+@pytest.mark.parametrize(
+    ("level", "levels"),
+    [
+        (7, {}),
+        (23, {"group.version": 1}),
+        (25, {"group.version": 1, "transaction.version": 2}),
+        (33, {"group.version": 1, "transaction.version": 2, "eligible.leader.replicas.version": 1}),
+    ],
+)
+def test_a_release_brings_the_features_of_its_new_clusters(level: int, levels: dict[str, int]) -> None:
+    assert release_features(level) == {METADATA_VERSION: level, **levels}
+    assert unmet_need(release_features(level)) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "versions"),
+    [
+        (7, [1, 1, 0, 0]),
+        (8, [2, 1, 0, 0]),
+        (16, [2, 1, 0, 0]),
+        (17, [3, 2, 1, 1]),
+        (25, [3, 2, 2, 2]),
+        (33, [4, 3, 2, 2]),
+    ],
+)
 def test_records_are_written_as_the_level_allows(level: int, versions: list[int]) -> None:
     cordoned = [b"D" * 16]
     records = [
@@ -77,7 +124,10 @@ def test_records_are_written_as_the_level_allows(level: int, versions: list[int]
         assert decode_record(encode_record(record)) == record
     assert (written[0].message.cordoned_log_dirs is None) == (level < 30)
     assert (written[2].message.eligible_leader_replicas is None) == (level < 23)
-    assert written[2].message.directories == cordoned
+    assert written[2].message.directories == ([] if level < 17 else cordoned)
+    assert written[3].message.directories == (None if level < 17 else cordoned)
+    assert written[0].message.log_dirs == ([] if level < 17 else cordoned)
+    assert not written[0].message.is_migrating_zk_broker
 
 
 def test_a_level_counts_from_its_record_on() -> None:

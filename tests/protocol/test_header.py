@@ -149,6 +149,7 @@ def test_registry_follows_apache_kafka():
         "BrokerRegistration": (0, 4),
         "BrokerHeartbeat": (0, 2),
         "UnregisterBroker": (0, 0),
+        "UnregisterController": (0, 0),
         "AllocateProducerIds": (0, 0),
         "Envelope": (0, 0),
         "ControllerRegistration": (0, 0),

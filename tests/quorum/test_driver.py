@@ -390,7 +390,7 @@ def test_a_log_with_acls_is_refused(setup: Any) -> None:
         setup.started()
 
 
-@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 34), ("metadata.version", 16), ("no.such", 1)])
+@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 34), ("metadata.version", 6), ("no.such", 1)])
 def test_levels_of_another_version_are_refused_before_anything_is_written(setup: Any, feature: str, level: int) -> None:
     driver = setup.started()
     submit(driver, [versioned(FeatureLevelRecord(name=feature, feature_level=level))])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import LOST_DIRECTORY
+from ottla.common.ids import LOST_UUID
 from ottla.record.batch import iter_batches
 from ottla.record.control import EndMarker
 from ottla.storage.damage import Damage
@@ -72,7 +72,7 @@ def tell(node: Node, offset: int) -> None:
 
 def whole(world: World, node_id: int) -> bool:
     node = world.nodes[node_id]
-    return not len(node.replicas.mending) and world.state().directory_of(node_id) != LOST_DIRECTORY
+    return not len(node.replicas.mending) and world.state().directory_of(node_id) != LOST_UUID
 
 
 def mended(world: World, node_id: int) -> None:
@@ -239,7 +239,7 @@ class TestFollower:
         fill(world)
         world.cuts.add(frozenset((3, 1)))
         damage(world.nodes[3], 2)
-        world.loop.run_until(lambda: world.state().directory_of(3) == LOST_DIRECTORY)
+        world.loop.run_until(lambda: world.state().directory_of(3) == LOST_UUID)
         stopped = world.nodes[3]
         stopped.replicas.stop()
         stopped.logs.shutdown(stopped.broker_epoch)

@@ -19,7 +19,7 @@ from ottla.common.channel import Part
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
-from ottla.common.ids import LOST_DIRECTORY, ZERO_UUID
+from ottla.common.ids import LOST_UUID, ZERO_UUID
 from ottla.common.turn import TurnScheduler
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
@@ -510,7 +510,7 @@ class World:
             for asked in [asked for topic in directory.topics for asked in topic.partitions]:
                 state, broker_id = self.state(asked.partition_index), request.broker_id
                 isr = state.isr
-                if directory.id == LOST_DIRECTORY:
+                if directory.id == LOST_UUID:
                     isr = tuple(member for member in state.isr if member != broker_id)
                     if not isr:
                         continue

@@ -102,6 +102,7 @@ ListTransactions | broker | - | DESCRIBE TRANSACTIONAL_ID
 BrokerRegistration | controller | CLUSTER_ACTION CLUSTER | -
 BrokerHeartbeat | controller | CLUSTER_ACTION CLUSTER | -
 UnregisterBroker | forwarded | ALTER CLUSTER | -
+UnregisterController | forwarded | ALTER CLUSTER | -
 AllocateProducerIds | controller | CLUSTER_ACTION CLUSTER | -
 ConsumerGroupHeartbeat | broker | READ GROUP group_id | DESCRIBE TOPIC
 ConsumerGroupDescribe | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import CONTROLLER_REGISTRATION, METADATA_VERSION, METADATA_VERSION_LEVEL
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import EMPTY_IMAGE, ControllerImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -41,9 +42,11 @@ class World:
     def answer(self, error: BaseException | None = None) -> None:
         self.asked.pop()(None if error else ControllerRegistrationResponse(), error)
 
-    def publish(self, offset: int, incarnation_id: bytes | None = None) -> None:
+    def publish(self, offset: int, incarnation_id: bytes | None = None, level: int = METADATA_VERSION_LEVEL) -> None:
         known = {} if incarnation_id is None else {7: ControllerImage(7, incarnation_id, (), {})}
-        self.publisher.publish(replace(EMPTY_IMAGE, offset=offset, controllers=known), MetadataChanges())
+        features = {METADATA_VERSION: level}
+        image = replace(EMPTY_IMAGE, offset=offset, controllers=known, features=features)
+        self.publisher.publish(image, MetadataChanges())
         self.time.run()
 
 
@@ -94,4 +97,11 @@ def test_after_its_end_nothing_is_asked(world: World) -> None:
     world.answer(ConnectionError())
     world.time.run(60.0)
     world.publish(2)
+    assert world.requests == 1
+
+
+def test_it_asks_for_nothing_below_the_level_that_knows_controllers_and_asks_once_it_is_raised(world: World) -> None:
+    world.publish(1, level=CONTROLLER_REGISTRATION - 1)
+    assert (world.requests, world.registered) == (0, [True])
+    world.publish(2, level=CONTROLLER_REGISTRATION)
     assert world.requests == 1

@@ -35,6 +35,7 @@ def test_api_versions_lists_what_is_served(server: Server, client: Connection) -
     assert [(f.name, f.max_version_level) for f in response.finalized_features] == [
         ("eligible.leader.replicas.version", 1),
         ("group.version", 1),
+        ("kraft.version", 1),
         ("metadata.version", 25),
         ("transaction.version", 2),
     ]

@@ -9,8 +9,9 @@ import pytest
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from ottla.metadata.delta import MetadataChanges
-from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.image import EMPTY_IMAGE, BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -276,3 +277,34 @@ class TestShutdown:
     def test_a_broker_that_never_served_just_ends(self, world: World) -> None:
         world.lifecycle.shut_down(lambda error: world.events.append(error or "let go"))
         assert world.events == ["let go"]
+
+
+def test_a_broker_registers_with_its_directories_once_the_level_names_them(world: World) -> None:
+    world.serve()
+
+    def publish(offset: int, level: int, *log_dirs: bytes) -> None:
+        broker = BrokerImage(1, EPOCH, b"I" * 16, (), {}, None, False, False, log_dirs)
+        image = replace(EMPTY_IMAGE, offset=offset, brokers={1: broker}, features={METADATA_VERSION: level})
+        world.publisher.publish(image, MetadataChanges())
+        world.time.run()
+
+    publish(EPOCH + 1, DIRECTORY_ASSIGNMENT - 1)
+    assert world.controller.asked == [], "such a level can't name them"
+    publish(EPOCH + 2, DIRECTORY_ASSIGNMENT)
+    request = world.registered()
+    assert (request.incarnation_id, request.log_dirs) == (b"I" * 16, [b"D" * 16, b"E" * 16])
+    world.heard(fenced=False)
+    publish(EPOCH + 3, DIRECTORY_ASSIGNMENT, b"D" * 16, b"E" * 16)
+    assert world.controller.asked == []
+    assert not world.lifecycle.fenced
+
+
+def test_a_heartbeat_that_is_under_way_does_not_hold_that_back(world: World) -> None:
+    world.serve()
+    world.time.run(2.0)
+    broker = BrokerImage(1, EPOCH, b"I" * 16, (), {}, None, False, False, ())
+    image = replace(EMPTY_IMAGE, offset=EPOCH + 1, brokers={1: broker}, features={METADATA_VERSION: 25})
+    world.publisher.publish(image, MetadataChanges())
+    world.time.run()
+    world.heard(fenced=False)
+    assert world.registered().incarnation_id == b"I" * 16

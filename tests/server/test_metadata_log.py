@@ -51,6 +51,14 @@ class MemoryLog:
     def leader(self) -> LeaderAndEpoch:
         return LeaderAndEpoch(self._node_id, CONTROLLER_EPOCH)
 
+    @property
+    def kraft_version(self) -> int:
+        return 0
+
+    @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        return ()
+
     def leader_endpoint(self) -> Endpoint | None:
         return self._endpoints[0] if self._endpoints else None
 

@@ -15,7 +15,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-from .harness import Connection, Server
+from .harness import Connection, Server, fetch_request, fetched
 
 MANY = 60
 TOPIC_RESOURCE = 2
@@ -76,8 +76,7 @@ def test_a_topic_is_deleted_while_its_partitions_are_opened(server: Server, clie
     assert other.ask(DeleteTopicsRequest(topic_names=["many"]), 5).responses[0].error_code == 0
     assert client.answer().topics[0].error_code == 0
     assert opened(server) == 0
-    left = [path.name for path in (server.directory / "data").glob("many-*") if not path.name.endswith("-delete")]
-    assert left == []
+    server.run_until(lambda: left(server) == 0)
     other.create_topic("many", 2)
     assert other.produce("many", b"a", partition=1).error_code == 0
     assert opened(server) == 2
@@ -109,3 +108,58 @@ def test_settings_that_change_meanwhile_hold_for_all(server: Server, client: Con
     client.answer()
     sizes = {partition.log.config.max_message_bytes for partition in server.broker.parts.replicas.partitions()}
     assert sizes == {12345}
+
+
+def left(server: Server, name: str = "many") -> int:
+    """Directories of the topic's logs that are neither renamed nor gone."""
+    found = (server.directory / "data").glob(f"{name}-*")
+    return sum(not path.name.endswith(("-delete", "-stray")) for path in found)
+
+
+def delete_and_stop_amid(server: Server, client: Connection) -> None:
+    """Turn by turn, until some of the topic's logs are gone and others are not."""
+    create_many(client)
+    assert client.answer().topics[0].error_code == 0
+    assert left(server) == MANY
+    client.send(DeleteTopicsRequest(topic_names=["many"]), 5)
+    while left(server) == MANY:
+        server.loop.call_soon(server.loop.stop)
+        server.loop.run_forever()
+    assert 0 < left(server) < MANY
+
+
+def test_others_are_served_while_a_topic_is_removed(server: Server, client: Connection) -> None:
+    server.connect().create_topic("t")
+    delete_and_stop_amid(server, client)
+    other = server.connect()
+    assert other.produce("t", b"a").error_code == 0
+    assert other.produce("many", b"a", partition=MANY - 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    server.run_until(lambda: left(server) == 0)
+
+
+def test_a_topic_of_the_same_name_waits_for_the_logs_of_the_one_before(server: Server, client: Connection) -> None:
+    delete_and_stop_amid(server, client)
+    again = server.connect()
+    create_many(again)
+    assert again.answer().topics[0].error_code == 0
+    assert opened(server) == left(server) == MANY
+    assert [again.produce("many", b"a", partition=index).base_offset for index in range(MANY)] == [0] * MANY
+
+
+def test_a_stop_amid_a_removal_leaves_nothing_to_the_next_start(server: Server, client: Connection) -> None:
+    delete_and_stop_amid(server, client)
+    server.restart()
+    assert left(server) == 0
+    assert list((server.directory / "data").glob("many-*-stray")) == []
+    server.connect().create_topic("many", MANY)
+    assert opened(server) == MANY
+
+
+def test_who_waits_at_a_partition_that_is_removed_is_answered(server: Server, client: Connection) -> None:
+    create_many(client)
+    client.answer()
+    reader = server.connect()
+    reader.send(fetch_request(("many", MANY - 1, 0), max_wait_ms=60_000), 12)
+    assert client.ask(DeleteTopicsRequest(topic_names=["many"]), 5).responses[0].error_code == 0
+    code = fetched(reader.answer())["many", MANY - 1].error_code
+    assert code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -26,7 +26,10 @@ from ottla.common.clock import Clock, Rng
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.feature_choice import first_levels
 from ottla.common.ids import uuid_from_string
+from ottla.controller.features import bootstrap_records
+from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.format import format_directory, parse_initial_controllers, refuse_formatted
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
 from ottla.quorum.raft_types import ReplicaKey, Voter
@@ -47,6 +50,8 @@ class FormatOptions(NamedTuple):
     standalone: bool
     initial_controllers: str | None
     no_initial_controllers: bool
+    release_version: str | None
+    features: Mapping[str, str]
 
 
 def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
@@ -58,6 +63,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
     for path in paths:
         refuse_directory_of_plan(disk, path)
     _check_first_voters(options, config)
+    records = _first_records(options, config)
     cluster_id = _cluster_id(options, rng)
     directory_id = random_id(rng)
     voters: tuple[Voter, ...] = ()
@@ -78,6 +84,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
             cluster_id=cluster_id,
             directory_id=directory_id if options.standalone else None,
             voters=voters,
+            records=records,
         )
     }
     for path in paths[1:]:
@@ -107,6 +114,18 @@ def _check_first_voters(options: FormatOptions, config: BrokerConfig) -> None:
             "say who votes at first with one of --standalone (this node alone), --initial-controllers, and "
             "--no-initial-controllers (the cluster is there already), or by controller.quorum.voters"
         )
+
+
+def _first_records(options: FormatOptions, config: BrokerConfig) -> list[ApiMessageAndVersion]:
+    """Those of the features that the options choose; none where they choose nothing, and the controller does."""
+    if options.release_version is None and not options.features:
+        return []
+    if options.no_initial_controllers or not config.is_controller:
+        raise OperatorError(
+            "--release-version and --feature are for the controllers of a new cluster: leave them away, this node "
+            "takes the levels that its cluster has"
+        )
+    return bootstrap_records(first_levels(options.release_version, options.features))
 
 
 def _cluster_id(options: FormatOptions, rng: SystemRng) -> str:

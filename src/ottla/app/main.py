@@ -30,7 +30,9 @@ class Mounted(NamedTuple):
 
 MOUNTED = {
     "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check whether a directory of Apache Kafka can be served."),
-    "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Describe the cluster, elect leaders, move replicas."),
+    "cluster": Mounted(
+        "ottla.app.epoch_repair", "cluster", "Describe the cluster, set features, elect leaders, move replicas."
+    ),
     "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
     "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
@@ -170,6 +172,7 @@ Examples:
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow \\
     --initial-controllers 1@a:9093:JEXY6aqzQY-32P5TStzaFg,2@b:9093:4l9ywY1rQHa3yjT1JlPKyw,...
+  ottla format --config server.properties --standalone --release-version 3.9 --feature group.version=0
 """
 
 
@@ -190,6 +193,15 @@ Examples:
     "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="The first voters of a new cluster."
 )
 @click.option("--no-initial-controllers", is_flag=True, help="The cluster is there already, or this is a broker only.")
+@click.option("--release-version", metavar="VERSION", help="Features as in new clusters of this version, as 4.0-IV3.")
+@click.option(
+    "--feature",
+    "features",
+    multiple=True,
+    metavar="NAME=LEVEL",
+    callback=_parse_settings,
+    help="The level of a feature of a new cluster; wins over the version; may be repeated.",
+)
 def format_command(**options: Any) -> None:
     """Make the data directories of a node of a cluster; a single node needs no formatting."""
     from ottla.app.format import FormatOptions, run_format

@@ -1,4 +1,4 @@
-"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas.
+"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas; `ottla.cli.features` has its features.
 
 What changes data's place is a dry run unless `--execute` is given. A move is followed to its end with its progress;
 when that is interrupted the move itself goes on, and `ottla cluster reassign --status` shows it.
@@ -25,6 +25,7 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
+from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
@@ -39,7 +40,10 @@ REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replicatio
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Brokers, quorum, leaders and the places of replicas."""
+    """Brokers, quorum, features, leaders and the places of replicas."""
+
+
+cluster.add_command(features)
 
 
 @cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))

@@ -38,6 +38,8 @@ from ottla.client.model import (
     CommittedOffset,
     ConfigEntry,
     ConfigOperation,
+    FeatureInfo,
+    FeatureUpdate,
     FetchResult,
     GroupDescription,
     GroupListing,
@@ -416,6 +418,21 @@ class Cluster:
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that will not come back."""
         self._change(lambda connection: cluster_admin.unregister_broker(connection, broker_id))
+
+    # Features
+
+    def features(self) -> dict[str, FeatureInfo]:
+        """The finalized level of each feature, and what the broker that answers supports, by name."""
+        return self._retry(lambda: cluster_admin.describe_features(self._any_connection()))
+
+    def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Raise or lower levels, all or none. Raises KafkaError with the controller's reason."""
+        timeout_ms = self._timeout_ms()
+        self._change(
+            lambda connection: cluster_admin.update_features(
+                connection, updates, timeout_ms, validate_only=validate_only
+            )
+        )
 
     # Groups
 

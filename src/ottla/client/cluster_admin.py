@@ -1,4 +1,4 @@
-"""The requests about brokers, quorum, elections and reassignments: one exchange each, on a connection that is given.
+"""The requests about brokers, features, quorum, elections and reassignments: one exchange each, on a given connection.
 
 As `client.admin`: nothing is retried, and errors of single partitions become one KafkaError that names each.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.client.connection import Connection
+import ottla
+from ottla.client.connection import CLIENT_NAME, Connection
 from ottla.client.failure import raise_for, response_error
 from ottla.client.model import (
     ClusterBroker,
+    FeatureInfo,
+    FeatureUpdate,
     OngoingReassignment,
     Position,
     QuorumInfo,
@@ -24,6 +27,7 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -38,6 +42,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.registry import ApiKey
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -153,6 +158,35 @@ def list_reassignments(connection: Connection, timeout_ms: int) -> dict[Position
         for topic in response.topics
         for item in topic.partitions
     }
+
+
+def describe_features(connection: Connection) -> dict[str, FeatureInfo]:
+    """The features that the broker supports or the cluster has finalized, by name."""
+    request = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=ottla.__version__)
+    response: ApiVersionsResponse = connection.request(ApiKey.API_VERSIONS, request)
+    raise_for(response.error_code, "the features")
+    levels = {item.name: item.max_version_level for item in response.finalized_features}
+    supported = {item.name: (item.min_version, item.max_version) for item in response.supported_features}
+    return {
+        name: FeatureInfo(levels.get(name, 0), *supported.get(name, (0, 0))) for name in sorted({*levels, *supported})
+    }
+
+
+def update_features(
+    connection: Connection, updates: Sequence[FeatureUpdate], timeout_ms: int, *, validate_only: bool
+) -> None:
+    """UpdateFeatures: all of them, or none. Raises KafkaError with the controller's reason."""
+    keys = [
+        FeatureUpdateKey(feature=each.feature, max_version_level=each.level, upgrade_type=each.upgrade_type)
+        for each in updates
+    ]
+    request = UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=keys, validate_only=validate_only)
+    response: UpdateFeaturesResponse = connection.request(
+        ApiKey.UPDATE_FEATURES, request, timeout_s=timeout_ms / 1000 + 5.0
+    )
+    raise_for(response.error_code, "the features", response.error_message)
+    for result in response.results:
+        raise_for(result.error_code, result.feature, result.error_message)
 
 
 def unregister_broker(connection: Connection, broker_id: int) -> None:

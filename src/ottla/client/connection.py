@@ -38,7 +38,7 @@ offsets that the group keeps."""
 MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
-_CLIENT_NAME = "ottla"
+CLIENT_NAME = "ottla"
 
 
 class BrokerUnreachable(OperatorError):
@@ -149,7 +149,7 @@ class Connection:
         version = spec.max_version
         while True:
             request = ApiVersionsRequest(
-                client_software_name=_CLIENT_NAME if version >= 3 else "",
+                client_software_name=CLIENT_NAME if version >= 3 else "",
                 client_software_version=software_version if version >= 3 else "",
             )
             response = self._exchange(ApiKey.API_VERSIONS, version, request, None)

@@ -39,6 +39,14 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+class UpgradeType(IntEnum):
+    """How far a level of a feature may change (UpdateFeatures)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
 CONFIG_SOURCES = {
     1: "topic",
     2: "broker",
@@ -255,6 +263,27 @@ class TransactionFilters:
     producer_ids: tuple[int, ...] = ()
     min_duration_ms: int | None = None
     id_pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureInfo:
+    """A feature of the cluster; `level` is the finalized one, 0 without one.
+
+    Both ends of what the broker that answered supports are 0 for a feature that it does not know.
+    """
+
+    level: int
+    supported_min: int
+    supported_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature shall have."""
+
+    feature: str
+    level: int
+    upgrade_type: UpgradeType
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,14 @@ ZERO_UUID: Uuid = bytes(16)
 METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 """The reserved id of `__cluster_metadata` (KIP-595)."""
 
-LOST_DIRECTORY: Uuid = bytes(15) + b"\x01"
-"""The reserved id of no data directory (KIP-858): what is said to lie there is not to be counted on."""
+UNASSIGNED_UUID: Uuid = bytes(15) + b"\x01"
+"""The directory of a replica whose broker did not choose one yet (KIP-858)."""
+LOST_UUID: Uuid = bytes(15) + b"\x02"
+"""That of a replica whose directory failed before the metadata knew it, or that is damaged: not to be counted on."""
 
 MIN_NODE_ID = 0
 """Of `node.id`; the protocol uses what is below for "none" and for consumers."""
-RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, bytes(15) + b"\x02"})
+RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_UUID})
 
 
 def uuid_to_string(value: Uuid) -> str:

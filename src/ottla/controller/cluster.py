@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ottla.common.endpoint import Endpoint
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import Uuid
-from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage
+from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import partition_record, register_broker_record
-from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
 def register_broker(
@@ -40,6 +41,17 @@ def register_broker(
         log_dirs=tuple(log_dirs),
     )
     return versioned(register_broker_record(broker))
+
+
+def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uuid]) -> list[ApiMessageAndVersion]:
+    """Add the data directories to a registration that was made at a level that names none, once the level does."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.log_dirs or metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        return []
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker.broker_epoch, log_dirs=list(log_dirs)
+    )
+    return [versioned(change)]
 
 
 def raise_leader_epochs(

@@ -1,6 +1,6 @@
 """Which data directory of a broker has which replica: AssignReplicasToDirs, and what a failed one takes (KIP-858).
 
-A broker that finds damage in a replica says that it lies in `LOST_DIRECTORY`: another leads then, and it is in no ISR
+A broker that finds damage in a replica says that it lies in `LOST_UUID`: another leads then, and it is in no ISR
 until it has the replica whole again and says where it is. The last one in sync is refused that, since a damaged leader
 has more to give than none. (Apache Kafka's brokers say so of a directory that failed before it was known.)
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import LOST_DIRECTORY, Uuid
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
+from ottla.common.ids import LOST_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
-from ottla.metadata.image import BrokerImage, MetadataImage
+from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -31,10 +32,12 @@ from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRec
 def handle_assign_replicas_to_dirs(
     image: MetadataImage, request: AssignReplicasToDirsRequest, context: ControllerContext
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole.
+    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for all of the request.
 
     A replica in a directory that is not registered, since it failed meanwhile, leaves the ISR.
     """
+    if metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     response = AssignReplicasToDirsResponse()
     records: list[ApiMessageAndVersion] = []
@@ -74,7 +77,7 @@ def _assign(
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     lost = directory not in broker.log_dirs
     acceptable = active(image, but=broker.broker_id if lost else None)
-    if directory == LOST_DIRECTORY and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
+    if directory == LOST_UUID and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     change = change_of(image, topic, index, acceptable, context)
     change.set_directory(broker.broker_id, directory)

@@ -15,19 +15,20 @@ leaders where there is none and could be one, and raises the replication of inte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
-from ottla.controller.cluster import raise_leader_epochs, register_broker
+from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
 from ottla.controller.elections import balance_leaders
-from ottla.controller.features import activation_records
+from ottla.controller.features import activation_records, is_level
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.reassignments import replicate_internal_topics
-from ottla.controller.registration import SLICE, fence_silent
+from ottla.controller.registration import SLICE, check_directories, fence_silent
 from ottla.controller.replication import led_by_anyone
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
@@ -35,7 +36,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, MetadataLog
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
-from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
+from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -45,8 +46,8 @@ _MAX_RECORDS_PER_BATCH = 10_000
 """Of the start's records, which need no atomicity; bounds the size of a batch."""
 _READ_FIRST_S = 0.02
 """How long after the end of a session heartbeats that wait in sockets are read, before their sender is fenced."""
-_CAUSES_OF_UPKEEP = (BrokerRegistrationChangeRecord, ConfigRecord)
-"""Records after which a partition may find a leader, or an internal topic more replicas."""
+_CAUSES_OF_UPKEEP = (BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord)
+"""Records after which a partition may find a leader, an internal topic replicas, a registration its directories."""
 
 
 class Controller:
@@ -113,9 +114,8 @@ class Controller:
         """Whether this node decides."""
         return self._active
 
-    @property
-    def _static_min_isr(self) -> int:
-        return self._static_config.get_int(MIN_ISR)
+    def _missing_records(self) -> list[ApiMessageAndVersion]:
+        return activation_records(self.image, self._static_config.get_int(MIN_ISR), self._metadata_log.bootstrap)
 
     def start(
         self,
@@ -132,7 +132,8 @@ class Controller:
         Raises OperatorError, and KafkaError when the disk refuses.
         """
         self._metadata_log.start(endpoints)
-        records = activation_records(self.image, self._static_min_isr)
+        records = self._missing_records()
+        self._refuse_directories(records)
         node_id = self._static_config.node_id
         log_epochs = open_logs(self.image)
         self.broker_epoch = self._metadata_log.next_offset + len(records)
@@ -151,6 +152,15 @@ class Controller:
         self._active = True
         self._metadata_log.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
 
+    def _refuse_directories(self, missing: Sequence[ApiMessageAndVersion]) -> None:
+        """Raise OperatorError for more of them than the level can tell apart."""
+        image = self.image
+        levels = {record.message.name: record.message.feature_level for record in missing if is_level(record)}
+        try:
+            check_directories(replace(image, features={**image.features, **levels}), self._log_dirs())
+        except KafkaError as error:
+            raise OperatorError(f"broker {self._static_config.node_id} can't start: {error.message}") from error
+
     # -- leadership of the metadata log ------------------------------------------------------------------------------
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
@@ -161,7 +171,7 @@ class Controller:
             return
         self._statistics.new_active_controllers.value += 1
         self._heartbeats.reset(self.image, self._now_ms())
-        missing = activation_records(self.image, self._static_min_isr)
+        missing = self._missing_records()
         if missing:
             self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)
         self._arm_fencing()
@@ -190,6 +200,7 @@ class Controller:
             heartbeats=self._heartbeats,
             now_ms=self._now_ms(),
             next_offset=self._metadata_log.next_offset,
+            kraft_version=self._metadata_log.kraft_version,
         )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
@@ -280,7 +291,7 @@ class Controller:
             self._scheduler.call_soon(self._upkeep)
 
     def _upkeep(self) -> None:
-        """Elections that became possible, and replicas of internal topics; once for all changes of a turn."""
+        """Elections that became possible, replicas of internal topics, directories; once for all changes of a turn."""
         self._upkeep_due = False
         if not self._active:
             return
@@ -292,8 +303,13 @@ class Controller:
         def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
             return ControllerResult(replicate_internal_topics(image, context), None)
 
+        def name(image: MetadataImage, _context: ControllerContext) -> ControllerResult[None]:
+            return ControllerResult(name_directories(image, self._static_config.node_id, self._log_dirs()), None)
+
         self.submit(elect, _forgotten)
         self.submit(replicate, _forgotten)
+        if self.broker_epoch >= 0:  # of a cluster each broker registers again by itself
+            self.submit(name, _forgotten)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

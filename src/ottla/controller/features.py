@@ -8,29 +8,22 @@ metadata.version is left for a lower one only where the lower one can hold all t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller.result import MIN_ISR, ControllerResult, elr_enabled
-from ottla.metadata.image import (
+from ottla.common.feature_levels import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
-    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_LEVELS,
     METADATA_VERSION,
-    TRANSACTION_VERSION,
-    MetadataImage,
-    VersionRange,
+    NEW_CLUSTER_LEVELS,
+    metadata_changed,
+    unmet_need,
 )
-from ottla.metadata.levels import ELIGIBLE_LEADERS, METADATA_LEVELS, metadata_changed
-from ottla.metadata.records import (
-    ELIGIBLE_LEADER_REPLICAS_LEVEL,
-    GROUP_VERSION_LEVEL,
-    METADATA_VERSION_LEVEL,
-    SUPPORTED_FEATURES,
-    TRANSACTION_VERSION_LEVEL,
-    ApiMessageAndVersion,
-    versioned,
-)
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, elr_enabled
+from ottla.metadata.image import MetadataImage, VersionRange
+from ottla.metadata.records import REGISTERED_FEATURES, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -42,16 +35,10 @@ from ottla.protocol.messages.update_features import (
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-def bootstrap_records() -> list[ApiMessageAndVersion]:
-    """The first records of a new cluster: every feature at the level that a new cluster of Apache Kafka has."""
-    return [
-        versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)),
-        versioned(FeatureLevelRecord(name=GROUP_VERSION, feature_level=GROUP_VERSION_LEVEL)),
-        versioned(
-            FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=ELIGIBLE_LEADER_REPLICAS_LEVEL)
-        ),
-        versioned(FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=TRANSACTION_VERSION_LEVEL)),
-    ]
+def bootstrap_records(levels: Mapping[str, int] = NEW_CLUSTER_LEVELS) -> list[ApiMessageAndVersion]:
+    """The first records of a new cluster: every feature at its level, metadata.version first, as readers need it."""
+    names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    return [versioned(FeatureLevelRecord(name=name, feature_level=levels[name])) for name in names]
 
 
 def elr_safety_records(image: MetadataImage, static_min_isr: int) -> list[ApiMessageAndVersion]:
@@ -78,18 +65,31 @@ def _min_isr_record(broker: str, value: str | None) -> ApiMessageAndVersion:
     )
 
 
-def activation_records(image: MetadataImage, static_min_isr: int) -> list[ApiMessageAndVersion]:
-    """What an active controller finds missing: all of it in a new cluster, `elr_safety_records` in an older one."""
-    new = [] if image.features else bootstrap_records()
-    return new + (elr_safety_records(image, static_min_isr) if new or elr_enabled(image) else [])
+def activation_records(
+    image: MetadataImage, static_min_isr: int, formatted: Sequence[ApiMessageAndVersion] = ()
+) -> list[ApiMessageAndVersion]:
+    """What an active controller finds missing: all of it in a new cluster, `elr_safety_records` in an older one.
+
+    `formatted` are the first records of a cluster whose formatting said which (KIP-1170).
+    """
+    new = [] if image.features else [*formatted] or bootstrap_records()
+    levels = {record.message.name: record.message.feature_level for record in new if is_level(record)}
+    keeps_elr = elr_enabled(image) or levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+    return new + (elr_safety_records(image, static_min_isr) if keeps_elr else [])
+
+
+def is_level(record: ApiMessageAndVersion) -> bool:
+    """Whether it finalizes a level."""
+    return isinstance(record.message, FeatureLevelRecord)
 
 
 def handle_update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, version: int, static_min_isr: int
+    image: MetadataImage, request: UpdateFeaturesRequest, version: int, context: ControllerContext
 ) -> ControllerResult[UpdateFeaturesResponse]:
     """Check all updates; the first that fails is told for the request as a whole, as by Apache Kafka 4.
 
-    A feature that is named twice gets the last mention. `validate_only` gives no records; `version` of the request
+    A feature that is named twice gets the last mention. What any finalized feature needs of another one has to hold
+    after the request, also where it names only one of them. `validate_only` gives no records; `version` of the request
     decides how an update asks for a downgrade and whether a success lists its features.
     """
     records: list[ApiMessageAndVersion] = []
@@ -97,8 +97,12 @@ def handle_update_features(
     proposed = {**image.features, **{name: update.max_version_level for name, update in updates.items()}}
     for update in updates.values():
         try:
+            if update.feature == KRAFT_VERSION:
+                _check_kraft_version(update, _upgrade_type(update, version), context.kraft_version)
+                continue
             changed = _check_update(image, update, _upgrade_type(update, version))
-            _check_metadata_version(image, update, _upgrade_type(update, version), proposed)
+            _check_metadata_version(image, update, _upgrade_type(update, version))
+            _check_needs(update, proposed)
         except KafkaError as error:
             text = f"The update failed for all features since the following feature had an error: {error.message}"
             return ControllerResult([], UpdateFeaturesResponse(error_code=error.code, error_message=text))
@@ -106,7 +110,7 @@ def handle_update_features(
             record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
             records.append(versioned(record))
     if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and updates[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version_level > 0:
-        records += elr_safety_records(image, static_min_isr)
+        records += elr_safety_records(image, context.config.get_int(MIN_ISR))
     results = [] if version > 1 else [UpdatableFeatureResult(feature=name) for name in updates]
     return ControllerResult([] if request.validate_only else records, UpdateFeaturesResponse(results=results))
 
@@ -115,6 +119,34 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     if version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type
+
+
+def _check_kraft_version(update: FeatureUpdateKey, upgrade_type: int, current: int) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION unless `current`, that of the metadata log, is asked for.
+
+    Apache Kafka raises 0 to 1 once each voter has told its directory id. Here a voter that the configuration names has
+    none, from its votes to what it writes down, and stays so.
+    """
+    new, supported = update.max_version_level, REGISTERED_FEATURES[KRAFT_VERSION]
+    problem = None
+    if not supported.low <= new <= supported.high:
+        problem = f"Local controller only supports versions {supported.low}-{supported.high}"
+    elif new < current:
+        problem = "Can't downgrade the version of this feature."
+    elif new > current:
+        problem = (
+            "The voters are those of controller.quorum.voters, whose directory ids are not known; a cluster that is "
+            "formatted with --standalone or --initial-controllers has level 1."
+        )
+    elif upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        problem = "The controller does not support the given upgrade type."
+    if problem is not None:
+        raise _invalid(update, problem)
+
+
+def _invalid(update: FeatureUpdateKey, problem: str) -> KafkaError:
+    text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}"
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
 
 
 def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> bool:
@@ -140,19 +172,12 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
     elif new > current and upgrade_type != UPGRADE:
         problem = "Can't downgrade to a newer version."
     if problem is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {new} for feature {update.feature}. {problem}"
-        )
+        raise _invalid(update, problem)
     return new != current
 
 
-def _check_metadata_version(
-    image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, proposed: Mapping[str, int]
-) -> None:
-    """Raise KafkaError INVALID_UPDATE_VERSION for a level below what was written, or below what a feature needs.
-
-    `proposed` are the levels as they would be after the whole request.
-    """
+def _check_metadata_version(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION for a level that can't hold what was written."""
     new, current = update.max_version_level, image.features.get(update.feature, 0)
     if update.feature == METADATA_VERSION and new < current and metadata_changed(new, current):
         reason = (
@@ -165,13 +190,17 @@ def _check_metadata_version(
             f"Unsupported metadata.version downgrade from {METADATA_LEVELS[current].name} to "
             f"{METADATA_LEVELS[new].name}. {reason}",
         )
-    needs_eligible_leaders = update.feature == ELIGIBLE_LEADER_REPLICAS_VERSION and new > 0
-    if needs_eligible_leaders and proposed.get(METADATA_VERSION, 0) < ELIGIBLE_LEADERS:
-        raise KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION,
-            f"{update.feature} could not be set to {new} because it depends on {METADATA_VERSION} level "
-            f"{ELIGIBLE_LEADERS}",
-        )
+
+
+def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
+    """Raise KafkaError INVALID_UPDATE_VERSION where the update, or what it leaves as it is, lacks what it needs.
+
+    `proposed` are the levels as they would be after the whole request.
+    """
+    unmet = unmet_need(proposed)
+    if unmet is not None and update.feature in (unmet[0], unmet[2]):
+        name, level, other, needed = unmet
+        raise _invalid(update, f"{name} could not be set to {level} because it depends on {other} level {needed}")
 
 
 def _node_without(image: MetadataImage, feature: str, level: int) -> str | None:

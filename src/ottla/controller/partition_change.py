@@ -9,7 +9,8 @@ Invariants of every change:
 - The leader is in the ISR, and a broker that `acceptable` refuses is never elected.
 - An election outside ISR and eligible leader replicas is said as such: the ISR becomes the new leader alone, which is
   RECOVERING.
-- The leader epoch rises whenever the leader changes and whenever a replica leaves the assignment.
+- The leader epoch rises whenever the leader changes and whenever a replica leaves the assignment; below 3.6-IV0 also
+  when one leaves the ISR, since brokers of before do not fence by the partition epoch.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class PartitionChange:
         "_acceptable",
         "_adding",
         "_assigned",
+        "_bumps_on_shrink",
         "_directories_of",
         "_elr",
         "_elr_enabled",
@@ -69,11 +71,13 @@ class PartitionChange:
         acceptable: Acceptable,
         min_isr: int,
         elr_enabled: bool,
+        bumps_on_shrink: bool,
         directories_of: DirectoriesOf,
     ) -> None:
         """`acceptable` says who may lead; `min_isr` is the effective one, never above the number of replicas.
 
-        `directories_of` are the data directories that a broker has now.
+        `bumps_on_shrink`: the leader epoch rises when a replica leaves the ISR. `directories_of` are the data
+        directories that a broker has now.
         """
         self._old = old
         self._topic_id = topic_id
@@ -81,6 +85,7 @@ class PartitionChange:
         self._acceptable = acceptable
         self._min_isr = min_isr
         self._elr_enabled = elr_enabled
+        self._bumps_on_shrink = bumps_on_shrink
         self._directories_of = directories_of
         self._assigned: dict[int, Uuid] = {}
         self._isr: tuple[int, ...] = old.isr
@@ -114,7 +119,8 @@ class PartitionChange:
         self._update_elr()
         leader = self._elect()
         record = PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id)
-        if leader != old.leader or not set(old.replicas) <= set(self._replicas):
+        shrinks = self._bumps_on_shrink and not set(old.isr) <= set(self._isr)
+        if leader != old.leader or shrinks or not set(old.replicas) <= set(self._replicas):
             record.leader = leader
         if self._isr != old.isr:
             record.isr = list(self._isr)

@@ -1,6 +1,7 @@
 """Brokers join, stay and leave: BrokerRegistration, BrokerHeartbeat, UnregisterBroker (KIP-631, KIP-966).
 
-Controllers register too (KIP-919), so that they are found; who votes and leads is the quorum's affair.
+Controllers register too (KIP-919), so that they are found, and are unregistered when they are gone for good, so that
+they keep no level from being raised; who votes and leads is the quorum's affair.
 
 A broker registers as a new incarnation, fenced; it is unfenced once it has caught up with its own registration and
 wants to serve; it is fenced again when it is silent for the session timeout, when it wants to, and at the end of a
@@ -21,12 +22,18 @@ from enum import Enum
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import MIN_NODE_ID
+from ottla.common.feature_levels import (
+    CONTROLLER_REGISTRATION,
+    CONTROLLER_UNREGISTRATION,
+    DIRECTORY_ASSIGNMENT,
+    METADATA_LEVELS,
+)
+from ottla.common.ids import MIN_NODE_ID, Uuid
 from ottla.controller.directories import without_directories
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
-from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, VersionRange
+from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, VersionRange, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import register_broker_record, register_controller_record
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -45,8 +52,10 @@ from ottla.protocol.messages.controller_registration import (
 from ottla.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 
 SLICE = 2_000
 """Leader changes of one batch: deciding, writing and replaying so many takes the loop some 70 ms."""
@@ -67,6 +76,7 @@ def handle_broker_registration(
     Raises KafkaError DUPLICATE_BROKER_REGISTRATION while another incarnation is alive, INCONSISTENT_CLUSTER_ID,
     INVALID_REGISTRATION, UNSUPPORTED_VERSION.
     """
+    check_directories(image, request.log_dirs)
     if request.cluster_id != context.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -110,6 +120,16 @@ def _check_node_id(node_id: int) -> None:
     if node_id < MIN_NODE_ID:
         raise KafkaError(
             ErrorCode.INVALID_REGISTRATION, f"Node id {node_id} is out of range: the least is {MIN_NODE_ID}"
+        )
+
+
+def check_directories(image: MetadataImage, log_dirs: Sequence[Uuid]) -> None:
+    """Raises KafkaError UNSUPPORTED_VERSION for several where the level can't say which of them has what."""
+    if len(log_dirs) > 1 and metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Several data directories (log.dirs) need metadata.version {METADATA_LEVELS[DIRECTORY_ASSIGNMENT].name}, "
+            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one, and raise the level",
         )
 
 
@@ -167,6 +187,11 @@ def handle_controller_registration(
     image: MetadataImage, request: ControllerRegistrationRequest
 ) -> ControllerResult[ControllerRegistrationResponse]:
     """Write down a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+    if metadata_level(image) < CONTROLLER_REGISTRATION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller registrations.",
+        )
     _check_node_id(request.controller_id)
     features = _features(image, "controller", request.features)
     controller = ControllerImage(
@@ -178,6 +203,29 @@ def handle_controller_registration(
     if image.controllers.get(controller.controller_id) == controller:
         return ControllerResult([], ControllerRegistrationResponse())
     return ControllerResult([versioned(register_controller_record(controller))], ControllerRegistrationResponse())
+
+
+def handle_unregister_controller(
+    image: MetadataImage, request: UnregisterControllerRequest, context: ControllerContext
+) -> ControllerResult[UnregisterControllerResponse]:
+    """Forget a controller that will not come back; one that runs registers again by itself.
+
+    Raises KafkaError INVALID_REQUEST for the active one, CONTROLLER_ID_NOT_REGISTERED, UNSUPPORTED_VERSION.
+    """
+    if request.controller_id == context.config.node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if metadata_level(image) < CONTROLLER_UNREGISTRATION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller unregistration.",
+        )
+    if request.controller_id not in image.controllers:
+        raise KafkaError(
+            ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
+            f"Controller ID {request.controller_id} is not currently registered.",
+        )
+    record = UnregisterControllerRecord(controller_id=request.controller_id)
+    return ControllerResult([versioned(record)], UnregisterControllerResponse())
 
 
 # -- BrokerHeartbeat ---------------------------------------------------------------------------------------------------

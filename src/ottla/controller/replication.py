@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
 from ottla.common.ids import Uuid
 from ottla.controller.partition_change import Acceptable, Election, PartitionChange
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
@@ -24,6 +25,7 @@ from ottla.metadata.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
+    metadata_level,
 )
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.alter_partition import (
@@ -76,6 +78,7 @@ def change_of(
         acceptable=acceptable,
         min_isr=context.min_isr(image, topic.name, partition),
         elr_enabled=elr_enabled(image),
+        bumps_on_shrink=metadata_level(image) < SAME_EPOCH_WHERE_ISR_SHRINKS,
         directories_of=lambda broker_id: directories_of(image, broker_id),
     )
 

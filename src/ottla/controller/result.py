@@ -12,9 +12,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.common.ids import Uuid
 from ottla.controller.heartbeats import BrokerHeartbeats
-from ottla.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, MetadataImage, PartitionImage
+from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion
 
 Response = TypeVar("Response")
@@ -39,6 +40,8 @@ class ControllerContext(NamedTuple):
     """Of the monotonic clock."""
     next_offset: int
     """Where the first record of the result will stand."""
+    kraft_version: int
+    """Of the metadata log, which no record of a feature sets."""
 
     def min_isr(self, image: MetadataImage, topic: str, partition: PartitionImage) -> int:
         """How many replicas have to be in sync for acks=all; never more than there are."""

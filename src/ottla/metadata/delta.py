@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.disk import Buffer
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError
-from ottla.common.ids import Uuid, uuid_to_string
+from ottla.common.ids import UNASSIGNED_UUID, ZERO_UUID, Uuid, uuid_to_string
 from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -238,7 +239,7 @@ class MetadataDelta:
             removing_replicas=tuple(record.removing_replicas or ()),
             adding_replicas=tuple(record.adding_replicas or ()),
             leader_recovery_state=record.leader_recovery_state,
-            directories=tuple(bytes(item) for item in record.directories),
+            directories=tuple(map(_directory, record.directories)),
             eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
             last_known_elr=tuple(record.last_known_elr or ()),
         )
@@ -259,7 +260,7 @@ class MetadataDelta:
             removing_replicas=_changed(record.removing_replicas, old.removing_replicas),
             adding_replicas=_changed(record.adding_replicas, old.adding_replicas),
             leader_recovery_state=old.leader_recovery_state if keeps_recovery_state else record.leader_recovery_state,
-            directories=_changed(record.directories, old.directories),
+            directories=_changed(record.directories and map(_directory, record.directories), old.directories),
             eligible_leader_replicas=_changed(record.eligible_leader_replicas, old.eligible_leader_replicas),
             last_known_elr=_changed(record.last_known_elr, old.last_known_elr),
         )
@@ -423,6 +424,13 @@ def _kept_key(cls: type, record: Any) -> KeptKey:
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
     return old if value is None else tuple(value)
+
+
+def _directory(directory: Buffer) -> Uuid:
+    """That of a replica; zero where it is not known: Apache Kafka has that for replicas of before directories were
+    named, and another id for those that are not assigned yet.
+    """
+    return ZERO_UUID if directory == UNASSIGNED_UUID else bytes(directory)
 
 
 def _endpoints(listed: Iterable[Any]) -> tuple[Endpoint, ...]:

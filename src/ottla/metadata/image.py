@@ -14,20 +14,13 @@ from typing import Any, NamedTuple
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
+from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.topic_names import TopicKey
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
 """Leader recovery states (KIP-704): after an unclean election a leader is RECOVERING."""
-
-METADATA_VERSION = "metadata.version"
-GROUP_VERSION = "group.version"
-"""Level 1: the consumer protocol (KIP-848)."""
-ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
-"""Level 1: replicas that may lead without being in the ISR are remembered (KIP-966)."""
-TRANSACTION_VERSION = "transaction.version"
-"""Level 1: tagged fields in the log of transactions; level 2: an epoch for each transaction (KIP-890)."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -187,6 +180,11 @@ class MetadataImage:
     def active_brokers(self) -> list[BrokerImage]:
         """Registered and unfenced, by id."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if self.brokers[broker_id].active]
+
+
+def metadata_level(image: MetadataImage) -> int:
+    """The finalized level of `metadata.version`; that of a new cluster while none is written."""
+    return image.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL)
 
 
 def transaction_version(image: MetadataImage) -> int:

@@ -56,6 +56,16 @@ class MetadataLog(Protocol):
         ...
 
     @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        """The first records of a cluster as formatting chose them; empty where it chose none."""
+        ...
+
+    @property
+    def kraft_version(self) -> int:
+        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        ...
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next submitted record gets; brokers take their epochs from it."""
         ...

@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.metadata.image import (
-    ELIGIBLE_LEADER_REPLICAS_VERSION,
-    GROUP_VERSION,
-    METADATA_VERSION,
-    TRANSACTION_VERSION,
-    VersionRange,
-)
-from ottla.metadata.levels import (
+from ottla.common.feature_levels import (
     CORDONED_DIRECTORIES,
+    DIRECTORY_ASSIGNMENT,
     ELIGIBLE_LEADERS,
+    FEATURE_LEVELS,
     HIGHEST_LEVEL,
+    KRAFT_VERSION,
     LOWEST_LEVEL,
+    METADATA_VERSION,
+    MIGRATING_BROKERS,
 )
+from ottla.metadata.image import VersionRange
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
@@ -38,30 +37,23 @@ from ottla.protocol.schema import schema_of
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FRAME_VERSION = 1
-METADATA_VERSION_LEVEL = 25
-"""4.0-IV3, the level of a new cluster: nothing that a higher one switches is built."""
-GROUP_VERSION_LEVEL = 1
-ELIGIBLE_LEADER_REPLICAS_LEVEL = 1
-TRANSACTION_VERSION_LEVEL = 2
 
 SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
     METADATA_VERSION: VersionRange(LOWEST_LEVEL, HIGHEST_LEVEL),
-    GROUP_VERSION: VersionRange(0, GROUP_VERSION_LEVEL),
-    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, ELIGIBLE_LEADER_REPLICAS_LEVEL),
-    TRANSACTION_VERSION: VersionRange(0, TRANSACTION_VERSION_LEVEL),
+    **{name: VersionRange(0, rows[-1].level) for name, rows in FEATURE_LEVELS.items()},
 }
 """Features whose behaviour is complete, with the levels that can be finalized."""
 
-REGISTERED_FEATURES: Mapping[str, VersionRange] = {**SUPPORTED_FEATURES, "kraft.version": VersionRange(0, 1)}
+REGISTERED_FEATURES: Mapping[str, VersionRange] = {**SUPPORTED_FEATURES, KRAFT_VERSION: VersionRange(0, 1)}
 """What a node tells a controller: also the protocol of voters (KIP-853), whose level no record of a feature sets, and
 without which an active controller of Apache Kafka registers nobody."""
 
 _KEYS: Mapping[type, int] = {cls: key for key, cls in METADATA_RECORDS.items()}
 _WRITE_VERSIONS: Mapping[type, Sequence[tuple[int, int]]] = {
-    RegisterBrokerRecord: ((CORDONED_DIRECTORIES, 4), (0, 3)),
-    BrokerRegistrationChangeRecord: ((CORDONED_DIRECTORIES, 3), (0, 2)),
-    PartitionRecord: ((ELIGIBLE_LEADERS, 2), (0, 1)),
-    PartitionChangeRecord: ((ELIGIBLE_LEADERS, 2), (0, 1)),
+    RegisterBrokerRecord: ((CORDONED_DIRECTORIES, 4), (DIRECTORY_ASSIGNMENT, 3), (MIGRATING_BROKERS, 2), (0, 1)),
+    BrokerRegistrationChangeRecord: ((CORDONED_DIRECTORIES, 3), (DIRECTORY_ASSIGNMENT, 2), (0, 1)),
+    PartitionRecord: ((ELIGIBLE_LEADERS, 2), (DIRECTORY_ASSIGNMENT, 1), (0, 0)),
+    PartitionChangeRecord: ((ELIGIBLE_LEADERS, 2), (DIRECTORY_ASSIGNMENT, 1), (0, 0)),
 }
 """From which level on in which version, the newest first; all other records have one version."""
 
@@ -82,8 +74,8 @@ def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersi
 def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[ApiMessageAndVersion]:
     """The records as they are written at `level`, or at the one that a record among them sets, from there on.
 
-    What the level has no field for is left out: eligible leaders, cordoned directories. Nothing is lost by that, since
-    a level that made a field can't be left again.
+    What the level has no field for is left out: directories, eligible leaders, cordoned directories. Nothing is lost by
+    that, since a level that made a field can't be left again.
     """
     for message, _ in records:
         if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ottla.common.endpoint import Endpoint
+from ottla.common.feature_levels import METADATA_VERSION
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.image import (
-    METADATA_VERSION,
     BrokerImage,
     ControllerImage,
     MetadataImage,
     PartitionImage,
     QuotaEntity,
     VersionRange,
+    metadata_level,
 )
-from ottla.metadata.records import METADATA_VERSION_LEVEL, ApiMessageAndVersion, at_level, versioned
+from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
     """The records of `image` at its level of metadata.version, which comes first: a reader has to know it."""
-    return at_level(_records(image), image.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL))
+    return at_level(_records(image), metadata_level(image))
 
 
 def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:

@@ -33,6 +33,7 @@ from ottla.metadata.records import ApiMessageAndVersion
 from ottla.net.peer_messages import MessageDone
 from ottla.quorum.announcer import Announcer
 from ottla.quorum.config import LocalReplica, QuorumConfig
+from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
 from ottla.quorum.metadata_log import CATCHING_UP_FILE, ElectionStateDamage, ReplicaLog, open_metadata_log
@@ -65,6 +66,7 @@ class _Parts(NamedTuple):
     leader_log: LeaderLog
     peers: QuorumPeers | NoPeers
     announcer: Announcer
+    bootstrap: Sequence[ApiMessageAndVersion]
 
 
 class QuorumDriver:
@@ -143,6 +145,16 @@ class QuorumDriver:
         return self._replay.latest
 
     @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        """What formatting left for the first active controller to write; empty where it left nothing, or long ago."""
+        return self._started.bootstrap
+
+    @property
+    def kraft_version(self) -> int:
+        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        return 0 if self.raft.voter_sets.are_configured else KRAFT_VERSION
+
+    @property
     def leader(self) -> LeaderAndEpoch:
         """Who leads the quorum, as far as this node knows."""
         return self.raft.leader
@@ -205,7 +217,7 @@ class QuorumDriver:
         alone = self._network is None
         content = read_log(log, self._replay, local.key, () if alone else self._quorum.voters, alone=alone)
         if alone:
-            bootstrap_voter(log, content.voters, own, clock.time_ms())
+            bootstrap_voter(log, content.voters, own, content.bootstrap, clock.time_ms())
         snapshots = SnapshotTaker(
             log, local.log_config, self._snapshot_source, clock=clock, scheduler=self._scheduler, pool=self._pool
         )
@@ -220,7 +232,8 @@ class QuorumDriver:
 
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
-        return _Parts(log, raft, snapshots, leader_log, peers, Announcer(local.node_id, alone=alone))
+        announcer = Announcer(local.node_id, alone=alone)
+        return _Parts(log, raft, snapshots, leader_log, peers, announcer, content.bootstrap)
 
     def _take_up(self, parts: _Parts) -> None:
         """Begin with the state of the last life, or with what there is without one. Raises OSError, OperatorError."""

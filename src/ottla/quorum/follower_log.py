@@ -76,7 +76,7 @@ class FollowerLog:
         raft = self._raft
         if raft.leading is not None or snapshot.end_offset <= raft.high_watermark:
             return
-        image = image_of(snapshot, content)
+        image = image_of(snapshot, content.records)
         self._log.start_from(snapshot)
         raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
         raft.leader_says(snapshot.end_offset)

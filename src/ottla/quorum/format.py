@@ -1,7 +1,8 @@
-"""Formatting the data directory of a node of a cluster: who it is, and who votes at first (KIP-853).
+"""Formatting the data directory of a node of a cluster: who it is, who votes at first, at which levels (KIP-1170).
 
-The voters stand in the bootstrap snapshot `00000000000000000000-0000000000.checkpoint`, the same in the directories of
-all first voters; a directory without it belongs to an observer. Invariant: `meta.properties` is written last, so a
+Voters and levels stand in the bootstrap snapshot `00000000000000000000-0000000000.checkpoint`, the same in the
+directories of all first voters; a directory without voters in it belongs to an observer, or to a cluster whose
+configuration names them. Invariant: `meta.properties` is written last, so a
 directory that has it is formatted whole. A single node formats itself at its first start.
 """
 
@@ -15,9 +16,10 @@ from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.metadata_log import DIRECTORY
 from ottla.quorum.raft_types import Voter
-from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
+from ottla.quorum.snapshot_file import BOOTSTRAP, bootstrap_snapshot
 from ottla.storage.directories import make_durably, require_unused
 from ottla.storage.meta_properties import MetaProperties, random_id, write_meta_properties
 from ottla.storage.names import META_PROPERTIES
@@ -56,8 +58,11 @@ def format_directory(
     cluster_id: str,
     directory_id: str | None = None,
     voters: Sequence[Voter] = (),
+    records: Sequence[ApiMessageAndVersion] = (),
 ) -> MetaProperties:
     """Format `data_dir`; blocks. `directory_id` is made up when it is not given, or taken from this node's voter.
+
+    `records` are for the first active controller of a new cluster, in place of its own first ones.
 
     Raises OperatorError when it is formatted already or holds what a node left, when a voter of this id has another
     directory, and for a disk that refuses.
@@ -69,10 +74,9 @@ def format_directory(
     refuse_formatted(disk, (data_dir,))
     try:
         make_durably(disk, f"{data_dir}/{DIRECTORY}")
-        if voters:
-            now = clock.time_ms()
-            data = SnapshotBuilder(0, now, now, voters).finish()
-            disk.write_atomic(f"{data_dir}/{DIRECTORY}/{SnapshotId(0, 0).file_name}", data)
+        if voters or records:
+            data = bootstrap_snapshot(voters, records, clock.time_ms())
+            disk.write_atomic(f"{data_dir}/{DIRECTORY}/{BOOTSTRAP.file_name}", data)
     except OSError as error:
         raise disk_refusal(error, data_dir) from error
     write_meta_properties(disk, data_dir, meta)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.clock import Clock
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import METADATA_VERSION
+from ottla.metadata.image import metadata_level
 from ottla.metadata.log import SubmitDone
-from ottla.metadata.records import METADATA_VERSION_LEVEL, ApiMessageAndVersion, at_level, encode_record
+from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
@@ -75,8 +75,7 @@ class LeaderLog:
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
         """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit."""
-        level = self._replay.latest.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL)
-        records = list(at_level(records, level))
+        records = list(at_level(records, metadata_level(self._replay.latest)))
         messages = [record.message for record in records]
         delta = MetadataDelta(self._replay.latest)
         for message in messages:

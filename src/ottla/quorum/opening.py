@@ -6,13 +6,14 @@ of features that this version doesn't have, is refused as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.errors import OperatorError
+from ottla.common.feature_levels import METADATA_VERSION
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, METADATA_VERSION, MetadataImage, VersionRange
-from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, VersionRange
+from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion
 from ottla.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -23,7 +24,7 @@ from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.quorum.replay import Replay, batch_content
-from ottla.quorum.snapshot_file import Snapshot, SnapshotBuilder, SnapshotId
+from ottla.quorum.snapshot_file import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 
 
 class LogContent(NamedTuple):
@@ -36,6 +37,8 @@ class LogContent(NamedTuple):
     """Of batches after the newest snapshot."""
     last_timestamp_ms: int
     """The largest of those batches; 0 without any."""
+    bootstrap: list[ApiMessageAndVersion]
+    """What formatting left for the log, which is empty as far as the newest snapshot says."""
 
 
 def read_log(
@@ -47,7 +50,7 @@ def read_log(
     Raises OperatorError for what this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
     """
     voters = VoterSets(configured)
-    committed_end = _read_snapshot(log, replay, voters)
+    committed_end, bootstrap = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
     transactions = MetadataTransactions()
     for batch in log.batches(committed_end):
@@ -64,9 +67,11 @@ def read_log(
         committed_end = log.end_offset  # its log is all there is
     replay.advance(committed_end, leading=False)
     transactions.refuse_undone(log.directory)
-    refuse_unknown_levels(log.directory, replay.latest)
-    refuse_acls(log.directory, replay.latest)
-    return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms)
+    formatted = image_of(BOOTSTRAP, bootstrap)
+    for image in (replay.latest, formatted):
+        refuse_unknown_levels(log.directory, image)
+        refuse_acls(log.directory, image)
+    return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms, bootstrap)
 
 
 class MetadataTransactions:
@@ -102,39 +107,47 @@ class MetadataTransactions:
             )
 
 
-def bootstrap_voter(log: ReplicaLog, voters: VoterSets, own: Voter, now_ms: int) -> None:
+def bootstrap_voter(
+    log: ReplicaLog, voters: VoterSets, own: Voter, formatted: Sequence[ApiMessageAndVersion], now_ms: int
+) -> None:
     """Make `own` the only voter of a log that names none.
 
-    An empty log gets what formatting a directory leaves (KIP-853): a snapshot with the voters, before the first epoch.
+    An empty log gets what formatting a directory leaves (KIP-853): a snapshot with the voters, before the first epoch,
+    and with the records that are `formatted` there already.
     """
     if voters.latest:
         return
     voters.add(BOOTSTRAP_OFFSET, (own,))
     if log.end_offset == 0:
-        snapshot = SnapshotId(0, 0)
-        log.write_snapshot(snapshot, SnapshotBuilder(0, now_ms, now_ms, [own]).finish())
-        log.add_snapshot(snapshot)
+        log.write_snapshot(BOOTSTRAP, bootstrap_snapshot([own], formatted, now_ms))
+        log.add_snapshot(BOOTSTRAP)
 
 
-def image_of(snapshot: SnapshotId, content: Snapshot) -> MetadataImage:
-    """The image that a snapshot holds."""
+def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> MetadataImage:
+    """The image that a snapshot with these records holds."""
     delta = MetadataDelta(EMPTY_IMAGE)
-    for record in content.records:
+    for record in records:
         delta.replay(record.message)
     image, _ = delta.apply(snapshot.end_offset - 1, snapshot.epoch)
     return image
 
 
-def _read_snapshot(log: ReplicaLog, replay: Replay, voters: VoterSets) -> int:
-    """Load the newest snapshot, if there is one; where it ends."""
+def _read_snapshot(log: ReplicaLog, replay: Replay, voters: VoterSets) -> tuple[int, list[ApiMessageAndVersion]]:
+    """Load the newest snapshot, if there is one; where it ends, and the records that are yet to be written.
+
+    Those of the bootstrap snapshot count once the first active controller has them in the log, where all nodes find
+    them (KIP-1170): a node that was formatted without them never fetches a snapshot that ends where the log begins.
+    """
     found = log.snapshots()
     if not found:
-        return 0
+        return 0, []
     newest = found[-1]
     snapshot = log.read_snapshot(newest)
     voters.reset(newest.end_offset - 1, snapshot.voters)
-    replay.load(image_of(newest, snapshot))
-    return newest.end_offset
+    if newest == BOOTSTRAP:
+        return 0, snapshot.records
+    replay.load(image_of(newest, snapshot.records))
+    return newest.end_offset, []
 
 
 def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> None:

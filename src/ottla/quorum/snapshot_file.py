@@ -32,6 +32,10 @@ class SnapshotId(NamedTuple):
         return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
 
 
+BOOTSTRAP = SnapshotId(0, 0)
+"""What formatting leaves: the first voters (KIP-853), and records for the first active controller (KIP-1170)."""
+
+
 def parse_snapshot_name(name: str) -> SnapshotId | None:
     """The id in a file name; None for any other name."""
     offset, dash, epoch = name.removesuffix(SUFFIX).partition("-")
@@ -73,6 +77,13 @@ class SnapshotBuilder:
         batch = build_batch(data, base_offset=self._records, leader_epoch=self._epoch, is_control=is_control)
         self._records += len(data)
         self._out += batch
+
+
+def bootstrap_snapshot(voters: Sequence[Voter], records: Iterable[ApiMessageAndVersion], now_ms: int) -> bytes:
+    """The content of the file named `BOOTSTRAP`."""
+    builder = SnapshotBuilder(BOOTSTRAP.epoch, now_ms, now_ms, voters)
+    builder.add(records)
+    return builder.finish()
 
 
 class Snapshot(NamedTuple):

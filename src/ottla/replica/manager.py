@@ -6,7 +6,8 @@ begins with the high watermark of `replication-offset-checkpoint`, which the log
 
 Opening a log makes files, so a step of the metadata that brings many partitions is worked off over several turns of the
 loop, in the order of the metadata and with what the newest image says. Until its turn a partition answers
-NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`.
+NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`. So are the partitions of
+deleted topics, which nobody finds any more: their logs leave before others are opened, which may have the same names.
 
 A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
 whose replica moved away is removed. A damaged replica is held, and mended, by `replica.mending`.
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import LOST_DIRECTORY, ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.ids import LOST_UUID, ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
@@ -50,7 +51,7 @@ from ottla.storage.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 OPENING_SLICE_S = 0.005
-"""How long one turn of the loop may open logs, but for the last of them."""
+"""How long one turn of the loop may remove and open logs, but for the last of them."""
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -93,6 +94,7 @@ class ReplicaManager:
         "_opening_waiters",
         "_pool",
         "_purgatory",
+        "_removing",
         "_scheduler",
         "_settings",
         "_shrinking",
@@ -144,6 +146,8 @@ class ReplicaManager:
         self._opening_waiters: deque[tuple[int, Callable[[], None]]] = deque()
         """Who waits until every partition below a number was opened."""
         self._opening_config: tuple[MetadataImage, Uuid, LogConfig] | None = None
+        self._removing: deque[Partition] = deque()
+        """Partitions of deleted topics whose logs are still to go."""
         self._stopped = False
         self._settings = settings
         self._shrinking: TimerHandle | None = None
@@ -312,7 +316,7 @@ class ReplicaManager:
             address_of=self.address_of,
             alive=self._alive,
             checkpoint=self._logs.cleaner_checkpoint,
-            tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_DIRECTORY),
+            tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_UUID),
             tell_whole=self._tell_whole,
             place=self._place,
         )
@@ -327,7 +331,7 @@ class ReplicaManager:
         """See whether a log that was just opened may be followed with."""
         log = partition.log
         late = [start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch]
-        if directory_id == LOST_DIRECTORY:
+        if directory_id == LOST_UUID:
             self.mending.look_through(partition)
         if late:
             segment = log.segments.holding(late[0])[0]
@@ -389,9 +393,14 @@ class ReplicaManager:
             done()
 
     def stop(self) -> None:
-        """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed."""
+        """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed.
+
+        What is to be removed goes now: a start would take it for data that belongs to no topic, and keep it.
+        """
         self._stopped = True
         self.mending.stop()
+        while self._removing:
+            self._remove_log(self._removing.popleft())
         self._fetchers.close()
         self._isr_changes.stop()
         self._assignments.stop()
@@ -432,38 +441,46 @@ class ReplicaManager:
             self._opening.pop((topic.topic_id, index), None)
             self._unopened.pop((topic.topic_id, index), None)
             if partition is not None:
-                self._remove_partition(self._topics[topic.topic_id], partition)
+                del self._topics[topic.topic_id][index]
+                self.mending.forget((topic.topic_id, index))
+                self._remove_log(partition)
         elif partition is not None:
             partition.update_state(_partition_state(state))
             self._place(partition)
-            if state.directory_of(self._node_id) == LOST_DIRECTORY and not self.mending.holds(partition):
+            if state.directory_of(self._node_id) == LOST_UUID and not self.mending.holds(partition):
                 self._tell_whole(partition)  # it was mended before the metadata heard that it had to be
         elif not self._stopped and (topic.topic_id, index) not in self._opening:
             self._opening[topic.topic_id, index] = self._opening_number
             self._opening_number += 1
 
     def _open_waiting(self) -> None:
-        if self._opening and not self._opening_scheduled:
+        if (self._removing or self._opening) and not self._opening_scheduled:
             self._open_some()
 
     def _open_some(self) -> None:
-        """Open logs for one slice of time, and go on in the next turn of the loop."""
+        """Remove and open logs for one slice of time, and go on in the next turn of the loop."""
         self._opening_scheduled = False
         until = self._clock.monotonic() + OPENING_SLICE_S
-        while self._opening:
-            key = next(iter(self._opening))
-            topic = self._image.topic_by_id(key[0])
-            if topic is not None and self._node_id in topic.partitions[key[1]].replicas:
-                self._open(topic, key[1])
-            del self._opening[key]
+        while self._removing or self._opening:
+            if self._removing:
+                self._remove_log(self._removing.popleft())
+            else:
+                self._open_next()
             if self._clock.monotonic() >= until:
                 break
-        if self._opening:
+        if self._removing or self._opening:
             self._opening_scheduled = True
             self._scheduler.call_soon(self._open_some)
         else:
             self._opening_config = None
         self._release_waiters()
+
+    def _open_next(self) -> None:
+        key = next(iter(self._opening))
+        topic = self._image.topic_by_id(key[0])
+        if topic is not None and self._node_id in topic.partitions[key[1]].replicas:
+            self._open(topic, key[1])
+        del self._opening[key]
 
     def _release_waiters(self) -> None:
         waiters = self._opening_waiters
@@ -510,7 +527,7 @@ class ReplicaManager:
             self._unopened[topic.topic_id, index] = None
             return None
         self._unopened.pop((topic.topic_id, index), None)
-        if directory_id != LOST_DIRECTORY:  # which is looked through first
+        if directory_id != LOST_UUID:  # which is looked through first
             self._tell_directory(topic, index, directory_id)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
@@ -597,13 +614,12 @@ class ReplicaManager:
             del self._topics[topic.name]
             self.inspected_topics.pop(topic.name, None)
         self.inspected_topics.pop(topic.topic_id, None)
-        for partition in list(partitions.values()):
-            self._remove_partition(partitions, partition)
+        for index in partitions:
+            self.mending.forget((topic.topic_id, index))
+        self._removing.extend(partitions.values())
 
-    def _remove_partition(self, partitions: dict[int, Partition], partition: Partition) -> None:
+    def _remove_log(self, partition: Partition) -> None:
         """The topic is gone, or another broker has this replica now."""
-        del partitions[partition.index]
-        self.mending.forget((partition.topic_id, partition.index))
         self._fetchers.forget((partition.topic_id, partition.index))
         partition.stop()
         try:

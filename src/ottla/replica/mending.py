@@ -4,15 +4,15 @@ Whoever finds damage says so here (`found`): a look through the files, a followe
 beyond an offset (`suspect`), or a start that finds the replica in no directory. Then, of a partition with others:
 
 1. A damaged replica leads nothing and is in no ISR, if another one that is in sync can take over: the controller is
-   told that it lies in `LOST_DIRECTORY` (AssignReplicasToDirs, KIP-858). Where nobody else is in sync the leader goes
+   told that it lies in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Where nobody else is in sync the leader goes
    on with what is whole of it, and asks again when one has joined.
 2. As a follower it fetches nothing, so that no leader takes it for whole.
 3. Out of the ISR it fetches the segments anew (`replica.mend`), says where it is, and follows as ever.
 
-That the metadata has a replica in `LOST_DIRECTORY` outlives a restart: then all of its segments are looked through
+That the metadata has a replica in `LOST_UUID` outlives a restart: then all of its segments are looked through
 before it follows anybody.
 
-Invariant: a replica with known damage is never told to be anywhere but in `LOST_DIRECTORY`.
+Invariant: a replica with known damage is never told to be anywhere but in `LOST_UUID`.
 
 Left out: looking through files without a reason.
 """
@@ -285,7 +285,7 @@ class Mending:
             self._let_go(replica)
 
     def stop(self) -> None:
-        """Mend nothing any more: the next start looks through what the metadata has in `LOST_DIRECTORY`."""
+        """Mend nothing any more: the next start looks through what the metadata has in `LOST_UUID`."""
         self._stopped = True
         for replica in self._replicas.values():
             self._let_go(replica)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
+from ottla.common.feature_levels import CONTROLLER_REGISTRATION
 from ottla.common.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import ControllerRequests
-from ottla.metadata.image import ControllerImage
+from ottla.metadata.image import MetadataImage, metadata_level
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.metadata.snapshot import endpoint_rows, feature_rows
@@ -89,7 +90,7 @@ class ControllerLifecycle:
         image = self._publisher.image
         if self._ended or image.offset < 0:
             return
-        if self._is_known(image.controllers.get(self._request.controller_id)):
+        if self._is_known(image):
             registered, self._registered = self._registered, None
             if registered is not None:
                 # Not within the publication: whoever waits may register listeners of its own.
@@ -98,8 +99,12 @@ class ControllerLifecycle:
             self._busy = True
             self._controller.send(self._request, self._answered, TIMEOUT_S)
 
-    def _is_known(self, known: ControllerImage | None) -> bool:
-        return known is not None and known.incarnation_id == self._request.incarnation_id
+    def _is_known(self, image: MetadataImage) -> bool:
+        """As far as the level can say: an old one knows no controllers, and the first image of a higher one asks."""
+        known = image.controllers.get(self._request.controller_id)
+        if known is None:
+            return metadata_level(image) < CONTROLLER_REGISTRATION
+        return known.incarnation_id == self._request.incarnation_id
 
     def _answered(self, response: ControllerRegistrationResponse | None, error: BaseException | None) -> None:
         self._busy = False

@@ -5,7 +5,8 @@ the broker may open what belongs to it; once it wants to serve, it asks to be un
 session. At the end it asks to be let go, and the controller moves its leaderships first.
 
 Everything is asked again until it is answered: a controller that is not there for a while costs nothing but time. A
-broker that runs and finds its incarnation gone, since somebody unregistered it or asked in its name that it be let go,
+broker that runs and finds the level raised to one that names data directories registers with them, as the same
+incarnation. One that finds its incarnation gone, since somebody unregistered it or asked in its name that it be let go,
 registers as a new one by itself, which has lost nothing.
 
 Invariant: one request is under way at a time, so answers come in the order of what they answer.
@@ -20,8 +21,10 @@ from enum import Enum
 from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import Uuid
 from ottla.common.peer import ControllerRequests
+from ottla.metadata.image import MetadataImage, metadata_level
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.metadata.snapshot import endpoint_rows, feature_rows
@@ -239,10 +242,22 @@ class BrokerLifecycle:
             done(error)
 
     def _image_published(self) -> None:
-        if self._stage is _Stage.CATCHING_UP and self._publisher.image.offset >= self.broker_epoch:
+        image = self._publisher.image
+        if self._stage is _Stage.CATCHING_UP and image.offset >= self.broker_epoch:
             self._stage = _Stage.RECOVERING
             # Not within the publication: whoever waits registers listeners of its own.
             self._scheduler.call_soon(self._finish, None)
+        elif self._stage is _Stage.RUNNING and self._directories_unknown(image):
+            logger.info("the level of metadata.version names data directories now: this broker registers with them")
+            self._stage = _Stage.REGISTERING
+            self._act()
+
+    def _directories_unknown(self, image: MetadataImage) -> bool:
+        """Whether this incarnation registered at a level that names no directories, and the level does by now."""
+        known = image.brokers.get(self._identity.node_id)
+        if known is None or known.broker_epoch != self.broker_epoch or known.log_dirs:
+            return False
+        return bool(self._identity.log_dirs) and metadata_level(image) >= DIRECTORY_ASSIGNMENT
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -329,6 +344,9 @@ class BrokerLifecycle:
     def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
         self._busy = False
         if self._stage is _Stage.ENDED:
+            return
+        if self._stage is _Stage.REGISTERING:
+            self._act()
             return
         if response is None:
             self._heartbeat_failed(error)

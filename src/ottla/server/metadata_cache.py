@@ -32,6 +32,9 @@ class Led(Protocol):
     @property
     def leader(self) -> LeaderAndEpoch: ...
 
+    @property
+    def kraft_version(self) -> int: ...
+
 
 class MetadataCache:
     """The cluster as clients see it."""
@@ -51,6 +54,11 @@ class MetadataCache:
     def image(self) -> MetadataImage:
         """The newest committed metadata."""
         return self._publisher.image
+
+    @property
+    def kraft_version(self) -> int:
+        """See `MetadataLog`."""
+        return self._metadata_log.kraft_version
 
     def brokers_on(self, listener_name: str, *, include_fenced: bool = False) -> list[ReachableNode]:
         """Brokers that have an address on a listener, by id; remembered as long as the brokers are the same."""

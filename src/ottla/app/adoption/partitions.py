@@ -6,6 +6,7 @@ Everything is only read; what is valid is judged by the rules of `storage.recove
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from ottla.common.disk import Disk
@@ -82,7 +83,7 @@ def stored_batches(disk: Disk, path: str, first_offset: int = 0) -> Iterator[Bat
     Raises OSError, KafkaError.
     """
     bases = segment_bases(disk, path)
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip_longest(bases, bases[1:]):
         if following is not None and following <= first_offset:
             continue
         file = disk.open(f"{path}/{names.offset_name(base, names.LOG_SUFFIX)}", read_only=True)

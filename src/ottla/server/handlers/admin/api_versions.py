@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from ottla.common.errors import ErrorCode
-from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.common.feature_levels import KRAFT_VERSION
+from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -51,13 +52,13 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, (low, high) in REGISTERED_FEATURES.items()
             if low > 0 or request.api_version >= 4
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.items())
+            for name, level in sorted({**image.features, KRAFT_VERSION: context.metadata.kraft_version}.items())
             if level > 0
         ],
     )
@@ -73,5 +74,5 @@ API_VERSIONS = DeclaredApi(
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    basis=lambda context: (context.metadata.image,),
+    basis=lambda context: (context.metadata.image, context.metadata.kraft_version),
 )

@@ -27,6 +27,7 @@ from ottla.server.handlers.admin.list_config_resources import LIST_CONFIG_RESOUR
 from ottla.server.handlers.admin.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.admin.metadata import METADATA
 from ottla.server.handlers.admin.unregister_broker import UNREGISTER_BROKER
+from ottla.server.handlers.admin.unregister_controller import UNREGISTER_CONTROLLER
 from ottla.server.handlers.admin.update_features import UPDATE_FEATURES
 
 ADMIN_APIS: tuple[Api[AdminContext], ...] = (
@@ -53,5 +54,6 @@ ADMIN_APIS: tuple[Api[AdminContext], ...] = (
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
     UNREGISTER_BROKER,
+    UNREGISTER_CONTROLLER,
     UPDATE_FEATURES,
 )

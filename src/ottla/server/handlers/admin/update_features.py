@@ -5,7 +5,6 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.features import handle_update_features
-from ottla.controller.result import MIN_ISR
 from ottla.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -21,9 +20,7 @@ def handle(context: AdminContext, request: Request, message: UpdateFeaturesReque
     """Hand the request to the controller; the channel parks until the change is committed."""
     context.decisions.submit(
         request,
-        lambda image, controller: handle_update_features(
-            image, message, request.api_version, controller.config.get_int(MIN_ISR)
-        ),
+        lambda image, controller: handle_update_features(image, message, request.api_version, controller),
     )
 
 

@@ -1,0 +1,186 @@
+"""`ottla cluster features`: the levels of the cluster's features, raised and lowered (KIP-584, KIP-1022).
+
+What a level is called is known here; what may be raised or lowered is for the controller to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from ottla.cli.command import (
+    Group,
+    bootstrap_option,
+    json_option,
+    open_cluster,
+    print_json,
+    print_table,
+    settings_option,
+)
+from ottla.client.cluster import Cluster
+from ottla.client.model import FeatureUpdate, UpgradeType
+from ottla.common.errors import OperatorError
+from ottla.common.feature_choice import metadata_level_named, parse_levels
+from ottla.common.feature_levels import FEATURE_LEVELS, METADATA_LEVELS, METADATA_VERSION, release_features
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(cls=Group)
+def features() -> None:
+    """Levels of features: what all nodes write and do."""
+
+
+def _level_options(function: F) -> F:
+    """What says which features shall be at which levels."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only ask whether the cluster would do it."),
+        settings_option("--feature", help_text="A feature and its level, as group.version=1; may be repeated."),
+        click.option("--metadata", metavar="VERSION", help="The version of the metadata, as 4.0-IV3."),
+        click.option("--release-version", metavar="VERSION", help="All features as new clusters of this version have."),
+    ):
+        function = option(function)
+    return function
+
+
+@features.command(examples=("ottla cluster features describe", "ottla cluster features describe --json"))
+@json_option
+@bootstrap_option
+def describe(as_json: bool, bootstrap_server: str) -> None:
+    """Show the levels of all features, and what the broker that answers supports."""
+    with open_cluster(bootstrap_server) as client:
+        found = client.features()
+    rows = [
+        {
+            "feature": name,
+            "level": info.level,
+            "version": _version(name, info.level),
+            "supported_min": info.supported_min,
+            "supported_max": info.supported_max,
+        }
+        for name, info in sorted(found.items())
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("feature", "level", "version", "supported min", "supported max")
+    right = ("level", "supported min", "supported max")
+    print_table(columns, [tuple(row.values()) for row in rows], right=right)
+
+
+@features.command(
+    examples=(
+        "ottla cluster features upgrade --release-version 4.0 --dry-run",
+        "ottla cluster features upgrade --metadata 4.1-IV1",
+        "ottla cluster features upgrade --feature group.version=1 --feature transaction.version=2",
+    )
+)
+@_level_options
+@json_option
+@bootstrap_option
+def upgrade(
+    release_version: str | None,
+    metadata: str | None,
+    feature: dict[str, str],
+    dry_run: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Raise levels, once the last node was upgraded."""
+    wanted = _wanted(release_version, metadata, feature)
+    with open_cluster(bootstrap_server) as client:
+        now = _levels(client)
+        if release_version is not None:
+            wanted = {name: level for name, level in wanted.items() if level > now.get(name, 0)}
+        _update(client, now, wanted, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+
+
+@features.command(
+    examples=(
+        "ottla cluster features downgrade --feature transaction.version=1",
+        "ottla cluster features downgrade --metadata 4.0-IV1 --dry-run",
+        "ottla cluster features downgrade --feature group.version=0   # turns it off",
+    )
+)
+@_level_options
+@click.option("--unsafe", is_flag=True, help="Also where metadata would be lost, if the cluster knows how.")
+@json_option
+@bootstrap_option
+def downgrade(
+    release_version: str | None,
+    metadata: str | None,
+    feature: dict[str, str],
+    dry_run: bool,
+    unsafe: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Lower levels; refused where a lower one can't hold what was written."""
+    wanted = _wanted(release_version, metadata, feature)
+    with open_cluster(bootstrap_server) as client:
+        now = _levels(client)
+        if release_version is not None:
+            wanted = {name: level for name, level in wanted.items() if level < now.get(name, 0)}
+        how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+        _update(client, now, wanted, how, dry_run=dry_run, as_json=as_json)
+
+
+def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:
+    """The levels that the options name. Raises OperatorError."""
+    if release_version is not None:
+        if metadata is not None or feature:
+            raise OperatorError(
+                "--release-version names the levels of all features: leave --metadata and --feature away"
+            )
+        level = metadata_level_named("--release-version", release_version)
+        return {**dict.fromkeys(FEATURE_LEVELS, 0), **release_features(level)}
+    wanted = parse_levels("--feature", feature)
+    if metadata is not None:
+        if METADATA_VERSION in wanted:
+            raise OperatorError(f"--metadata and --feature {METADATA_VERSION} name the same: leave one of them away")
+        wanted[METADATA_VERSION] = metadata_level_named("--metadata", metadata)
+    if not wanted:
+        raise OperatorError("say what to change with --feature NAME=LEVEL, --metadata or --release-version")
+    return wanted
+
+
+def _levels(client: Cluster) -> dict[str, int]:
+    return {name: info.level for name, info in client.features().items()}
+
+
+def _update(
+    client: Cluster,
+    now: Mapping[str, int],
+    wanted: Mapping[str, int],
+    how: UpgradeType,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Ask for it, and show what changed, or would."""
+    updates = [FeatureUpdate(name, level, how) for name, level in sorted(wanted.items())]
+    if updates:
+        client.update_features(updates, validate_only=dry_run)
+    rows = [
+        (name, now.get(name, 0), level, _version(name, level))
+        for name, level in sorted(wanted.items())
+        if level != now.get(name, 0)
+    ]
+    columns = ("feature", "from", "to", "version")
+    if as_json:
+        print_json({"dry_run": dry_run, "changes": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    if rows:
+        print_table(columns, rows, right=("from", "to"))
+    else:
+        click.echo("Nothing needs to change.")
+    if dry_run:
+        click.echo("This was a dry run; leave --dry-run away to do it.", err=True)
+
+
+def _version(name: str, level: int) -> str | None:
+    """What a level of metadata.version is called; others have numbers only."""
+    known = METADATA_LEVELS.get(level) if name == METADATA_VERSION else None
+    return known.name if known is not None else None

@@ -1,0 +1,150 @@
+"""Features of a cluster and their levels: what each level is called, since when new clusters have it, what it needs.
+
+Source: `MetadataVersion` and `Feature` of Apache Kafka 4.4 (KIP-584, KIP-778, KIP-1022). A level of `metadata.version`
+switches records and behaviour for the whole cluster, so what a controller writes follows the finalized level and not
+what this node could write. What each switches here is in docs/feature-levels.md.
+
+Left out: levels below 3.3-IV3, which Apache Kafka 4 does not read either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"
+"""Level 1: the consumer protocol (KIP-848)."""
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+"""Level 1: replicas that may lead without being in the ISR are remembered (KIP-966)."""
+TRANSACTION_VERSION = "transaction.version"
+"""Level 1: tagged fields in the log of transactions; level 2: an epoch for each transaction (KIP-890)."""
+KRAFT_VERSION = "kraft.version"
+"""Level 1: the log names the voters (KIP-853). No FeatureLevelRecord sets it."""
+
+
+class MetadataLevel(NamedTuple):
+    """One level: `name` as tools show it; `changes_metadata` where the level before can't hold what this one writes."""
+
+    level: int
+    name: str
+    changes_metadata: bool
+
+
+METADATA_LEVELS: Mapping[int, MetadataLevel] = {
+    row[0]: MetadataLevel(*row)
+    for row in (
+        (7, "3.3-IV3", True),
+        (8, "3.4-IV0", True),
+        (9, "3.5-IV0", False),
+        (10, "3.5-IV1", False),
+        (11, "3.5-IV2", True),
+        (12, "3.6-IV0", False),
+        (13, "3.6-IV1", True),
+        (14, "3.6-IV2", True),
+        (15, "3.7-IV0", True),
+        (16, "3.7-IV1", False),
+        (17, "3.7-IV2", True),
+        (18, "3.7-IV3", False),
+        (19, "3.7-IV4", False),
+        (20, "3.8-IV0", False),
+        (21, "3.9-IV0", False),
+        (22, "4.0-IV0", False),
+        (23, "4.0-IV1", True),
+        (24, "4.0-IV2", False),
+        (25, "4.0-IV3", False),
+        (26, "4.1-IV0", False),
+        (27, "4.1-IV1", False),
+        (28, "4.2-IV0", False),
+        (29, "4.2-IV1", False),
+        (30, "4.3-IV0", True),
+        (31, "4.4-IV0", False),
+        (32, "4.4-IV1", True),
+        (33, "4.4-IV2", True),
+    )
+}
+"""By level, ascending, without a gap."""
+
+LOWEST_LEVEL, HIGHEST_LEVEL = min(METADATA_LEVELS), max(METADATA_LEVELS)
+METADATA_VERSION_LEVEL = 25
+"""4.0-IV3, the level of a new cluster: of what higher ones switch not everything is built."""
+
+MIGRATING_BROKERS = 8
+"""Registrations say whether a broker comes from ZooKeeper; none here does."""
+SAME_EPOCH_WHERE_ISR_SHRINKS = 12
+"""A replica that leaves the ISR does not raise the leader epoch, by which alone older brokers fence (KAFKA-15021)."""
+CONTROLLER_REGISTRATION = 15
+"""Controllers are registered (KIP-919)."""
+DIRECTORY_ASSIGNMENT = 17
+"""Registrations and partitions name data directories (KIP-858)."""
+ELIGIBLE_LEADERS = 23
+"""Records name replicas that may lead without being in the ISR (KIP-966)."""
+CORDONED_DIRECTORIES = 30
+"""Registrations name directories that take no new replicas (KIP-1066)."""
+CONTROLLER_UNREGISTRATION = 33
+"""Controllers are unregistered."""
+
+
+def metadata_changed(low: int, high: int) -> bool:
+    """Whether a level above `low`, up to `high`, writes what `low` can't hold."""
+    return any(METADATA_LEVELS[level].changes_metadata for level in range(low + 1, high + 1))
+
+
+def metadata_level_of(version: str) -> MetadataLevel | None:
+    """The level of a name (`4.0-IV3`), or the newest of a release (`4.0`, `4.0.1`); None where there is none."""
+    release = ".".join(version.split(".")[:2])
+    found = None
+    for row in METADATA_LEVELS.values():
+        if row.name == version or ("-" not in version and row.name.startswith(f"{release}-")):
+            found = row
+    return found
+
+
+class FeatureLevel(NamedTuple):
+    """A level above 0 of a feature."""
+
+    level: int
+    since: int
+    """New clusters have it from this level of metadata.version on."""
+    needs: Mapping[str, int] = MappingProxyType({})
+    """What other features have to be at, at least."""
+
+
+FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
+    GROUP_VERSION: (FeatureLevel(1, since=22),),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: (FeatureLevel(1, since=26, needs={METADATA_VERSION: ELIGIBLE_LEADERS}),),
+    TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
+}
+"""Beside metadata.version, those whose behaviour is complete."""
+
+
+NEW_CLUSTER_LEVELS: Mapping[str, int] = {
+    METADATA_VERSION: METADATA_VERSION_LEVEL,
+    **{name: rows[-1].level for name, rows in FEATURE_LEVELS.items()},
+}
+"""All features as a new cluster has them, unless it was formatted with others."""
+
+
+def release_features(metadata_level: int) -> dict[str, int]:
+    """All features as a new cluster of Apache Kafka with that level has them; those at 0 are not named."""
+    levels = {METADATA_VERSION: metadata_level}
+    for name, rows in FEATURE_LEVELS.items():
+        level = max((row.level for row in rows if row.since <= metadata_level), default=0)
+        if level:
+            levels[name] = level
+    return levels
+
+
+def unmet_need(features: Mapping[str, int]) -> tuple[str, int, str, int] | None:
+    """The first feature of `features` (levels by name) that another one does not carry.
+
+    As (name, its level, the other's name, the level that it needs).
+    """
+    for name, rows in FEATURE_LEVELS.items():
+        level = features.get(name, 0)
+        for row in rows:
+            for other, needed in row.needs.items():
+                if row.level == level and features.get(other, 0) < needed:
+                    return name, level, other, needed
+    return None

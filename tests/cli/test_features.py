@@ -1,0 +1,80 @@
+"""`ottla cluster features` on a real broker: what it shows, raises, lowers and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from ottla.cli.cluster import cluster
+
+from .conftest import Run
+
+CONFIGS: Mapping[str, str] = {}
+
+
+def levels(run: Run) -> dict[str, int]:
+    rows = json.loads(run(cluster, "features", "describe", "--json").stdout)
+    return {row["feature"]: row["level"] for row in rows}
+
+
+def changes(run: Run, *arguments: str) -> list[tuple[str, int, int]]:
+    told = json.loads(run(cluster, "features", *arguments, "--json").stdout)
+    assert told["dry_run"] == ("--dry-run" in arguments)
+    return [(row["feature"], row["from"], row["to"]) for row in told["changes"]]
+
+
+@pytest.fixture(autouse=True)
+def as_at_first(run: Run) -> None:
+    """The levels of a new cluster, whatever the test before left."""
+    run(cluster, "features", "upgrade", "--feature", "transaction.version=2", "--feature", "group.version=1")
+
+
+def test_levels_are_shown_in_columns(run: Run) -> None:
+    lines = run(cluster, "features", "describe").stdout.splitlines()
+    assert lines[0].split() == ["FEATURE", "LEVEL", "VERSION", "SUPPORTED", "MIN", "SUPPORTED", "MAX"]
+    assert "metadata.version                     25  4.0-IV3              7             33" in lines
+    assert lines[1].split() == ["eligible.leader.replicas.version", "1", "-", "0", "1"]
+
+
+def test_a_level_goes_down_and_up_again(run: Run) -> None:
+    assert changes(run, "downgrade", "--feature", "transaction.version=1") == [("transaction.version", 2, 1)]
+    assert levels(run)["transaction.version"] == 1
+    told = run(cluster, "features", "upgrade", "--feature", "transaction.version=2").stdout
+    assert told.splitlines()[1].split() == ["transaction.version", "1", "2", "-"]
+    assert levels(run)["transaction.version"] == 2
+    again = run(cluster, "features", "upgrade", "--feature", "transaction.version=2").stdout
+    assert again == "Nothing needs to change.\n"
+
+
+def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
+    before = levels(run)
+    assert changes(run, "upgrade", "--release-version", "4.2", "--dry-run") == [("metadata.version", 25, 29)]
+    assert changes(run, "upgrade", "--metadata", "4.1-IV0", "--dry-run") == [("metadata.version", 25, 26)]
+    lower = changes(run, "downgrade", "--release-version", "4.0-IV2", "--dry-run")
+    assert lower == [("eligible.leader.replicas.version", 1, 0), ("metadata.version", 25, 24)]
+    told = run(cluster, "features", "downgrade", "--release-version", "4.0-IV2", "--dry-run")
+    assert "This was a dry run" in told.stderr
+    assert levels(run) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "exit_code"),
+    [
+        (("upgrade",), "say what to change with --feature NAME=LEVEL", 2),
+        (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "leave --metadata and --feature away", 2),
+        (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "name the same", 2),
+        (("upgrade", "--metadata", "2.8"), "name one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),
+        (("upgrade", "--feature", "group.version=one"), "a level is an integer from 0 on", 2),
+        (("upgrade", "--feature", "group.version=2"), "Local controller only supports versions 0-1", 1),
+        (("downgrade", "--feature", "kraft.version=0"), "Can't downgrade the version of this feature", 1),
+        (("downgrade", "--metadata", "4.0-IV0"), "Refusing to perform the requested downgrade", 1),
+        (("downgrade", "--metadata", "4.0-IV0", "--unsafe"), "Unsafe metadata downgrade is not supported", 1),
+        (("downgrade", "--feature", "transaction.version=3"), "only supports versions 0-2", 1),
+    ],
+)
+def test_what_is_refused_is_told(run: Run, arguments: tuple[str, ...], message: str, exit_code: int) -> None:
+    before = levels(run)
+    assert message in run(cluster, "features", *arguments, exit_code=exit_code).output
+    assert levels(run) == before
