@@ -227,7 +227,11 @@ class LogDirectory:
             was_cleaned=self.cleaner_checkpoint.get(key) is not None,
             producer_expiration_ms=self.defaults.producer_expiration_ms,
         )
-        self.logs[key] = self._load(name, key, options)
+        log = self.logs[key] = self._load(name, key, options)
+        if log.recovery_point < log.active_segment.base_offset:
+            self.flush_needed(
+                key
+            )  # the roll that would have is of a life before, and what is not durable is not cleaned
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
         folder = Folder(self._descriptors, self._join(name))
