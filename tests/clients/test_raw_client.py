@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -21,6 +22,7 @@ from raw_client import (
     records,
     wrapper,
 )
+from tests.fuzz.memory import Growth
 
 ROWS = [
     Row(b"key", b"value", 1_700_000_000_000),
@@ -235,3 +237,50 @@ def test_a_request_of_a_version_that_never_was_ends_the_connection(raw):
     raw.send(1, 9999, b"")
     with pytest.raises((AssertionError, ConnectionError), match=r"closed|reset"):
         raw.receive()
+
+
+HUNDRED_MEGABYTES = 100 << 20
+READERS = 6
+
+
+def converted_at_once(servers: str, topic: str, count: int) -> list[int]:
+    """The bytes that so many consumers get who each ask for a hundred megabytes of every partition, all at a time."""
+
+    def read(_: int) -> int:
+        with RawClient(servers) as client:
+            answers = client.fetch(0, topic, {0: 0, 1: 0, 2: 0}, HUNDRED_MEGABYTES)
+            assert {error for error, _, _ in answers.values()} == {0}
+            assert all(list(records(content, 0)) for _, _, content in answers.values() if content)
+            return sum(len(content) for _, _, content in answers.values())
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(read, range(count)))
+
+
+def test_a_conversion_has_a_bound_whatever_is_asked_for(ottla_broker_factory, families, topic):
+    """300 MB in plain batches of a megabyte: each of several readers gets a few of them."""
+    broker = ottla_broker_factory()
+    servers = broker.bootstrap_servers
+    families["confluent-kafka"].create_topic(servers, topic, 3, {})
+    with RawClient(servers) as client:
+        rows = message_set([Row(b"k", b"v" * 10_000)] * 90, 0)
+        for _ in range(HUNDRED_MEGABYTES // len(rows)):
+            client.produce(0, topic, dict.fromkeys(range(3), rows))
+    growth = Growth(broker.pid)
+    sizes = converted_at_once(servers, topic, READERS)
+    assert all(1 << 20 < size < 8 << 20 for size in sizes)
+    assert growth.bytes < 64 << 20
+
+
+def test_a_conversion_of_one_batch_has_a_bound(ottla_broker_factory, families, topic):
+    """A batch of a hundred megabytes that is small on the wire is converted for one reader at a time."""
+    broker = ottla_broker_factory()
+    servers = broker.bootstrap_servers
+    families["confluent-kafka"].create_topic(servers, topic, 3, {})
+    with RawClient(servers) as client:
+        rows = message_set([Row(b"k", b"v" * 1_000_000)] * 100, 0, GZIP)
+        for partition in range(3):
+            assert client.produce(0, topic, {partition: rows}) == {partition: (0, 0)}
+    growth = Growth(broker.pid)
+    converted_at_once(servers, topic, READERS)
+    assert growth.bytes < 400 << 20
