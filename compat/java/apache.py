@@ -26,11 +26,14 @@ class Kafka:
     """A combined KRaft node that is the only voter; as a context manager it is formatted, started, and gone afterwards.
 
     `voters_in_log`: it is formatted as `--standalone` (kraft.version 1), and otherwise by `controller.quorum.voters`.
+    `directories`: so many are in its `log.dirs`, the metadata log in the first.
     """
 
-    def __init__(self, classpath: str, configs: Mapping[str, str], *, voters_in_log: bool = False) -> None:
+    def __init__(
+        self, classpath: str, configs: Mapping[str, str], *, voters_in_log: bool = False, directories: int = 1
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ottla-apache-"))
-        self.data_dir = self.home / "data"
+        self.data_dirs = [self.home / f"data-{number}" for number in range(directories)]
         self.properties = self.home / "server.properties"
         self._java = [*JAVA, "-cp", classpath]
         self._voters_in_log = voters_in_log
@@ -44,22 +47,27 @@ class Kafka:
             "controller.listener.names": "CONTROLLER",
             f"controller.quorum.{setting}": controller if voters_in_log else f"1@{controller}",
             "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://{controller}",
-            "log.dirs": str(self.data_dir),
+            "log.dirs": self.log_dirs,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    @property
+    def log_dirs(self) -> str:
+        """Its directories as `log.dirs` names them."""
+        return ",".join(map(str, self.data_dirs))
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def format(self, *arguments: str) -> None:
-        """Format the directory, with more `arguments` of the tool."""
+        """Format the directories, with more `arguments` of the tool."""
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
         command += [*(("--standalone",) if self._voters_in_log else ()), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def start(self) -> None:
-        """Start on what the directory holds; raises RuntimeError when it doesn't come up."""
+        """Start on what the directories hold; raises RuntimeError when it doesn't come up."""
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._java, "kafka.Kafka", str(self.properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home
@@ -77,7 +85,7 @@ class Kafka:
         raise RuntimeError("Apache Kafka did not come up")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, cleanly or by SIGKILL; the directory stays."""
+        """End it, cleanly or by SIGKILL; the directories stay."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(STOP_TIMEOUT_S)

@@ -161,7 +161,7 @@ class Pair:
             self._kafka.format()
             self._kafka.start()
             self._ottla.start()
-            self.kafka = _Side("kafka", self._kafka.port, self._kafka.data_dir)
+            self.kafka = _Side("kafka", self._kafka.port, self._kafka.data_dirs[0])
             self.ottla = _Side("ottla", self._ottla.port, self._ottla.data_dir)
             for side in self.sides:
                 self._await_producer_ids(side)

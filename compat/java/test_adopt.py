@@ -1,13 +1,16 @@
 """Directories of Apache Kafka are served as they are, and Apache Kafka goes on with them afterwards.
 
 Real brokers write, stop or are killed, and the other side starts on the same files: records of every codec, what
-compaction left, transactions that were committed, aborted and open, groups of both protocols, settings, limits. What
-clients read is compared, never the files.
+compaction left, transactions that were committed, aborted and open, groups of both protocols, settings, limits, in one
+directory and in two. What clients read is compared, never the files. A log that Apache Kafka never cleaned is cleaned
+by Ottla.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +46,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 400
 KEYS = 10
 TIMEOUT_S = 20.0
+HELD_BACK_MS = "86400000"
 CONFIGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
@@ -76,13 +80,16 @@ class Writer(NamedTuple):
     protocol: str
     """Of groups, the newest that it serves as it is installed."""
     end: signal.Signals
+    directories: int
 
 
 WRITERS = [
-    Writer("4.4", "4.0", True, "consumer", signal.SIGKILL),
-    Writer("4.1", "4.0", False, "consumer", signal.SIGTERM),
-    Writer("3.9", "3.9", False, "classic", signal.SIGTERM),
-    Writer("4.4", "3.3", True, "classic", signal.SIGTERM),
+    Writer("4.4", "4.0", True, "consumer", signal.SIGKILL, 1),
+    Writer("4.4", "4.0", True, "consumer", signal.SIGKILL, 2),
+    Writer("4.4", "4.0", False, "consumer", signal.SIGTERM, 2),
+    Writer("4.1", "4.0", False, "consumer", signal.SIGTERM, 1),
+    Writer("3.9", "3.9", False, "classic", signal.SIGTERM, 1),
+    Writer("4.4", "3.3", True, "classic", signal.SIGTERM, 1),
 ]
 
 
@@ -99,25 +106,30 @@ class Content(NamedTuple):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    "writer", WRITERS, ids=lambda writer: f"{writer.version}-at-{writer.release}-{writer.end.name}"
+    "writer", WRITERS, ids=lambda writer: f"{writer.version}-at-{writer.release}-{writer.end.name}-{writer.directories}"
 )
 def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
-    with Kafka(kafka_of(writer.version), CONFIGS, voters_in_log=writer.voters_in_log) as kafka:
+    with Kafka(
+        kafka_of(writer.version), CONFIGS, voters_in_log=writer.voters_in_log, directories=writer.directories
+    ) as kafka:
         kafka.format("--release-version", writer.release)
         kafka.start()
-        filling = Filling(kafka.bootstrap_servers, kafka.data_dir, writer.protocol)
+        filling = Filling(kafka.bootstrap_servers, kafka.data_dirs, writer.protocol)
         before = content(kafka.bootstrap_servers)
         kafka.stop(writer.end)
+        for directory in kafka.data_dirs:
+            assert list(directory.glob("records-*-0")), "each directory has partitions"
 
-        told = adopt(kafka.data_dir)
+        told = adopt(kafka.data_dirs)
         assert told["obstacles"] == []
         types = Counter(["classic", writer.protocol])
         assert told["groups"]["types"] == {kind: types[kind] for kind in ("classic", "consumer", "share", "streams")}
         assert told["groups"]["offsets"] == len(before.offsets)
-        assert told["transactions"] == {"ids": 2, "open": ["open"]}
+        assert told["transactions"] == {"ids": 2 + len(CODECS), "open": ["open"]}
 
-        with Broker(data_dir=kafka.data_dir, configs=BROKER_CONFIGS, port=kafka.port) as ours:
+        with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS, port=kafka.port) as ours:
             assert content(ours.bootstrap_servers) == before
+            clean_what_was_held_back(ours, kafka.data_dirs)
             filling.go_on()
             end_what_is_open(ours.bootstrap_servers, "open")
             write_some(ours.bootstrap_servers)
@@ -135,21 +147,58 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
 def test_a_directory_of_ours_is_served_by_apache_kafka(kafka_of: Callable[[str], str]) -> None:
     """Nobody but Ottla ever wrote in it, not even a format."""
     with Kafka(kafka_of("4.4"), CONFIGS, voters_in_log=True) as kafka:
-        with Broker(data_dir=kafka.data_dir, configs=BROKER_CONFIGS) as ours:
-            Filling(ours.bootstrap_servers, kafka.data_dir, "consumer")
+        with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS) as ours:
+            Filling(ours.bootstrap_servers, kafka.data_dirs, "consumer")
             before = content(ours.bootstrap_servers)
         kafka.start()
         assert content(kafka.bootstrap_servers) == before
         end_what_is_open(kafka.bootstrap_servers, "open")
 
 
-def adopt(data_dir: Path) -> dict[str, Any]:
-    """The report; a directory that nothing stands against."""
-    command = [sys.executable, "-m", "ottla", "adopt", str(data_dir), "--json", "--verify"]
+def adopt(data_dirs: list[Path]) -> dict[str, Any]:
+    """The report; directories that nothing stands against."""
+    command = [sys.executable, "-m", "ottla", "adopt", *map(str, data_dirs), "--json", "--verify"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def clean_what_was_held_back(ours: Broker, data_dirs: list[Path]) -> None:
+    """A pass over the log that Apache Kafka alone wrote and never cleaned: fewer records, the same as of each key."""
+    (directory,) = (path for path in data_dirs if (path / "held-back-0").exists())
+    logs = directory / "held-back-0"
+    checkpoint = directory / "cleaner-offset-checkpoint"
+    assert "held-back 0 " not in (checkpoint.read_text() if checkpoint.exists() else "")
+    segments = {path.name: path.stat().st_size for path in logs.glob("*.log")}
+    before = read(ours.bootstrap_servers, ["held-back"], "read_committed")["held-back"]
+    admin = AdminClient(client(ours.bootstrap_servers))
+    alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "min.compaction.lag.ms", "0")
+    wait_until_cleaned(data_dirs, "held-back")
+    # What comes later stays as it is, with either broker.
+    alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "min.compaction.lag.ms", HELD_BACK_MS)
+    after = read(ours.bootstrap_servers, ["held-back"], "read_committed")["held-back"]
+    assert set(after) < set(before)
+    assert {row[2]: row[3] for row in after} == {row[2]: row[3] for row in before}
+    assert re.search(r"held-back-0 is clean up to offset \d+: .* [1-9]\d* bytes dropped", ours.logs())
+    left = {path.name: path.stat().st_size for path in logs.glob("*.log")}
+    assert sum(left.values()) < sum(segments.values())
+
+
+def wait_until_cleaned(data_dirs: list[Path], topic: str) -> None:
+    """A pass over its first partition is over, by the file that tells so to either broker."""
+    deadline = time.monotonic() + TIMEOUT_S
+    files = [path / "cleaner-offset-checkpoint" for path in data_dirs]
+    done = re.compile(rf"^{topic} 0 [1-9]", re.MULTILINE)
+    while not any(path.exists() and done.search(path.read_text()) for path in files):
+        assert time.monotonic() < deadline, f"{topic} was not compacted"
+        time.sleep(0.05)
+
+
+def alter(admin: AdminClient, resource: ConfigResource, name: str, value: str) -> None:
+    resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(TIMEOUT_S)
 
 
 def client(servers: str) -> dict[str, Any]:
@@ -160,7 +209,7 @@ def client(servers: str) -> dict[str, Any]:
 class Filling:
     """A cluster with something of everything; its clients live on, as those of a broker that is killed would."""
 
-    def __init__(self, servers: str, data_dir: Path, protocol: str) -> None:
+    def __init__(self, servers: str, data_dirs: list[Path], protocol: str) -> None:
         self.servers = servers
         self.admin = AdminClient(client(self.servers))
         topics = [
@@ -169,12 +218,14 @@ class Filling:
         ]
         compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
         topics += [NewTopic("latest", 1, 1, config=compaction), NewTopic("tx", 1, 1), NewTopic("steady", 1, 1)]
+        topics.append(NewTopic("held-back", 1, 1, config={**compaction, "min.compaction.lag.ms": HELD_BACK_MS}))
         for made in self.admin.create_topics(topics).values():
             made.result(TIMEOUT_S)
         for codec in CODECS:
             self._produce(codec)
-        self._compact(data_dir)
-        self._alter()
+        self._compact(data_dirs)
+        self._hold_back()
+        alter(self.admin, ConfigResource(ResourceType.BROKER, "1"), "message.max.bytes", "2000000")
         self._transactions()
         self.readers = [
             self._read("records-gzip", "old", "classic"),
@@ -206,7 +257,7 @@ class Filling:
             producer.produce(f"records-{codec}", value, b"k%d" % number, headers={"n": b"%d" % number})
         assert producer.flush(TIMEOUT_S) == 0
 
-    def _compact(self, data_dir: Path) -> None:
+    def _compact(self, data_dirs: list[Path]) -> None:
         """Several segments of a few keys, every fifth of which is deleted, until a pass of the cleaner is over."""
         producer = Producer(client(self.servers))
         for number in range(60):
@@ -214,17 +265,22 @@ class Filling:
         for number in range(0, KEYS, 5):
             producer.produce("latest", None, b"k%d" % number)
         assert producer.flush(TIMEOUT_S) == 0
-        deadline = time.monotonic() + TIMEOUT_S
-        cleaned = data_dir / "cleaner-offset-checkpoint"
-        while not cleaned.exists() or "latest 0 " not in cleaned.read_text():
-            assert time.monotonic() < deadline, "nothing was compacted"
-            time.sleep(0.05)
+        wait_until_cleaned(data_dirs, "latest")
 
-    def _alter(self) -> None:
-        changes = [ConfigEntry("message.max.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)]
-        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=changes)
-        for altered in self.admin.incremental_alter_configs([resource]).values():
-            altered.result(TIMEOUT_S)
+    def _hold_back(self) -> None:
+        """The same by every codec, of a transaction that was committed and one that was not, and never cleaned."""
+        noise = random.Random(1)
+        for number, codec in enumerate(CODECS):
+            producer = transactional(self.servers, f"held back by {codec}", codec)
+            producer.begin_transaction()
+            for each in range(40):
+                producer.produce("held-back", noise.randbytes(10_000), b"k%d" % (each % KEYS))
+            producer.produce("held-back", None, b"k%d" % number)
+            producer.commit_transaction(TIMEOUT_S)
+            producer.begin_transaction()
+            producer.produce("held-back", b"aborted", b"k%d" % (number + 1))
+            assert producer.flush(TIMEOUT_S) == 0
+            producer.abort_transaction(TIMEOUT_S)
 
     def _transactions(self) -> None:
         producer = transactional(self.servers, "ended")
@@ -267,9 +323,9 @@ def commit(reader: Consumer, message: Message) -> None:
                 raise
 
 
-def transactional(servers: str, name: str) -> Producer:
+def transactional(servers: str, name: str, codec: str = "none") -> Producer:
     """A producer that has its epoch, and has ended whatever one before it left."""
-    producer = Producer({**client(servers), "transactional.id": name})
+    producer = Producer({**client(servers), "transactional.id": name, "compression.type": codec})
     producer.init_transactions(TIMEOUT_S)
     return producer
 

@@ -60,6 +60,9 @@ class Place:
     host: str = HOST
     python: str = sys.executable
     data_dir: Path | None = None
+    """The first of `log.dirs`, which has the metadata log."""
+    more_dirs: tuple[Path, ...] = ()
+    """The others."""
 
 
 class Node:
@@ -188,7 +191,7 @@ class Nodes:
             "listeners": f"PLAINTEXT://{node.address}{controller}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(each.controller_address for each in self._voters),
-            "log.dirs": str(node.data_dir),
+            "log.dirs": ",".join(map(str, (node.data_dir, *node.place.more_dirs))),
             **self._settings,
         }
         node.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))

@@ -1,5 +1,5 @@
 """A tmpfs of a few megabytes in a mount namespace of its own, and a Python that runs inside it; on request with a
-network namespace of its own, so that it is a host.
+network namespace of its own, so that it is a host. And the same with a disk that can be made to fail.
 
 The namespace is held by a process that sleeps: so the disk outlives the broker, and all of it goes with that process.
 Nothing outside the namespace sees the mount.
@@ -8,12 +8,15 @@ Nothing outside the namespace sees the mount.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import pytest
 
@@ -28,6 +31,9 @@ needs_root = pytest.mark.skipif(
 class SmallDisk:
     """Used as a context manager. `path` as the broker sees it, `outside` as this process reaches it."""
 
+    _mount = 'mount -t tmpfs -o size="$2" none "$1"'
+    """A shell's command; $1 is the path, $2 its size in bytes."""
+
     def __init__(self, work_dir: Path, size_bytes: int, *, own_network: bool = False) -> None:
         self._namespaces = ["--mount", "--net"] if own_network else ["--mount"]
         self.path = work_dir / "disk"
@@ -36,9 +42,9 @@ class SmallDisk:
         self._script = work_dir / "python-on-the-small-disk"
         self._ballast = 0
 
-    def __enter__(self) -> SmallDisk:
-        mount = 'mount -t tmpfs -o size="$2" none "$1" && echo mounted && exec sleep infinity'
-        command = ["unshare", *self._namespaces, "--propagation", "private", "sh", "-c", mount, "sh"]
+    def __enter__(self) -> Self:
+        hold = f"{self._mount} && echo mounted && exec sleep infinity"
+        command = ["unshare", *self._namespaces, "--propagation", "private", "sh", "-c", hold, "sh"]
         self._holder = subprocess.Popen([*command, str(self.path), str(self._size)], stdout=subprocess.PIPE)
         if self._holder.stdout.readline() != b"mounted\n":
             self._holder.wait()
@@ -87,3 +93,25 @@ class SmallDisk:
         """Give back what `fill` took."""
         for path in self.outside.glob("ballast-*"):
             path.unlink()
+
+
+class FailingDisk(SmallDisk):
+    """An ext4 in a file, which the kernel can be told to shut down: from then on nearly all of it is EIO."""
+
+    _mount = 'truncate -s "$2" "$1.img" && mkfs.ext4 -q -F "$1.img" && mount -o loop "$1.img" "$1"'
+    _SHUT_DOWN = 0x8004587D
+    """FS_IOC_SHUTDOWN, of XFS in the beginning."""
+    _WITHOUT_FLUSHING = struct.pack("I", 2)
+
+    def fail(self) -> None:
+        descriptor = os.open(self.outside, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, self._SHUT_DOWN, self._WITHOUT_FLUSHING)
+        finally:
+            os.close(descriptor)
+
+    def mend(self) -> None:
+        """Mount it anew, as after a visit to the data centre; nothing may have it in use."""
+        again = 'umount "$1" && mount -o loop "$1.img" "$1"'
+        enter = ["nsenter", "--target", str(self._holder.pid), "--mount", "--"]
+        subprocess.run([*enter, "sh", "-c", again, "sh", str(self.path)], check=True, timeout=30)

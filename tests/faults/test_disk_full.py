@@ -224,3 +224,32 @@ def test_a_client_that_retries_gets_through(disk, broker):
     disk.free()
     producer.flush(60)
     assert outcomes == [None] * 10
+
+
+def test_one_of_two_directories_that_is_full_refuses_and_the_other_goes_on(disk, tmp_path):
+    first, second = tmp_path / "first", disk.path / "second"
+    with Broker(data_dir=f"{first},{second}", python=disk.python) as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, 2)
+        (full,) = (number for number in (0, 1) if (disk.outside / "second" / f"{TOPIC}-{number}").exists())
+        writer = Writer(broker)
+        assert writer.send(full) == ErrorCode.NONE
+        disk.fill()
+        code = writer.send(full)
+        while code == ErrorCode.NONE:  # into what the log had reserved
+            code = writer.send(full)
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        for number in range(10):
+            assert writer.send(1 - full) == ErrorCode.NONE
+            assert create_topic(broker, f"new-{number}") == ErrorCode.NONE
+        assert len(list(first.glob("new-*"))) == 10
+        writer.check()
+        disk.free()
+        until_served(lambda: writer.send(full))
+        writer.check()
+        assert "Traceback" not in broker.logs()
+        assert "offline" not in broker.logs()
+        broker.restart()
+        writer.check()
+        for partition in (0, 1):
+            assert writer.send(partition) == ErrorCode.NONE

@@ -40,7 +40,7 @@ from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
 
 from .generator import HUGE_VARINT, INT32_MAX, header, unsigned, with_crc
-from .memory import high_water_bytes, resident_bytes, unread_bytes
+from .memory import Growth, unread_bytes
 from .wire import Wire
 
 LIMIT = 104_857_600  # socket.request.max.bytes
@@ -70,27 +70,6 @@ def unharmed(broker) -> Iterator[None]:
         assert wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None)).topics
     assert time.monotonic() - begin < QUICK_S
     assert "Traceback" not in broker.logs()
-
-
-class Growth:
-    """The highest memory of the broker since the start of the block, in bytes."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._pid = broker.pid
-        self._reset()
-        self._before = resident_bytes(self._pid)
-
-    def _reset(self) -> None:
-        """Begin the high-water mark anew (Linux: 5 into clear_refs); without the right to, it starts where it was."""
-        try:
-            with open(f"/proc/{self._pid}/clear_refs", "w") as file:
-                file.write("5")
-        except OSError:
-            return
-
-    @property
-    def bytes(self) -> int:
-        return high_water_bytes(self._pid) - self._before
 
 
 def cpu_seconds(broker: Broker) -> float:
@@ -143,7 +122,7 @@ def test_metadata_of_members_takes_a_bounded_amount_of_memory(broker):
             assert (
                 wire.ask(ApiKey.JOIN_GROUP, 3, join("large", size * MEGABYTE)).error_code == ErrorCode.INVALID_REQUEST
             )
-        growth = Growth(broker)
+        growth = Growth(broker.pid)
         for first in range(0, 400, 25):
             with ExitStack() as stack:
                 for number in range(first, first + 25):
@@ -182,7 +161,7 @@ def test_frame_sizes_outside_the_limit_close_at_once(broker, size):
 
 
 def test_announced_frames_cost_only_what_has_arrived(broker):
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     with ExitStack() as stack:
         for _ in range(200):
             wire = stack.enter_context(Wire(broker.port))
@@ -199,7 +178,7 @@ def test_announced_frames_cost_only_what_has_arrived(broker):
 @pytest.mark.parametrize("claimed", [1_000_000, INT32_MAX, (1 << 32) - 1])
 @pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA])
 def test_tag_flood_in_the_header(broker, api_key, claimed):
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     version = API[api_key].max_version
     refused(broker, header(api_key, version)[:-1] + unsigned(claimed) + b"\x63\0" * 1_000_000)
     assert growth.bytes < 40 * MEGABYTE
@@ -210,7 +189,7 @@ def test_tag_flood_in_the_body(broker, api_key):
     spec = API[api_key]
     body = bytearray()
     write_message(spec.request(), spec.max_version, body)
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     flood = unsigned(1_000_000) + b"\x63\0" * 1_000_000
     refused(broker, header(api_key, spec.max_version) + bytes(body[:-1]) + flood)
     assert growth.bytes < 60 * MEGABYTE
@@ -223,7 +202,7 @@ def test_tag_flood_in_the_body(broker, api_key):
 def test_counts_beyond_the_bytes(broker, api_key):
     """Each position of a small request holds a count of billions in one of the two forms."""
     spec = API[api_key]
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     for version in {spec.min_version, spec.max_version}:
         body = bytearray()
         write_message(spec.request(), version, body)
@@ -236,7 +215,7 @@ def test_counts_beyond_the_bytes(broker, api_key):
 
 def test_tiny_elements_of_a_large_frame(broker):
     """The bytes are there, but objects for them would be hundreds of times as large."""
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     count = 5_000_000
     refused(broker, header(ApiKey.METADATA, 9) + unsigned(count + 1) + b"\1\0" * count + b"\1\0\0\0")
     refused(broker, header(ApiKey.METADATA, 1) + struct.pack(">i", count) + b"\0\0" * count)
@@ -247,7 +226,7 @@ def test_tiny_elements_of_a_large_frame(broker):
 def test_many_names_in_one_request_hold_the_loop_only_briefly(broker):
     """As many elements as are allowed, in a frame of 4 MB: answered or refused, and others are served meanwhile."""
     count = 200_000
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     names = b"".join(b"\x0c%011d\0" % number for number in range(count))
     with Wire(broker.port) as wire, Wire(broker.port) as other:
         wire.send(header(ApiKey.DELETE_TOPICS, 5) + unsigned(count + 1) + names.replace(b"\0", b"") + bytes(5))
@@ -320,7 +299,7 @@ def compressed_batch(codec_id: int, payload: bytes, count: int, *, max_timestamp
 def test_decompression_bomb(broker, codec, codec_id):
     bomb = compressed_batch(codec_id, zeros(codec, 200 * MEGABYTE), 1)
     assert len(bomb) < MEGABYTE  # so max.message.bytes doesn't keep it out
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
         assert produce(wire, "compacted", bomb) == ErrorCode.MESSAGE_TOO_LARGE
     assert growth.bytes < 300 * MEGABYTE  # 128 MiB of output at most, as much again for a codec's window
@@ -332,7 +311,7 @@ def test_many_bombs_in_one_request_cost_as_much_as_two(broker):
     data = TopicProduceData(
         name="compacted", partition_data=[PartitionProduceData(index=0, records=bomb) for _ in range(40)]
     )
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     before = cpu_seconds(broker)
     with Wire(broker.port) as wire:
         answer = wire.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]))
@@ -379,7 +358,7 @@ def test_claimed_records_take_no_offsets_and_roll_no_segment(broker, topic, code
     "payload", [b"\xff\xff\xff\xff\x0f" + bytes(20), b"\x82SNAPPY\0" + bytes(8) + b"\x7f\xff\xff\xff"]
 )
 def test_snappy_that_promises_gigabytes(broker, payload):
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
         assert produce(wire, "compacted", compressed_batch(2, payload, 1)) == ErrorCode.CORRUPT_MESSAGE
     assert growth.bytes < 20 * MEGABYTE
@@ -410,7 +389,7 @@ def look_up(wire: Wire, timestamp: int) -> Any:
 def test_a_bomb_of_many_small_records(broker):
     """What is kept for each record must not add up, wherever the broker looks into a batch."""
     bomb = bomb_of_small_records()
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
         assert produce(wire, "compacted", bomb) == ErrorCode.NONE
         # Recompressed by gzip, the batch is larger than max.message.bytes.
@@ -424,7 +403,7 @@ def test_a_bomb_of_many_small_records(broker):
 def test_a_stored_bomb_goes_off_in_no_lookup(broker):
     """A topic that isn't compacted takes a bomb unopened; a lookup by timestamp opens it, as often as it is asked."""
     bomb = compressed_batch(4, zeros("zstd", 200 * MEGABYTE), 1, max_timestamp=FUTURE - 1)
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
         assert produce(wire, "bombs", bomb) == ErrorCode.NONE
         for _ in range(3):
@@ -576,7 +555,7 @@ def test_a_transactional_batch_can_not_be_smuggled_in(broker):
 def test_slow_loris():
     """Hundreds of connections that never finish a request: others are served, and the idle ones are closed in time."""
     with Broker(configs={"connections.max.idle.ms": 2000}) as broker, ExitStack() as stack:
-        growth = Growth(broker)
+        growth = Growth(broker.pid)
         begun = header(ApiKey.METADATA, 9)
         slow = [stack.enter_context(Wire(broker.port)) for _ in range(300)]
         whole = struct.pack(">i", 1 << 20) + begun
@@ -620,7 +599,7 @@ def test_half_closed_peers_are_answered_and_let_go(broker):
 
 def test_a_peer_that_never_reads_costs_a_bounded_amount(broker):
     """Thousands of requests with large answers, none read: the broker stops serving that connection, not the others."""
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     request = header(ApiKey.DESCRIBE_CONFIGS, 4) + b"\2\2\6plain\0\0\1\1\0"
     framed = struct.pack(">i", len(request)) + request
     with ExitStack() as stack:
@@ -640,7 +619,7 @@ def test_a_peer_that_never_reads_costs_a_bounded_amount(broker):
 
 def test_resets_while_requests_are_parked(broker):
     """Long polls whose clients vanish: nothing is answered into the void, nothing is kept."""
-    growth = Growth(broker)
+    growth = Growth(broker.pid)
     asked = FetchPartition(partition=0, fetch_offset=_end(broker), partition_max_bytes=1 << 20)
     body = bytearray()
     request = FetchRequest(

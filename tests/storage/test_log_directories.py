@@ -166,6 +166,31 @@ def test_a_full_directory_sends_new_logs_to_another(fakes, disk, clock, manager)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+@pytest.mark.parametrize("refused", ["append", "open"])
+def test_a_full_directory_that_still_takes_names_keeps_nothing_of_a_new_log(fakes, disk, clock, manager, refused):
+    """As tmpfs does, and others with room in the block of names."""
+    for number in range(3):
+        manager.create_log("t", number, bytes(15) + b"t")
+
+    def full(action: str, path: str) -> OSError | None:
+        return OSError(errno.ENOSPC, "No space left", path) if action == refused and path.startswith("/b/") else None
+
+    disk.fault = full
+    log = manager.create_log("t", 3, bytes(15) + b"t")
+    assert where(manager) == {"/a": ["t-0", "t-2", "t-3"], "/b": ["t-1"]}
+    disk.fault = lambda action, path: None
+    put(fakes, log, clock)
+    assert not disk.exists("/b/t-3")
+    assert not manager.offline_directories
+    manager.shutdown()
+    again = fakes.open_manager(disk, clock, directory=DIRS)
+    assert {each.path: set(names) for each, names in zip(again.directories, where(again).values(), strict=True)} == {
+        "/a": {"t-0", "t-2", "t-3"},
+        "/b": {"t-1"},
+    }
+    assert again.get_log("t", 3).topic_id == bytes(15) + b"t"
+
+
 def test_a_directory_that_fails_later_gets_no_new_logs(fakes, disk, clock):
     heard = []
     manager = fakes.open_manager(

@@ -359,6 +359,23 @@ class TestFlush:
         assert done[-1] == ("fourth", None)
         assert not pool.queue
 
+    def test_finished_segments_of_a_life_before_are_flushed(self, fakes, disk, clock):
+        """After a kill -9 no roll has to come first: until then the log was never cleaned, and walked by each start."""
+        config, pool = LogConfig(segment_bytes=300), fakes.Pool()
+        log = fakes.open_manager(disk, clock, config=config).create_log("t", 0, TOPIC_ID, config)
+        for _ in range(4):
+            put(fakes, log, clock)
+        assert len(log.segments) > 1
+        disk.locked.clear()
+        manager = fakes.open_manager(disk, clock, config=config)
+        log = manager.get_log("t", 0)
+        assert log.recovery_point == 0
+        assert manager.flush_due(pool) == 1
+        pool.run_all()
+        assert log.recovery_point == 4
+        manager.create_log("one segment", 0, TOPIC_ID, config)
+        assert manager.flush_due(pool) == 0
+
     def test_two_flushes_at_once_break_an_invariant(self, fakes, clock, manager):
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)

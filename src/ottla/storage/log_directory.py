@@ -36,10 +36,12 @@ from ottla.storage.checkpoints import (
     Running,
     format_clean_shutdown,
     format_offsets,
+    format_partition_metadata,
     format_running,
     parse_clean_shutdown,
     parse_running,
     read_offsets,
+    write_unsynced,
 )
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoint
 from ottla.storage.descriptors import Descriptors, Folder
@@ -227,7 +229,11 @@ class LogDirectory:
             was_cleaned=self.cleaner_checkpoint.get(key) is not None,
             producer_expiration_ms=self.defaults.producer_expiration_ms,
         )
-        self.logs[key] = self._load(name, key, options)
+        log = self.logs[key] = self._load(name, key, options)
+        if log.recovery_point < log.active_segment.base_offset:
+            self.flush_needed(
+                key
+            )  # the roll that would have is of a life before, and what is not durable is not cleaned
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
         folder = Folder(self._descriptors, self._join(name))
@@ -334,8 +340,8 @@ class LogDirectory:
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def create_log(self, key: TopicPartition, config: LogConfig | None) -> Log:
-        """Make the log of a partition that has none. Raises OSError."""
+    def create_log(self, key: TopicPartition, config: LogConfig | None, topic_id: Uuid | None) -> Log:
+        """Make the log of a partition that has none. Raises OSError, and then nothing of it stays."""
         options = LoadOptions(
             config=config or self.defaults.config,
             clean=True,
@@ -343,13 +349,27 @@ class LogDirectory:
         )
         name = names.partition_dir(*key)
         try:
-            self._disk.makedirs(self._join(name))
-            log = self._load(name, key, options)
-            log.directory_was_made()
+            log = self._make(name, key, options, topic_id)
         except OSError as error:
             self._note_error(error, f"creating {name}")
             raise
         self.logs[key] = log
+        return log
+
+    def _make(self, name: str, key: TopicPartition, options: LoadOptions, topic_id: Uuid | None) -> Log:
+        path = self._join(name)
+        is_new = not self._disk.is_dir(path)
+        try:
+            self._disk.makedirs(path)
+            if is_new and topic_id is not None:
+                write_unsynced(self._disk, f"{path}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
+            log = self._load(name, key, options)
+            log.directory_was_made()
+        except OSError:
+            if is_new:  # another directory may take it, and a start refuses a partition that is in two
+                with suppress(OSError):
+                    self._disk.rmtree(path)
+            raise
         return log
 
     def delete_log(self, topic: str, partition: int) -> None:

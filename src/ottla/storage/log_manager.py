@@ -324,7 +324,7 @@ class LogManager:
         """
         log = self.get_log(topic, partition)
         if log is None:
-            log = self._make_log((topic, partition), config, directory_id, is_new=is_new)
+            log = self._make_log((topic, partition), topic_id, config, directory_id, is_new=is_new)
         elif config is not None:
             log.config = config
         if topic_id is not None and log.topic_id is None:
@@ -333,7 +333,15 @@ class LogManager:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.name} on disk belongs to another topic id")
         return log
 
-    def _make_log(self, key: TopicPartition, config: LogConfig | None, directory_id: Uuid, *, is_new: bool) -> Log:
+    def _make_log(
+        self,
+        key: TopicPartition,
+        topic_id: Uuid | None,
+        config: LogConfig | None,
+        directory_id: Uuid,
+        *,
+        is_new: bool,
+    ) -> Log:
         """In the directory with the fewest logs that has room, in the order of the configuration among equals.
 
         A cordoned one comes after all others.
@@ -349,7 +357,7 @@ class LogManager:
         failure: OSError | None = None
         for directory in sorted(online, key=lambda each: (each.is_cordoned, len(each.logs))):
             try:
-                return directory.create_log(key, config)
+                return directory.create_log(key, config, topic_id)
             except OSError as error:
                 failure = error
         if failure is None:

@@ -339,7 +339,8 @@ class Segment:
         try:
             file.truncate(self.size_bytes)
         except OSError as second:
-            raise TornAppendError(second.errno, "a torn append can't be cut off", self.path) from error
+            reason = f"{second.strerror or second}, and a torn append can't be cut off"
+            raise TornAppendError(second.errno, reason, self.path) from error
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Take a batch that is now at `position` into the indexes, where it is due.
