@@ -151,7 +151,7 @@ class Machine:
         self.batches: list[Batch] = []
         self.values = itertools.count()
         self.damaged = False
-        self.forgotten: set[int] = set()
+        self.in_snapshots: set[int] = set()
         self.durable_end = self.high_watermark = self.least_cut = self.start = 0
         self.open()
 
@@ -203,7 +203,7 @@ class Machine:
         assert (result.base_offset, result.duplicate) == (end, False)
         written = tuple(Written(end + number, one.key, one.value, one.timestamp_ms) for number, one in enumerate(data))
         self.batches.append(Batch(end, result.last_offset, producer_id, epoch, sequence + len(data), written))
-        self.forgotten.discard(producer_id)
+        self.in_snapshots.discard(producer_id)
         if producer_id != NOBODY:
             assert self.log.append_as_leader(batch, 0, len(batch), 0).duplicate
 
@@ -297,8 +297,8 @@ class Machine:
             self.cut(end)
 
     def cut(self, end: int) -> None:
-        if self.damaged:  # who is known by the log alone is known by its newest batch, which goes
-            self.forgotten |= {batch.producer_id for batch in self.batches if batch.last_offset >= end}
+        # In a cleaned log each is known by its newest batch: where that goes, what was before it is in snapshots alone.
+        self.in_snapshots |= {batch.producer_id for batch in self.batches if batch.last_offset >= end}
         self.batches = [batch for batch in self.batches if batch.last_offset < end]
         self.durable_end = min(self.durable_end, end)
         self.high_watermark = min(self.high_watermark, end)
@@ -434,7 +434,8 @@ class Machine:
     def check_producers(self, told: Told) -> None:
         for producer_id, newest in told.producers.items():
             entry = self.log.producers.get(producer_id)
-            if newest.base_offset >= self.start and producer_id not in self.forgotten:
+            is_forgotten = self.damaged and producer_id in self.in_snapshots
+            if newest.base_offset >= self.start and not is_forgotten:
                 assert entry is not None, f"{producer_id} was forgotten"
                 assert (entry.producer_epoch, entry.last_sequence) == (newest.producer_epoch, newest.last_sequence)
 
