@@ -294,7 +294,7 @@ def test_a_swap_that_the_disk_refuses_ends_the_pass(site, stage_fails):
     assert site.latest("t") == {b"a": (1, site.latest("t")[b"a"][1])}
 
 
-@pytest.mark.parametrize("end", ["cut", "remove", "set aside", "stop"])
+@pytest.mark.parametrize("end", ["cut", "remove", "set aside", "compact no more", "stop"])
 def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
     for steps in itertools.count():
         site = Site(fakes)
@@ -313,6 +313,9 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
             site.manager.delete_log("t", 0)
         elif end == "set aside":
             site.manager.set_aside("t", 0)
+        elif end == "compact no more":
+            site.log("t").config = CONFIG._replace(cleanup_policy=frozenset({"delete"}))
+            noted = site.manager.cleaner_checkpoint.get(("t", 0))
         else:
             site.cleaner.stop()
             while site.one_step():
@@ -323,6 +326,10 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
         site.run()
         assert not site.cleaner.passes
         assert site.keys("u") == b"a", "the worker went on with another log"
+        if end == "compact no more":
+            assert site.log("t").cleaning is None
+            assert site.manager.cleaner_checkpoint.get(("t", 0)) == noted, "nothing more was taken in"
+            assert site.latest("t") == {key: (offset, value) for offset, key, value in before}
         if end in ("cut", "stop"):
             latest = {key: (offset, value) for offset, key, value in before if end == "stop" or offset < cut}
             assert site.latest("t") == latest
