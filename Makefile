@@ -6,7 +6,7 @@
 #   make check                     format, lint, types, import contracts, generated documents: under a minute
 #   make format                    formats the code and mends what the linter can
 #   make docs                      writes the documents that are generated: docs/configuration.md
-#   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups, cluster or transactions
+#   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups, cluster, compacted or transactions
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make model [DEPTH=12]          every order of so many steps of the model of transactions;
 #                                  ARGS='--bounds zombie' for one that is walked to its end

@@ -132,8 +132,10 @@ def test_a_process_that_dies_fails_its_round_and_the_next_one_gets_another(on_si
         await site.until(lambda: not site.cleaner.passes)
         assert "t-0 could not be cleaned for lack of room" in caplog.text
         assert "its process ended with -9" in caplog.text
+        assert site.cleaner.dead == set(site.workers)
         site.cleaner.settings = SETTINGS
         await site.clean()
+        assert not site.cleaner.dead
         assert len(site.values()) == 10
 
     on_site(test)
@@ -147,6 +149,7 @@ def test_a_cut_ends_the_round_of_the_process(on_site):
         site.log.truncate_to(5)
         await site.clean()
         assert site.values() == [b"%d" % number for number in range(5)]
+        assert not site.cleaner.dead, "it was asked to end"
 
     on_site(test)
 

@@ -105,6 +105,7 @@ def test_gauges(cleaning):
     cleaner = cleaning.cleaner
     register_cleaner_gauges(registry, cleaner, Clock())
     cleaner.uncleanable["bad", 0] = Uncleanable("damage", 0)
+    cleaner.dead.add(cast("Any", object()))
     cleaner.reports["a", 0] = PassReport(0, 2.5, 1000, 300, 100, 0.25)
     cleaner.reports["b", 0] = PassReport(0, 1.0, 1000, 100, 300, 0.5)
     cleaner.max_dirty_ratio, cleaner.max_overdue_ms, cleaner.last_run_ms = 0.75, 9_999, 4_000
@@ -114,6 +115,7 @@ def test_gauges(cleaning):
         'kafka_log_logcleanermanager_uncleanable_bytes{logDirectory="/data"} 70',
         "kafka_log_logcleanermanager_max_dirty_percent 75",
         "kafka_log_logcleanermanager_time_since_last_run_ms 1000",
+        "kafka_log_logcleaner_deadthreadcount 1",
         "kafka_log_logcleaner_max_compaction_delay_secs 9",
         "kafka_log_logcleaner_max_clean_time_secs 2.5",
         "kafka_log_logcleaner_max_buffer_utilization_percent 50",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -26,6 +28,8 @@ from ottla.sim.disk import Mount
 from ottla.sim.node import DATA_DIR
 from ottla.sim.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
 from ottla.storage.checkpoints import Running, parse_running
+from ottla.storage.cleaner.log_cleaning import LogCleaning
+from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.names import RUNNING_FILE
 
@@ -48,6 +52,33 @@ def test_promises_hold(seed: int) -> None:
     check(outcome)
     assert outcome.acknowledged > 100
     assert outcome.served > 100
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_compacted_topic_keeps_the_latest_of_each_key(seed: int, taken_in: list[str]) -> None:
+    outcome = run(seed, faults_s=120.0, compacted=True)
+    check(outcome)
+    assert outcome.acknowledged > 100
+    assert taken_in.count(TOPIC) > 50
+
+
+def test_logs_of_a_coordinator_are_cleaned_while_things_go_wrong(taken_in: list[str]) -> None:
+    check(run(1, faults_s=120.0))
+    assert taken_in.count("__consumer_offsets") > 10
+
+
+@pytest.fixture
+def taken_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topic of each group of cleaned segments that a log took in."""
+    topics: list[str] = []
+    take_in = LogCleaning.take_in
+
+    def noted(cleaning: LogCleaning) -> None:
+        take_in(cleaning)
+        topics.append(posixpath.basename(cleaning._folder.path).rpartition("-")[0])
+
+    monkeypatch.setattr(LogCleaning, "take_in", noted)
+    return topics
 
 
 def test_a_whole_run_counts() -> None:
@@ -259,6 +290,25 @@ def test_a_planted_defect_is_found(plant: object, monkeypatch: pytest.MonkeyPatc
     assert callable(plant)
     plant(monkeypatch)
     small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": 300.0}
+    assert any(run(seed, **small).violation is not None for seed in range(1, MAX_SEEDS))
+
+
+def drop_the_last_of_what_stays(patch: pytest.MonkeyPatch) -> None:
+    """The cleaner takes the latest of a key away."""
+    surviving = OffsetMap.surviving
+
+    def fewer(offset_map: OffsetMap, *of: Any, keeps_tombstones: bool) -> tuple[Any, int, int]:
+        kept, keyless, tombstones = surviving(offset_map, *of, keeps_tombstones=keeps_tombstones)
+        return kept[:-1] if len(kept) > 2 else kept, keyless, tombstones
+
+    patch.setattr(OffsetMap, "surviving", fewer)
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_planted_defect_of_the_cleaner_is_found(compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clients of a compacted topic, and by the members of a group, whose offsets are in one."""
+    drop_the_last_of_what_stays(monkeypatch)
+    small = {"nodes": 3, "partitions": 6, "faults_s": 120.0, "compacted": compacted}
     assert any(run(seed, **small).violation is not None for seed in range(1, MAX_SEEDS))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 from collections import deque
-from collections.abc import Generator
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.keys import ENTRY_BYTES
-from ottla.storage.cleaner.cleaning import CleanedGroup
+from ottla.sim.step_cleaner import StepWorker
 from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
-from ottla.storage.cleaner.worker import RoundEnd, RoundFailure, run_round
 from ottla.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
@@ -30,35 +28,16 @@ class Death(BaseException):
     """The process ends at an action of the disk."""
 
 
-class StepWorker:
-    """A worker that does one step of its round when told to."""
+class NotedWorker(StepWorker):
+    """Tells which logs it was given."""
 
     def __init__(self, site) -> None:
-        self.site = site
-        self.round: Generator[CleanedGroup | RoundEnd | RoundFailure, None, None] | None = None
-        self.stopped = False
+        super().__init__(site.disk, site.steps.append)
+        self.cleaned = site.cleaned
 
     def begin(self, task, tell) -> None:
-        self.round, self.tell, self.stopped = run_round(task, self.site.disk, lambda size: None), tell, False
-        self.site.cleaned.append(task.directory.rpartition("/")[2])
-        self.site.steps.append(self.step)
-
-    def go_on(self) -> None:
-        self.site.steps.append(self.step)
-
-    def stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self.site.steps.append(self.step)
-
-    def step(self) -> None:
-        if self.round is None:
-            return
-        told = RoundFailure("stopped", lacks_room=False) if self.stopped else next(self.round)
-        if not isinstance(told, CleanedGroup):
-            self.round.close()
-            self.round = None
-        self.tell(told)
+        self.cleaned.append(task.directory.rpartition("/")[2])
+        super().begin(task, tell)
 
 
 class Site:
@@ -81,7 +60,7 @@ class Site:
         self.cleaner = LogCleaner(
             self.manager,
             self.settings,
-            lambda: StepWorker(self),
+            lambda: NotedWorker(self),
             pool=self.pool,
             clock=self.clock,
             rng=self.fakes.Rng(5),
@@ -315,7 +294,7 @@ def test_a_swap_that_the_disk_refuses_ends_the_pass(site, stage_fails):
     assert site.latest("t") == {b"a": (1, site.latest("t")[b"a"][1])}
 
 
-@pytest.mark.parametrize("end", ["cut", "remove", "set aside", "stop"])
+@pytest.mark.parametrize("end", ["cut", "remove", "set aside", "compact no more", "stop"])
 def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
     for steps in itertools.count():
         site = Site(fakes)
@@ -334,6 +313,9 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
             site.manager.delete_log("t", 0)
         elif end == "set aside":
             site.manager.set_aside("t", 0)
+        elif end == "compact no more":
+            site.log("t").config = CONFIG._replace(cleanup_policy=frozenset({"delete"}))
+            noted = site.manager.cleaner_checkpoint.get(("t", 0))
         else:
             site.cleaner.stop()
             while site.one_step():
@@ -344,6 +326,10 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
         site.run()
         assert not site.cleaner.passes
         assert site.keys("u") == b"a", "the worker went on with another log"
+        if end == "compact no more":
+            assert site.log("t").cleaning is None
+            assert site.manager.cleaner_checkpoint.get(("t", 0)) == noted, "nothing more was taken in"
+            assert site.latest("t") == {key: (offset, value) for offset, key, value in before}
         if end in ("cut", "stop"):
             latest = {key: (offset, value) for offset, key, value in before if end == "stop" or offset < cut}
             assert site.latest("t") == latest
@@ -364,6 +350,18 @@ def test_retention_of_a_compacted_log_runs_when_its_pass_has_ended(site):
     assert site.manager.run_retention() == 0
     site.run()
     assert site.keys("t") == b"b"
+
+
+def test_retention_by_size_goes_on_behind_a_segment_of_which_nothing_is_left(site):
+    site.log("t", cleanup_policy=frozenset({"compact", "delete"}), retention_bytes=1200, retention_ms=-1)
+    site.fill("t", *[b"a"] * 5)
+    site.fill("t", *[b"%d" % number for number in range(4)], b"a")
+    site.run()
+    assert site.log("t").segments[0].size_bytes == 0
+    for keys in (range(10, 15), range(20, 25), range(30, 35)):
+        site.fill("t", *[b"%d" % number for number in keys])
+    assert site.manager.run_retention() == 2
+    assert site.log("t").log_start_offset == 10
 
 
 KEYS = [bytes([byte]) for byte in b"abcdef"]

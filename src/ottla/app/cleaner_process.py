@@ -119,7 +119,8 @@ class CleanerProcess:
 
         def ended(code: int | None, error: BaseException | None) -> None:
             why = reason or f"its process ended with {code}"
-            self._give(RoundFailure(why, lacks_room=code == _KILLED or bool(reason)))
+            lacks_room = code == _KILLED or bool(reason)
+            self._give(RoundFailure(why, lacks_room, worker_died=not self._stopped))
 
         self._pool.submit(end, ended)
 

@@ -39,6 +39,11 @@ def register_cleaner_gauges(registry: MetricsRegistry, cleaner: LogCleaner, cloc
         read=lambda: clock.time_ms() - cleaner.last_run_ms,
     )
     registry.gauge(
+        f"{_CLEANER}deadthreadcount",
+        "Processes of the cleaner that died in their last round and were not needed again since.",
+        read=lambda: len(cleaner.dead),
+    )
+    registry.gauge(
         f"{_CLEANER}max_compaction_delay_secs",
         "How long a record waits beyond max.compaction.lag.ms, at most.",
         read=lambda: cleaner.max_overdue_ms // 1000,

@@ -10,6 +10,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
@@ -192,13 +193,16 @@ class ClusterSimulation(Simulation):
     def _recover(self) -> None:
         """All must come right, and the clients end; then the contents are judged."""
 
-    async def _create_topic(self, world: LogWorld) -> None:
+    async def _create_topic(self, world: LogWorld, configs: Mapping[str, str] = MappingProxyType({})) -> None:
+        """With `configs` beside those of all topics."""
         client = Client(self.loop, self.network, "admin")
         topic = CreatableTopic(
             name=world.topic,
             num_partitions=world.partitions,
             replication_factor=REPLICATION_FACTOR,
-            configs=[CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_CONFIGS.items()],
+            configs=[
+                CreatableTopicConfig(name=name, value=value) for name, value in {**TOPIC_CONFIGS, **configs}.items()
+            ],
         )
         while True:
             await asyncio.sleep(0.5)
@@ -269,4 +273,9 @@ def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
         "metadata.log.max.record.bytes.between.snapshots": "20000",
         "metadata.log.segment.ms": "60000",
         "metadata.max.retention.bytes": "40000",
+        # Segments are complete so soon that the cleaner works while things go wrong, on logs of coordinators as well.
+        "log.roll.ms": "10000",
+        "log.cleaner.backoff.ms": "3000",
+        "log.cleaner.dedupe.buffer.size": "1048576",
+        "log.cleaner.min.cleanable.ratio": "0.2",
     }

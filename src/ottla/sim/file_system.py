@@ -275,7 +275,7 @@ class MemoryDisk:
         if create and path not in self.files.names:
             self.before("create", path)
             self._need_parent(path)
-            self.files.change((path, Inode(), True))
+            self.files.change((path, Inode(mtime_ms=self.files.clock.time_ms()), True))
         return MemoryFile(self, path, self._file(path))
 
     def read_bytes(self, path: str) -> bytes:

@@ -180,7 +180,7 @@ class Producer(LogClient):
     def _batch(self, partition: int, values: list[str]) -> bytearray:
         now_ms = self.world.time_ms()
         return build_batch(
-            [RecordData(now_ms, None, value.encode()) for value in values],
+            [RecordData(now_ms, self.world.history.key_of(value), value.encode()) for value in values],
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=self._sequences.get(partition, 0),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
@@ -29,12 +30,15 @@ from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
 from ottla.sim.network import Address, Listening, Network
 from ottla.sim.peer import SimPeerNetwork
 from ottla.sim.rng import SimRng
+from ottla.sim.step_cleaner import StepWorker
 from ottla.sim.trace import Trace
 
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
 SCRUB_S = 5.0
 """From one round of the scrubber to the next: a node lives no longer than minutes."""
+CLEANER_STEP_S = (0.001, 1.0)
+"""How long a group of segments is in the work of the cleaner."""
 UUID_BYTES = 16
 
 
@@ -137,8 +141,14 @@ class SimNode:
             MetricsRegistry(),
             peers=SimPeerNetwork(self.network, process, self.host),
             on_fatal=lambda error: process.kill(),
+            cleaner_worker=partial(
+                self._cleaner_worker, process, self._mount, self._rng.fork(f"cleaner {self.starts}")
+            ),
         )
         self._follow(self._start(process, broker))
+
+    def _cleaner_worker(self, process: Process, mount: Mount, rng: SimRng) -> StepWorker:
+        return StepWorker(mount, lambda step: process.call_later(rng.uniform(*CLEANER_STEP_S), step))
 
     def _follow(self, life: Coroutine[None, None, None]) -> None:
         task = self._task = self._loop.create_task(life)

@@ -1,10 +1,16 @@
-"""The batches of all replicas of a partition are the same bytes, up to the lowest high watermark."""
+"""The batches of all replicas of a partition are the same bytes, up to the lowest high watermark.
+
+Each replica of a compacted log is cleaned by itself: what is at an offset in several of them is the same record, and a
+reader of any finds the same latest value of each key.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from ottla.record.batch import iter_batches
+from ottla.record.batch import BatchView, iter_batches
+from ottla.record.transactions import TransactionFilter
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.sim.checkers import Violation
@@ -12,32 +18,90 @@ from ottla.sim.checkers import Violation
 READ_BYTES = 1 << 20
 
 
+class _Aborted(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
 def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
-    """Raises Violation that names the first offset at which two replicas differ."""
+    """Raises Violation that names the first offset, or the first key, at which two replicas differ."""
     partitions = [(host, manager.find(topic, index)) for host, manager in replicas]
     start = max(partition.log.log_start_offset for _, partition in partitions)
     end = min(partition.high_watermark for _, partition in partitions)
     reference_host, reference = partitions[0]
+    compacted = reference.log.config.compacted
     expected = _batches(reference, start, end)
     for host, partition in partitions[1:]:
         found = _batches(partition, start, end)
+        names = f"between {reference_host} and {host}"
+        if compacted:
+            _compare_compacted(f"{topic}-{index}", names, expected, found)
+            continue
         for offset in sorted(expected.keys() | found.keys()):
-            if expected.get(offset) != found.get(offset):
-                raise Violation(f"{topic}-{index}@{offset} differs between {reference_host} and {host}")
+            if _bytes(expected, offset) != _bytes(found, offset):
+                raise Violation(f"{topic}-{index}@{offset} differs {names}")
 
 
-def _batches(partition: Partition, start: int, end: int) -> dict[int, bytes]:
-    """The bytes of each batch below `end`, by base offset."""
-    batches: dict[int, bytes] = {}
+_Batches = dict[int, tuple[BatchView, bool]]
+"""By base offset, and whether a reader under read_committed sees it."""
+
+
+def _bytes(batches: _Batches, offset: int) -> bytes | None:
+    found = batches.get(offset)
+    return None if found is None else found[0].to_bytes()
+
+
+def _batches(partition: Partition, start: int, end: int) -> _Batches:
+    """Those below `end`."""
+    batches: _Batches = {}
     offset = start
     while offset < end:
-        result = partition.log.read(offset, READ_BYTES, max_offset=end, min_one_batch=True)
+        log = partition.log
+        result = log.read(offset, READ_BYTES, max_offset=end, min_one_batch=True)
         data = b"" if result.records is None else result.records.read_all()
+        transactions = TransactionFilter(_Aborted(*each) for each in log.aborted.within(offset, result, end))
         if result.records is not None:
             result.records.release()
         if not data:
             raise Violation(f"{partition} has nothing at {offset}, below its high watermark")
         for batch in iter_batches(data):
-            batches[batch.base_offset] = batch.to_bytes()
+            batches[batch.base_offset] = batch, transactions.passes(batch)
             offset = batch.next_offset
     return batches
+
+
+_Record = tuple[bytes | None, bytes | None, int]
+
+
+def _compare_compacted(name: str, between: str, expected: _Batches, found: _Batches) -> None:
+    records, others = _committed(expected), _committed(found)
+    for offset in sorted(records.keys() & others.keys()):
+        if records[offset] != others[offset]:
+            raise Violation(f"{name}@{offset} differs {between}")
+    latest, other = _latest(records), _latest(others)
+    for key in sorted(latest.keys() | other.keys()):
+        if latest.get(key) != other.get(key):
+            raise Violation(f"the latest of {key!r} in {name} differs {between}: {latest.get(key)}, {other.get(key)}")
+
+
+def _committed(batches: _Batches) -> dict[int, _Record]:
+    """Key, value and timestamp at each offset."""
+    return {
+        record.offset: (record.key, record.value, record.timestamp)
+        for batch, is_seen in batches.values()
+        if is_seen
+        for record in batch.records()
+    }
+
+
+def _latest(records: dict[int, _Record]) -> dict[bytes, tuple[int, bytes]]:
+    """Of each key that was not deleted in the end its offset and value."""
+    latest: dict[bytes, tuple[int, bytes]] = {}
+    for offset in sorted(records):
+        key, value, _ = records[offset]
+        if key is None:
+            continue
+        latest.pop(key, None)
+        if value is not None:
+            latest[key] = offset, value
+    return latest

@@ -1,12 +1,13 @@
 """The workload of a replicated cluster: real nodes, clients, faults; then calm, where all must come right.
 
 A run is a function of its seed. The cluster is that of `sim.cluster_simulation`; the topic has three replicas a
-partition and `min.insync.replicas` 2; producers want acks=all, a consumer reads for itself, and the members of a
-consumer group read and commit. While things go wrong the history of the clients is checked (`sim.history`), what the
-group was promised (`sim.checkers`), and that no epoch of a partition or of the quorum has two leaders.
+partition and `min.insync.replicas` 2, and may be a compacted one, whose records have keys; producers want acks=all, a
+consumer reads for itself, and the members of a consumer group read and commit. While things go wrong the history of the
+clients is checked (`sim.history`), what the group was promised (`sim.checkers`), and that no epoch of a partition or of
+the quorum has two leaders.
 After the last fault every producer must get every partition acknowledged again within a bounded time, the group must
 read and commit all that was acknowledged, and all replicas must be in sync; then the contents are compared with the
-history, and the replicas with one another, byte for byte.
+history, and the replicas with one another, byte for byte where they are not compacted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from ottla.sim.checkers import Violation
 from ottla.sim.cluster_group import ClusterGroup
 from ottla.sim.cluster_simulation import PROGRESS_S, READ_ALL_S, SETUP_S, ClusterRunOutcome, ClusterSimulation
-from ottla.sim.history import LogHistory, Losses
+from ottla.sim.history import CompactedHistory, LogHistory, Losses
 from ottla.sim.log_clients import Producer
 from ottla.sim.log_consumers import Consumer, Reader
 
@@ -39,6 +40,8 @@ class ClusterOptions:
     consumers: int = 1
     members: int = 2
     """Of the group; none where more is lost than is promised, since committed offsets would be lost as well."""
+    compacted: bool = False
+    """The topic is; then there is no group, since its members expect each offset."""
     protocol: str | None = None
     """Of the group, one of PROTOCOLS; by the seed when None."""
     faults_s: float = 600.0
@@ -81,9 +84,10 @@ class ReplicationSimulation(ClusterSimulation):
         """`cpu_time` in seconds, only to report it."""
         self.options = options = options or ClusterOptions()
         super().__init__(seed, options.nodes, cpu_time, beyond=options.beyond, damage=options.damage)
-        self.history = LogHistory(self.trace, allow_loss=options.beyond)
+        history = CompactedHistory if options.compacted else LogHistory
+        self.history = history(self.trace, allow_loss=options.beyond)
         self.world = self._log_world(TOPIC, options.partitions, self.history)
-        members = 0 if options.beyond else options.members
+        members = self._members = 0 if options.beyond or options.compacted else options.members
         group_rng = self._rng.fork("group")
         self.group = ClusterGroup(self.world, self.view, group_rng, self.trace, options.protocol, members)
         self._make_nodes(self.group.settings())
@@ -114,7 +118,8 @@ class ReplicationSimulation(ClusterSimulation):
         return self.options.faults_s
 
     def _set_up(self) -> None:
-        self._finish(self._create_topic(self.world), SETUP_S, "the cluster is not ready")
+        configs = {"cleanup.policy": "compact"} if self.options.compacted else {}
+        self._finish(self._create_topic(self.world, configs), SETUP_S, "the cluster is not ready")
 
     def _begin_clients(self) -> None:
         clients: list[Producer | Consumer] = [
@@ -136,7 +141,7 @@ class ReplicationSimulation(ClusterSimulation):
         self.world.stopping = True
         self._wait("a client is still waiting", PROGRESS_S, lambda: all(task.done() for task in self._tasks))
         self._wait_for_replicas()
-        if self.options.members and not self.options.beyond:
+        if self._members:
             self._wait_for_group()
         reader = Reader(self.world, self._rng.fork("reader"))
         self._finish(reader.run(), READ_ALL_S, "the topic can't be read to its end")

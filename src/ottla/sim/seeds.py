@@ -17,7 +17,7 @@ from ottla.sim.replication import ClusterOptions, ReplicationSimulation
 from ottla.sim.simulation import RunOutcome
 from ottla.sim.transactions import TransactionOptions, TransactionSimulation
 
-GROUPS, CLUSTER, TRANSACTIONS = "groups", "cluster", "transactions"
+GROUPS, CLUSTER, COMPACTED, TRANSACTIONS = "groups", "cluster", "compacted", "transactions"
 
 
 def outcomes_of(chosen: argparse.Namespace) -> Iterator[RunOutcome]:
@@ -42,7 +42,13 @@ def _groups(seed: int, chosen: argparse.Namespace) -> RunOutcome:
 
 def _cluster(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     faults_s = ClusterOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-    options = ClusterOptions(protocol=chosen.protocol, faults_s=faults_s, beyond=chosen.beyond, damage=chosen.damage)
+    options = ClusterOptions(
+        protocol=chosen.protocol,
+        faults_s=faults_s,
+        beyond=chosen.beyond,
+        damage=chosen.damage,
+        compacted=chosen.workload == COMPACTED,
+    )
     return ReplicationSimulation(seed, options, time.process_time).run()
 
 
@@ -52,5 +58,10 @@ def _transactions(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     return TransactionSimulation(seed, options, time.process_time).run()
 
 
-WORKLOADS = {GROUPS: _groups, CLUSTER: _cluster, TRANSACTIONS: _transactions}
+WORKLOADS = {
+    GROUPS: _groups,
+    CLUSTER: _cluster,
+    COMPACTED: _cluster,
+    TRANSACTIONS: _transactions,
+}
 """What runs a seed, by the name of the workload."""

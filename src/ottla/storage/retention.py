@@ -25,7 +25,7 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
     """
     limit = offsets.committed_end
     by_policy = config.deleted_by_age_or_size
-    excess = segments.size_bytes - config.retention_bytes if by_policy and config.retention_bytes >= 0 else 0
+    excess = segments.size_bytes - config.retention_bytes if by_policy and config.retention_bytes >= 0 else -1
     count = 0
     for number, segment in enumerate(segments):
         if count >= max_count:
@@ -35,7 +35,7 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
         if end_offset > limit or (last and segment.size_bytes == 0):
             break
         below_start = not last and end_offset <= offsets.log_start_offset
-        oversize = excess >= segment.size_bytes > 0
+        oversize = excess >= segment.size_bytes  # also of a cleaned one of which nothing is left
         if not (below_start or oversize or (by_policy and _outlived(segment, config.retention_ms, now_ms))):
             break
         excess -= segment.size_bytes

@@ -21,6 +21,7 @@ Jepsen's workload for Kafka where it has one:
 - hanging-transaction: once faults are over the last stable offset reaches the end in bounded time.
 
 The worst realtime lag is a figure: from a record's acknowledgement to the first time that a reader comes to it.
+A compacted topic keeps what no later record of its key has taken the place of (`compacted`).
 Allowed, as with Apache Kafka: transactions that write between one another's records (G0, int-send-skip), and, where
 partitions are handed out by a group, polls that go back or on (poll-skip, nonmonotonic-poll).
 
@@ -29,6 +30,7 @@ are judged by it (`sim.replication`, `sim.transactions`, `tests/chaos`). Left ou
 which `sim.checkers` and `tests/clients/group_history.py` judge.
 """
 
+from ottla.sim.history.compacted import CompactedHistory
 from ottla.sim.history.copies import judge_copies
 from ottla.sim.history.findings import Findings
 from ottla.sim.history.liveness import Progress, judge_stable_offsets
@@ -36,6 +38,7 @@ from ottla.sim.history.log import Lag, LogHistory, Losses, Place
 from ottla.sim.history.transactions import Outcome, Transactions
 
 __all__ = [
+    "CompactedHistory",
     "Findings",
     "Lag",
     "LogHistory",

@@ -38,7 +38,7 @@ class Lag(NamedTuple):
         return self.end_s - self.start_s
 
 
-class _Gap(NamedTuple):
+class Gap(NamedTuple):
     """Offsets between two records that a reader got one after the other; nothing that it may read lies there."""
 
     who: str
@@ -83,7 +83,7 @@ class LogHistory:
         self._served_end: dict[int, int] = {}
         self._next: dict[tuple[str, int], _Position] = {}
         """Of each reader, by its name and the partition."""
-        self._gaps: list[_Gap] = []
+        self._gaps: list[Gap] = []
         self._seen: dict[str, set[str]] = {}
         """What each reader has read."""
         self.acknowledged_count = 0
@@ -94,6 +94,10 @@ class LogHistory:
     def forgiven(self) -> Counter[str]:
         """Violations that `allow_loss` forgave, by rule."""
         return self._findings.forgiven
+
+    def key_of(self, value: str) -> bytes | None:
+        """Under which key a value is written."""
+        return None
 
     def sent(self, partition: int, value: str, transaction: str | None = None) -> None:
         """A producer is about to send it, perhaps several times."""
@@ -155,13 +159,19 @@ class LogHistory:
             place = self._at(partition, offset)
             if offset < expected:
                 self.broken(f"{form}nonmonotonic-poll", f"{who} read {place} after {expected - 1}")
-            elif offset > expected and self._transactions is None:
-                self.broken(f"{form}poll-skip", f"{who} read {place} where {expected} came next")
             elif offset > expected:
-                self._gaps.append(_Gap(who, partition, expected, offset, committed, f"{form}poll-skip"))
+                self._passed_over(Gap(who, partition, expected, offset, committed, f"{form}poll-skip"))
         if not subscribed:
             self._note_lag(who, partition, offset, value)
         self.served(who, partition, offset, value, committed=committed)
+
+    def _passed_over(self, gap: Gap) -> None:
+        """Of what was written without transactions nothing may be."""
+        if self._transactions is None:
+            place = self._at(gap.partition, gap.end)
+            self.broken(gap.rule, f"{gap.who} read {place} where {gap.start} came next")
+        else:
+            self._gaps.append(gap)
 
     def _note_lag(self, who: str, partition: int, offset: int, value: str) -> None:
         """The first time that `who` comes to it counts."""
@@ -254,7 +264,7 @@ class LogHistory:
                     place = self._at(partition, offset)
                     self.broken("lost-write", f"{value} at {place} is committed, and read_committed leaves it out")
 
-    def _check_gap(self, gap: _Gap, records: Mapping[int, str]) -> None:
+    def _check_gap(self, gap: Gap, records: Mapping[int, str]) -> None:
         offsets = sorted(records)
         first = bisect_left(offsets, gap.start)
         if first < len(offsets) and offsets[first] < gap.end:

@@ -7,6 +7,8 @@ says how far the log is clean, so a pass that ends early is gone on with from th
 
 Invariants:
 - Before the first group is taken in the log has an entry in the checkpoint, durably: it permits offsets to be missing.
+- A pass ends with its log, and with its policy: whatever cuts, removes or closes the log, or compacts it no more. Who
+  leads the partition does not matter, since what is cleaned is committed.
 - Of a log at most one worker reads and writes files, also after its pass was ended early.
 - A log that can't be cleaned is named and left alone for `RETRY_MS`, and keeps no other one waiting.
 
@@ -92,6 +94,7 @@ class LogCleaner:
         "_rng",
         "_stopped",
         "checkpoint",
+        "dead",
         "last_run_ms",
         "logs",
         "max_dirty_ratio",
@@ -123,6 +126,8 @@ class LogCleaner:
         self._rng = rng
         self._idle: list[Worker] = []
         self._stopped = False
+        self.dead: set[Worker] = set()
+        """Idle ones that died in their last round."""
         self.passes: dict[TopicPartition, CleanerPass] = {}
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.reports: dict[TopicPartition, PassReport] = {}
@@ -133,7 +138,7 @@ class LogCleaner:
         self.max_overdue_ms = 0
 
     def run_due(self) -> None:
-        """Give idle workers the logs that are due, and end work on logs that were cut or closed."""
+        """Give idle workers the logs that are due, and end work on logs that were cut or closed, or changed policy."""
         if self._stopped:
             return
         for running in self.passes.values():
@@ -205,6 +210,7 @@ class LogCleaner:
             return
         self.passes[partition] = running
         log.cleaner_works = True
+        self.dead.discard(worker)
         if self.checkpoint.get(partition) is None:
             self.checkpoint.put(partition, candidate.range.first_dirty_offset)
         self._write_checkpoint(lambda error: running.begin(task, error))
@@ -254,6 +260,8 @@ class LogCleaner:
         del self.passes[partition]
         log.cleaner_works = False
         self._idle.append(ended.worker)
+        if isinstance(outcome, RoundFailure) and outcome.worker_died:
+            self.dead.add(ended.worker)
         if log.cleaning is not ended.cleaning:  # the log was cut, or is gone
             return
         try:
@@ -354,17 +362,22 @@ class CleanerPass:
         self.worker.begin(task, self._hear)
 
     def stop_if_over(self) -> None:
-        """Let the worker end early when the log was cut or closed."""
+        """Let the worker end early when the log was cut or closed, or is compacted no more."""
+        if not self.cleaning.is_over and not self.log.config.compacted:
+            self._end_cleaning()
         if self.cleaning.is_over and self._is_told_of:
             self.worker.stop()
 
     def end_early(self) -> None:
         """The broker ends."""
+        self._end_cleaning()
+        self.stop_if_over()
+
+    def _end_cleaning(self) -> None:
         try:
             self.log.end_cleaning()
         except KafkaError as error:
             logger.error("%s", error)
-        self.stop_if_over()
 
     def _hear(self, told: Told) -> None:
         if isinstance(told, CleanedGroup):
@@ -374,8 +387,8 @@ class CleanerPass:
         self._cleaner.has_ended(self, self._outcome or told)
 
     def _take_in(self, group: CleanedGroup) -> None:
+        self.stop_if_over()
         if self.cleaning.is_over:
-            self.worker.stop()
             return
         self._clean_offset = group.clean_offset
         if not group.outputs:
@@ -409,8 +422,8 @@ class CleanerPass:
             self._cleaner.in_pool(self.cleaning.sync, synced)
 
     def _goes_on(self, act: Callable[[], None]) -> bool:
+        self.stop_if_over()
         if self.cleaning.is_over:
-            self.worker.stop()
             return False
         try:
             act()

@@ -47,6 +47,8 @@ class RoundFailure(NamedTuple):
     reason: str
     lacks_room: bool
     """For files or memory: the log is not to blame."""
+    worker_died: bool = False
+    """Not for the log's sake, and unasked. Its next round begins with a new one."""
 
 
 Told = CleanedGroup | RoundEnd | RoundFailure
