@@ -33,7 +33,10 @@ from ottla.sim.rng import SimRng
 from ottla.sim.simulation import RunOutcome, Simulation
 
 REPLICATION_FACTOR = 3
-TOPIC_CONFIGS = {"min.insync.replicas": "2", "internal.segment.bytes": "4096"}
+ROLL_MS = "10000"
+"""So soon segments of compacted logs are complete, so that the cleaner works while things go wrong."""
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "internal.segment.bytes": "4096", "segment.ms": "604800000"}
+"""A roll is followed by a flush: were there many, a power failure would find nothing to take."""
 VOTERS = 3
 """At first; a fourth node is an observer."""
 SETUP_S = 120.0
@@ -273,8 +276,7 @@ def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
         "metadata.log.max.record.bytes.between.snapshots": "20000",
         "metadata.log.segment.ms": "60000",
         "metadata.max.retention.bytes": "40000",
-        # Segments are complete so soon that the cleaner works while things go wrong, on logs of coordinators as well.
-        "log.roll.ms": "10000",
+        "log.roll.ms": ROLL_MS,  # of the coordinators' logs
         "log.cleaner.backoff.ms": "3000",
         "log.cleaner.dedupe.buffer.size": "1048576",
         "log.cleaner.min.cleanable.ratio": "0.2",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from ottla.sim.checkers import Violation
 from ottla.sim.cluster_group import ClusterGroup
-from ottla.sim.cluster_simulation import PROGRESS_S, READ_ALL_S, SETUP_S, ClusterRunOutcome, ClusterSimulation
+from ottla.sim.cluster_simulation import PROGRESS_S, READ_ALL_S, ROLL_MS, SETUP_S, ClusterRunOutcome, ClusterSimulation
 from ottla.sim.history import CompactedHistory, LogHistory, Losses
 from ottla.sim.log_clients import Producer
 from ottla.sim.log_consumers import Consumer, Reader
@@ -118,7 +118,7 @@ class ReplicationSimulation(ClusterSimulation):
         return self.options.faults_s
 
     def _set_up(self) -> None:
-        configs = {"cleanup.policy": "compact"} if self.options.compacted else {}
+        configs = {"cleanup.policy": "compact", "segment.ms": ROLL_MS} if self.options.compacted else {}
         self._finish(self._create_topic(self.world, configs), SETUP_S, "the cluster is not ready")
 
     def _begin_clients(self) -> None:
