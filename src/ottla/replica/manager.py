@@ -339,6 +339,7 @@ class ReplicaManager:
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, late[0], log.log_end_offset - 1, reason
             )
+            logger.error("%s is damaged, its %s", segment.path, damage)
             self.mending.found(partition, damage)
 
     # --- metadata --------------------------------------------------------------------------------------------------

@@ -103,20 +103,12 @@ class Mending:
     # -- what is found -------------------------------------------------------------------------------------------------
 
     def found(self, partition: Partition, damage: Damage) -> None:
-        """A range of the partition's log can't be trusted."""
+        """A range of the partition's log can't be trusted; whoever found it has said so."""
         if self._stopped:
             return
         replica = self._replica(partition)
         if any(_covers(known, damage) for known in replica.damages):
             return
-        logger.error(
-            "%r: offsets %d to %d in the segment at %d can't be trusted: %s",
-            partition,
-            damage.first_offset,
-            damage.last_offset,
-            damage.segment,
-            damage.reason,
-        )
         replica.damages.append(damage)
         self._context.place(partition)
 
@@ -174,6 +166,7 @@ class Mending:
                 logger.warning("%s can't be looked through: %s", segment.path, error)
             else:
                 for damage in scrub.damages((partition.topic, partition.index)):
+                    logger.error("%s is damaged, its %s", segment.path, damage)
                     self.found(partition, damage)
             self._look(partition, rest, then)
 

@@ -21,3 +21,7 @@ class Damage:
     last_offset: int
     """That of the segment's last batch where the framing is lost: where the next batch begins is not known then."""
     reason: str
+
+    def __str__(self) -> str:
+        """The range and the reason, for a message that names the file before."""
+        return f"offsets {self.first_offset} to {self.last_offset} can't be trusted: {self.reason}"

@@ -201,8 +201,5 @@ class LogScrubber:
             logger.warning("%s has a damaged index: %s", segment.path, now.index_problem)
         for damage in now.damages:
             if damage not in before.damages:
-                first, last = damage.first_offset, damage.last_offset
-                logger.error(
-                    "%s is damaged, its offsets %d to %d can't be trusted: %s", segment.path, first, last, damage.reason
-                )
+                logger.error("%s is damaged, its %s", segment.path, damage)
             self._on_damage(damage)
