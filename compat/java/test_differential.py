@@ -79,7 +79,7 @@ ACCEPTED = (
         "a setting of Ottla alone",
         "describe_configs",
         "broker.*",
-        r".*\[(group|transaction)\.coordinator\.((group|member)\.)?max\.bytes\].*",
+        r".*\[((group|transaction)\.coordinator\.((group|member)\.)?max\.bytes|log\.scrub\.io\.max\.bytes\.per\.second)\].*",
         kafka="missing",
     ),
     Accepted("its feature is not built", "describe_configs", "broker.*", r".*configs\[.*\]", ottla="missing"),
