@@ -25,6 +25,8 @@ from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log_config import MAX_INT, LogConfig
 
+from .turns import Death
+
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
 SECRET = bytes(SECRET_BYTES)
 RETENTION_MS = 1000
@@ -499,10 +501,6 @@ STEPS = st.lists(
     ),
     max_size=30,
 )
-
-
-class Death(BaseException):
-    """The process or the power is gone."""
 
 
 class Machine:

@@ -8,7 +8,6 @@ under read_committed finds of each key, and what producers may send next, is cou
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from typing import NamedTuple
 
 import pytest
@@ -29,6 +28,8 @@ from ottla.storage.cleaner.retention import BatchFilter, rewritten_batch
 from ottla.storage.cleaner.transactions import CleanedTransactions
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+
+from .turns import Death, Turns
 
 DELETE_RETENTION_MS = 1000
 CONFIG = LogConfig(
@@ -136,10 +137,6 @@ class Told:
         return before  # a marker of the same epoch says nothing of the sequence
 
 
-class Death(BaseException):
-    """The process ends at an action of the disk."""
-
-
 class Machine:
     """One compacted log with its cleaner on a crash disk, and the list that it must agree with."""
 
@@ -158,13 +155,12 @@ class Machine:
     def open(self) -> None:
         self.manager = self.fakes.open_manager(self.disk, self.clock, config=self.config)
         self.log = self.manager.get_log("t", 0) or self.manager.create_log("t", 0, bytes(range(16)))
-        self.pool = self.fakes.Pool()
-        self.steps: deque = deque()
+        self.turns = Turns(self.fakes.Pool())
         self.cleaner = LogCleaner(
             self.manager,
             CleanerSettings(1, 100 * ENTRY_BYTES, 0.9, 300, 1e9),
-            lambda: StepWorker(self.disk, self.steps.append),
-            pool=self.pool,
+            lambda: StepWorker(self.disk, self.turns.steps.append),
+            pool=self.turns.pool,
             clock=self.clock,
             rng=self.fakes.Rng(5),
         )
@@ -245,25 +241,15 @@ class Machine:
 
     # -- what takes records away
 
-    def one_step(self) -> bool:
-        if self.steps:
-            self.steps.popleft()()
-        elif self.pool.queue:
-            self.pool.run_one()
-        else:
-            return False
-        return True
-
     def clean(self, slots: int) -> None:
         self.cleaner.settings = self.cleaner.settings._replace(dedupe_buffer_bytes=slots * ENTRY_BYTES)
         self.cleaner.run_due()
-        while self.one_step():
-            pass
+        self.turns.take_all()
 
     def some_steps(self, count: int) -> None:
         self.cleaner.run_due()
         for _ in range(count):
-            self.one_step()
+            self.turns.take_one()
 
     def retention(self) -> None:
         self.manager.run_retention(self.clock.now_ms)
@@ -307,8 +293,7 @@ class Machine:
 
     def stop(self) -> None:
         self.cleaner.stop()
-        while self.one_step():
-            pass
+        self.turns.take_all()
         self.manager.shutdown()
         assert self.disk.open_count == 0
         self.durable_end = self.log.log_end_offset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,8 @@ from ottla.sim.step_cleaner import StepWorker
 from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
 
+from .turns import Death, Turns
+
 CONFIG = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
 SETTINGS = CleanerSettings(
     threads=1, dedupe_buffer_bytes=100 * ENTRY_BYTES, load_factor=0.9, io_buffer_bytes=300, max_bytes_per_second=1e9
@@ -24,15 +25,11 @@ SETTINGS = CleanerSettings(
 CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
 
-class Death(BaseException):
-    """The process ends at an action of the disk."""
-
-
 class NotedWorker(StepWorker):
     """Tells which logs it was given."""
 
     def __init__(self, site) -> None:
-        super().__init__(site.disk, site.steps.append)
+        super().__init__(site.disk, site.turns.steps.append)
         self.cleaned = site.cleaned
 
     def begin(self, task, tell) -> None:
@@ -55,13 +52,12 @@ class Site:
     def open(self) -> None:
         self.disk.locked.clear()
         self.manager = self.fakes.open_manager(self.disk, self.clock, config=CONFIG)
-        self.pool = self.fakes.Pool()
-        self.steps: deque = deque()
+        self.turns = Turns(self.fakes.Pool())
         self.cleaner = LogCleaner(
             self.manager,
             self.settings,
             lambda: NotedWorker(self),
-            pool=self.pool,
+            pool=self.turns.pool,
             clock=self.clock,
             rng=self.fakes.Rng(5),
         )
@@ -85,19 +81,9 @@ class Site:
         self.log(topic).roll()
         self.log(topic).flush()
 
-    def one_step(self) -> bool:
-        if self.steps:
-            self.steps.popleft()()
-        elif self.pool.queue:
-            self.pool.run_one()
-        else:
-            return False
-        return True
-
     def run(self) -> None:
         self.cleaner.run_due()
-        while self.one_step():
-            pass
+        self.turns.take_all()
 
     def records(self, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
         log, found = self.log(topic), []
@@ -146,7 +132,7 @@ def test_a_pass_that_ends_early_is_gone_on_with_behind_its_last_group(site):
     want = site.latest("t")
     site.cleaner.run_due()
     noted = set()
-    while b"0\n1\nt 0 5\n" not in noted and site.one_step():
+    while b"0\n1\nt 0 5\n" not in noted and site.turns.take_one():
         noted.add(site.disk.read_bytes(CHECKPOINT) if site.disk.exists(CHECKPOINT) else b"")
     assert site.cleaner.passes, "the pass is under way when its first group is noted"
     site.open()
@@ -197,7 +183,7 @@ def test_as_many_logs_at_once_as_there_are_threads(fakes):
         site.fill(topic, b"k", b"k")
     site.cleaner.run_due()
     while len(site.cleaned) < 2:
-        site.one_step()
+        site.turns.take_one()
     assert len(site.cleaner.passes) == 2
     site.run()
     assert sorted(site.cleaned) == ["a-0", "b-0", "c-0"]
@@ -305,7 +291,7 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
         site.fill("u", b"a")
         before, cut = site.records("t"), site.log("t").log_end_offset - 1
         site.cleaner.run_due()
-        if not all(site.one_step() for _ in range(steps)):
+        if not all(site.turns.take_one() for _ in range(steps)):
             break
         if end == "cut":
             site.log("t").truncate_to(cut)
@@ -318,8 +304,7 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
             noted = site.manager.cleaner_checkpoint.get(("t", 0))
         else:
             site.cleaner.stop()
-            while site.one_step():
-                pass
+            site.turns.take_all()
             site.manager.shutdown()
             site.open()
             assert site.manager.had_clean_shutdown
@@ -405,7 +390,7 @@ class Machine:
     def some_steps(self, count) -> None:
         self.site.cleaner.run_due()
         for _ in range(count):
-            self.site.one_step()
+            self.site.turns.take_one()
 
     def cut(self, count) -> None:
         """An unclean election takes the newest away, durable and cleaned or not."""

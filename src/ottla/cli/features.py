@@ -5,6 +5,7 @@ What a level is called is known here; what may be raised or lowered is for the c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
-from ottla.client.cluster import Cluster
 from ottla.client.model import FeatureUpdate, UpgradeType
 from ottla.common.errors import OperatorError
 from ottla.common.feature_choice import metadata_level_named, parse_levels
@@ -90,11 +90,8 @@ def upgrade(
 ) -> None:
     """Raise levels, once the last node was upgraded."""
     wanted = _wanted(release_version, metadata, feature)
-    with open_cluster(bootstrap_server) as client:
-        now = _levels(client)
-        if release_version is not None:
-            wanted = {name: level for name, level in wanted.items() if level > now.get(name, 0)}
-        _update(client, now, wanted, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+    only = operator.gt if release_version is not None else None
+    _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
 
 
 @features.command(
@@ -119,12 +116,9 @@ def downgrade(
 ) -> None:
     """Lower levels; refused where a lower one can't hold what was written."""
     wanted = _wanted(release_version, metadata, feature)
-    with open_cluster(bootstrap_server) as client:
-        now = _levels(client)
-        if release_version is not None:
-            wanted = {name: level for name, level in wanted.items() if level < now.get(name, 0)}
-        how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
-        _update(client, now, wanted, how, dry_run=dry_run, as_json=as_json)
+    only = operator.lt if release_version is not None else None
+    how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+    _update(bootstrap_server, wanted, only, how, dry_run=dry_run, as_json=as_json)
 
 
 def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:
@@ -146,23 +140,23 @@ def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[
     return wanted
 
 
-def _levels(client: Cluster) -> dict[str, int]:
-    return {name: info.level for name, info in client.features().items()}
-
-
 def _update(
-    client: Cluster,
-    now: Mapping[str, int],
+    bootstrap_server: str,
     wanted: Mapping[str, int],
+    only: Callable[[int, int], bool] | None,
     how: UpgradeType,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Ask for it, and show what changed, or would."""
-    updates = [FeatureUpdate(name, level, how) for name, level in sorted(wanted.items())]
-    if updates:
-        client.update_features(updates, validate_only=dry_run)
+    """Ask for it, and show what changed, or would; `only` is how a wanted level is to compare with that of now."""
+    with open_cluster(bootstrap_server) as client:
+        now = {name: info.level for name, info in client.features().items()}
+        if only is not None:
+            wanted = {name: level for name, level in wanted.items() if only(level, now.get(name, 0))}
+        updates = [FeatureUpdate(name, level, how) for name, level in sorted(wanted.items())]
+        if updates:
+            client.update_features(updates, validate_only=dry_run)
     rows = [
         (name, now.get(name, 0), level, _version(name, level))
         for name, level in sorted(wanted.items())

@@ -25,7 +25,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
 from ottla.controller.elections import balance_leaders
-from ottla.controller.features import activation_records, is_level
+from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, check_directories, fence_silent
@@ -155,9 +155,8 @@ class Controller:
     def _refuse_directories(self, missing: Sequence[ApiMessageAndVersion]) -> None:
         """Raise OperatorError for more of them than the level can tell apart."""
         image = self.image
-        levels = {record.message.name: record.message.feature_level for record in missing if is_level(record)}
         try:
-            check_directories(replace(image, features={**image.features, **levels}), self._log_dirs())
+            check_directories(replace(image, features={**image.features, **levels_in(missing)}), self._log_dirs())
         except KafkaError as error:
             raise OperatorError(f"broker {self._static_config.node_id} can't start: {error.message}") from error
 

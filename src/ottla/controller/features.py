@@ -8,7 +8,7 @@ metadata.version is left for a lower one only where the lower one can hold all t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -73,14 +73,17 @@ def activation_records(
     `formatted` are the first records of a cluster whose formatting said which (KIP-1170).
     """
     new = [] if image.features else [*formatted] or bootstrap_records()
-    levels = {record.message.name: record.message.feature_level for record in new if is_level(record)}
-    keeps_elr = elr_enabled(image) or levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+    keeps_elr = elr_enabled(image) or levels_in(new).get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
     return new + (elr_safety_records(image, static_min_isr) if keeps_elr else [])
 
 
-def is_level(record: ApiMessageAndVersion) -> bool:
-    """Whether it finalizes a level."""
-    return isinstance(record.message, FeatureLevelRecord)
+def levels_in(records: Iterable[ApiMessageAndVersion]) -> dict[str, int]:
+    """The levels that `records` finalize, by feature."""
+    return {
+        record.message.name: record.message.feature_level
+        for record in records
+        if isinstance(record.message, FeatureLevelRecord)
+    }
 
 
 def handle_update_features(

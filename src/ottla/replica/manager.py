@@ -330,14 +330,14 @@ class ReplicaManager:
     def _check_opened(self, partition: Partition, directory_id: Uuid) -> None:
         """See whether a log that was just opened may be followed with."""
         log = partition.log
-        late = [start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch]
         if directory_id == LOST_UUID:
             self.mending.look_through(partition)
-        if late:
-            segment = log.segments.holding(late[0])[0]
+        if log.leader_epoch > partition.leader_epoch:
+            first = next(start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch)
+            segment = log.segments.holding(first)[0]
             reason = f"leader epoch {log.leader_epoch}, which is still to come, is in it"
             damage = Damage(
-                (partition.topic, partition.index), segment.base_offset, late[0], log.log_end_offset - 1, reason
+                (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
             logger.error("%s is damaged, its %s", segment.path, damage)
             self.mending.found(partition, damage)

@@ -130,7 +130,7 @@ class Mend:
         def answered(response: ListOffsetsResponse | None, error: BaseException | None) -> None:
             answer = None if response is None else response.topics[0].partitions[0]
             if answer is None or answer.error_code != ErrorCode.NONE:
-                self._fail(f"the leader does not say where its log begins: {_why(error, answer)}")
+                self._end(f"the leader does not say where its log begins: {_why(error, answer)}")
             else:
                 self._start_offset = answer.offset
                 self._fetch(max(answer.offset, self._replacement.next_offset))
@@ -159,7 +159,7 @@ class Mend:
         def answered(response: FetchResponse | None, error: BaseException | None) -> None:
             data = response.responses[0].partitions[0] if response is not None and response.responses else None
             if data is None or data.error_code != ErrorCode.NONE:
-                self._fail(f"the leader gives nothing: {_why(error, data)}")
+                self._end(f"the leader gives nothing: {_why(error, data)}")
             else:
                 self._take(offset, data)
 
@@ -169,7 +169,7 @@ class Mend:
         replacement = self._replacement
         if not data.records:
             if data.high_watermark < min(replacement.end_offset, self._partition.high_watermark):
-                self._fail("the leader does not know yet how far its log is committed")
+                self._end("the leader does not know yet how far its log is committed")
                 return
             if data.high_watermark < replacement.end_offset:
                 self._cut_offset = offset
@@ -179,7 +179,7 @@ class Mend:
 
         def written(_: None) -> None:
             if replacement.next_offset <= offset:
-                self._fail(f"the leader has no whole batch at offset {offset}")
+                self._end(f"the leader has no whole batch at offset {offset}")
             else:
                 self._fetch(replacement.next_offset)
 
@@ -228,9 +228,6 @@ class Mend:
     def _settle(self) -> None:
         self._on_log(self._cleaning.settle, self._end)
 
-    def _end(self) -> None:
-        self._close("")
-
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _in_pool(self, work: Callable[[], object], then: Callable[..., None]) -> None:
@@ -238,7 +235,7 @@ class Mend:
             if error is None:
                 then(result)
             elif isinstance(error, (KafkaError, OSError)):
-                self._fail(str(error))
+                self._end(str(error))
             else:
                 raise error
 
@@ -247,19 +244,17 @@ class Mend:
     def _on_log(self, act: Callable[[], None], then: Callable[[], None]) -> None:
         """`act` unless the log was cut or closed meanwhile, or this was cancelled."""
         if self._cleaning.is_over or self._connection.failed:
-            self._fail("the log is another by now")
+            self._end("the log is another by now")
             return
         try:
             act()
         except (KafkaError, OSError) as error:
-            self._fail(str(error))
+            self._end(str(error))
             return
         then()
 
-    def _fail(self, reason: str) -> None:
-        self._close(reason)
-
-    def _close(self, reason: str) -> None:
+    def _end(self, reason: str = "") -> None:
+        """`reason` is why the log is not whole, if it is not."""
         self._connection.close()
         if self._log.cleaning is self._cleaning:
             try:

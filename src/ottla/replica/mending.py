@@ -20,7 +20,8 @@ Left out: looking through files without a reason.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -117,7 +118,8 @@ class Mending:
         key = (partition.topic_id, partition.index)
         if not self._stopped and key not in self._replicas and key not in self._looks:
             self._looks[key] = None
-            self._look(partition, partition.log.segments.holding(offset)[:1], lambda: self._looks.pop(key, None))
+            segments = partition.log.segments.holding(offset)[:1]
+            self._look(partition, deque(segments), lambda: self._looks.pop(key, None))
 
     def look_through(self, partition: Partition) -> None:
         """It was damaged when this broker was there last: hold it until all of its segments were looked through."""
@@ -131,7 +133,7 @@ class Mending:
                     self._is_whole(replica)
                 self._context.place(partition)
 
-        self._look(partition, partition.log.segments.in_order, looked)
+        self._look(partition, deque(partition.log.segments), looked)
 
     def _replica(self, partition: Partition) -> _Replica:
         key = (partition.topic_id, partition.index)
@@ -140,24 +142,24 @@ class Mending:
             replica = self._replicas[key] = _Replica(partition)
         return replica
 
-    def _look(self, partition: Partition, segments: Sequence[Segment], then: Callable[[], object]) -> None:
-        """Through one segment after the other, in the pool; `then` when that is over."""
-        log = partition.log
-        waiting = [segment for segment in segments if segment in log.segments.in_order]
+    def _look(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
+        """Through one segment after the other that is there by then, in the pool; `then` when that is over."""
+        log, segments = partition.log, partition.log.segments
+        while waiting and segments[segments.number_of(waiting[0].base_offset)] is not waiting[0]:
+            waiting.popleft()
         if not waiting or self._stopped:
             then()
             return
-        segment, *rest = waiting
-        bases = log.segments.base_offsets
-        following = bases.index(segment.base_offset) + 1
-        end_offset = bases[following] if following < len(bases) else log.log_end_offset
+        segment = waiting.popleft()
+        following = segments.number_of(segment.base_offset) + 1
+        end_offset = segments[following].base_offset if following < len(segments) else log.log_end_offset
         facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
         descriptor = segment.log_descriptor
         try:
             scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
             logger.warning("%s can't be looked through: %s", segment.path, error)
-            self._look(partition, rest, then)
+            self._look(partition, waiting, then)
             return
 
         def looked(_: object, error: BaseException | None) -> None:
@@ -168,7 +170,7 @@ class Mending:
                 for damage in scrub.damages((partition.topic, partition.index)):
                     logger.error("%s is damaged, its %s", segment.path, damage)
                     self.found(partition, damage)
-            self._look(partition, rest, then)
+            self._look(partition, waiting, then)
 
         self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
 

@@ -12,6 +12,7 @@ import zlib
 
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
+    BASE_OFFSET,
     BATCH_LENGTH,
     CRC,
     HEADER_SIZE,
@@ -82,8 +83,15 @@ class BatchFrames:
         """How the batch is cut short by the end; empty when it is whole."""
         return f"a batch of {self.size} bytes is cut short after {self.left}" if self.size > self.left else ""
 
-    def crc_matches(self, header: BatchHeader) -> bool:
-        """Whether the bytes of the batch at `position`, which is whole, are those that its CRC was made of."""
+    def crc_defect(self, header: BatchHeader) -> str:
+        """How the bytes of the batch at `position`, which is whole, are not those that its CRC was made of; empty when
+        they are. Raises OSError.
+        """
+        return (
+            "" if self._crc_matches(header) else f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
+        )
+
+    def _crc_matches(self, header: BatchHeader) -> bool:
         checksum, start = (crc32c, ATTRIBUTES_POSITION) if header[MAGIC] == MAGIC_V2 else (zlib.crc32, MAGIC_POSITION)
         size, at = self.size, self.position - self._chunk_position
         if at + size <= len(self._chunk):

@@ -1,6 +1,6 @@
 """Damage in a segment: offsets of a partition whose batches on this disk can't be trusted any more.
 
-Left out: finding it (`scrubbing`), and what follows from it (who owns the replica).
+Left out: finding it (`segment_scrub`), and what follows from it (who owns the replica).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ transactions (`transaction_index`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from ottla.storage.descriptors import Descriptor, Folder
@@ -38,6 +38,29 @@ _BLOCK_ENTRIES = 256
 
 class IndexCorruption(Exception):
     """An index file contradicts itself or its segment; it is rebuilt from the log."""
+
+
+def offset_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[int, int]]:
+    """(last offset of a batch, its position) entries of a file that comes in blocks of whole entries.
+
+    What is less than an entry at the end, and the zeros of a preallocated rest, are left out.
+    """
+    return ((base_offset + relative, position) for relative, position in _entries(blocks, OFFSET_ENTRY, 0))
+
+
+def time_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[int, int]]:
+    """(timestamp, last offset of its batch) entries, as `offset_entries`."""
+    return ((timestamp, base_offset + relative) for timestamp, relative in _entries(blocks, TIME_ENTRY, 1))
+
+
+def _entries(blocks: Iterable[bytes], entry: Struct, offset_field: int) -> Iterator[tuple[int, int]]:
+    is_first = True
+    for block in blocks:
+        for first, second in entry.iter_unpack(block[: len(block) - len(block) % entry.size]):
+            if not is_first and (first, second)[offset_field] == 0:
+                return
+            is_first = False
+            yield first, second
 
 
 class SparseIndex:

@@ -231,9 +231,8 @@ class LogDirectory:
         )
         log = self.logs[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
-            self.flush_needed(
-                key
-            )  # the roll that would have is of a life before, and what is not durable is not cleaned
+            # The roll that would have said so is of a life before, and what is not durable is not cleaned.
+            self.flush_needed(key)
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
         folder = Folder(self._descriptors, self._join(name))

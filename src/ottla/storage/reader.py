@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from struct import Struct
 from typing import BinaryIO
 
 from ottla.common.errors import KafkaError, OttlaError
@@ -31,12 +30,12 @@ from ottla.record.legacy.message_set import read_entry
 from ottla.record.legacy.stored import SMALLEST_SIZE, batch_of_messages, header_of_message, is_message
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs
-from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from ottla.storage.index import offset_entries, time_entries
 from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
 from ottla.storage.segment_scrub import IndexCheck
+from ottla.storage.transaction_index import ENTRY
 from ottla.storage.transactions import CompletedTransaction
 
-_ABORTED_ENTRY = Struct(">hqqqq")
 _ABORTED_VERSION = 0
 
 
@@ -123,33 +122,25 @@ def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredB
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
-    return [(base_offset + relative, position) for relative, position in _entries(OFFSET_ENTRY, data, 0)]
+    return list(offset_entries((data,), base_offset))
 
 
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
     """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
-    return [(timestamp, base_offset + relative) for timestamp, relative in _entries(TIME_ENTRY, data, 1)]
+    return list(time_entries((data,), base_offset))
 
 
 def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
     """The aborted transactions in a `.txnindex` file; raises SegmentDamage at the first entry that is none."""
     aborted = []
-    for position in range(0, len(data), _ABORTED_ENTRY.size):
-        if len(data) - position < _ABORTED_ENTRY.size:
+    for position in range(0, len(data), ENTRY.size):
+        if len(data) - position < ENTRY.size:
             raise SegmentDamage(position, f"{len(data) - position} bytes are no entry")
-        version, *fields = _ABORTED_ENTRY.unpack_from(data, position)
+        version, *fields = ENTRY.unpack_from(data, position)
         if version != _ABORTED_VERSION:
             raise SegmentDamage(position, f"an entry has version {version}")
         aborted.append(CompletedTransaction(*fields))
     return aborted
-
-
-def _entries(entry: Struct, data: bytes, offset_field: int) -> Iterator[tuple[int, int]]:
-    for number in range(len(data) // entry.size):
-        first, second = entry.unpack_from(data, number * entry.size)
-        if number and (first, second)[offset_field] == 0:
-            return
-        yield first, second
 
 
 def check_indexes(

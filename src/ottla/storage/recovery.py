@@ -210,8 +210,7 @@ class ValidBatches:
         defect = framing_defect(header) or self._defect(header)
         if not defect and frames.cut:
             return self._stop_short(frames.cut)
-        if not defect and not frames.crc_matches(header):
-            defect = f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
+        defect = defect or frames.crc_defect(header)
         if defect:
             return self._stop(defect)
         frames.skip()

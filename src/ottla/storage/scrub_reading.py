@@ -9,12 +9,11 @@ Left out: the rule (`segment_scrub`), which segment is next and what comes of it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 
 from ottla.common.disk import File
 from ottla.common.topic_partition import TopicPartition
 from ottla.storage.damage import Damage
-from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY, offset_entries, time_entries
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
@@ -86,8 +85,9 @@ class SegmentReading:
         """Go on for about so many bytes; how many they were. Blocks. Raises OSError."""
         scrub = self._scrub
         if scrub is None:
-            offsets = self._entries(INDEX_SUFFIX, OFFSET_ENTRY, 0)
-            times = self._entries(TIME_INDEX_SUFFIX, TIME_ENTRY, 1)
+            base_offset = self._facts.base_offset
+            offsets = offset_entries(self._blocks(INDEX_SUFFIX, OFFSET_ENTRY.size), base_offset)
+            times = time_entries(self._blocks(TIME_INDEX_SUFFIX, TIME_ENTRY.size), base_offset)
             check = IndexCheck(offsets, times, self._note)
             scrub = self._scrub = SegmentScrub(self._open(LOG_SUFFIX), self._facts, check)
         before = scrub.position
@@ -115,9 +115,8 @@ class SegmentReading:
     def _note(self, problem: str) -> None:
         self.index_problem = self.index_problem or problem
 
-    def _entries(self, suffix: str, entry: Struct, offset_field: int) -> Iterator[tuple[int, int]]:
-        """Those of an index, as far as they can be read, with offsets in place of relative ones; the zeros of a
-        preallocated rest are left out."""
+    def _blocks(self, suffix: str, entry_size: int) -> Iterator[bytes]:
+        """An index, as far as it can be read, in blocks of whole entries."""
         if not self._with_indexes:
             return
         try:
@@ -126,15 +125,11 @@ class SegmentReading:
         except OSError as error:
             self._note(f"{suffix} can't be read ({error.strerror or error})")
             return
-        if size % entry.size:
+        if size % entry_size:
             self._note(f"{size} bytes of {suffix} are no whole entries")
-        base_offset, block = self._facts.base_offset, _BLOCK_ENTRIES * entry.size
-        for position in range(0, size, block):
-            data = file.read(block, position)
-            for number, (first, second) in enumerate(entry.iter_unpack(data[: len(data) - len(data) % entry.size])):
-                if (position or number) and not (first, second)[offset_field]:
-                    return
-                yield (first + base_offset, second) if offset_field == 0 else (first, second + base_offset)
+        block_bytes = _BLOCK_ENTRIES * entry_size
+        for position in range(0, size, block_bytes):
+            yield file.read(block_bytes, position)
 
     def _check_aborted(self) -> None:
         """Whether each entry of the index of aborted transactions can be one, and follows the one before."""

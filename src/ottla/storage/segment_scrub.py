@@ -207,9 +207,10 @@ class SegmentScrub:
         facts = self._facts
         first, reasons = self._due, []
         base_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-        is_whole = self._frames.crc_matches(header)
-        if not is_whole:
-            reasons.append(f"the CRC of the batch at offset {base_offset} does not match")
+        crc_defect = self._frames.crc_defect(header)
+        is_whole = not crc_defect
+        if crc_defect:
+            reasons.append(crc_defect)
         if base_offset < self._due:
             first = self._previous_due  # it may be the one before that is wrong
             reasons.append(f"offset {base_offset} where {self._due} or more is due")

@@ -1,0 +1,32 @@
+"""What goes on in turns beside a log's owner: the steps of the cleaner's worker, and work in the pool."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class Death(BaseException):
+    """The process or the power is gone, at an action of the disk."""
+
+
+class Turns:
+    """See the module. Steps come before work in the pool."""
+
+    def __init__(self, pool) -> None:
+        self.pool = pool
+        self.steps: deque[Callable[[], None]] = deque()
+
+    def take_one(self) -> bool:
+        """Whether there was one."""
+        if self.steps:
+            self.steps.popleft()()
+        elif self.pool.queue:
+            self.pool.run_one()
+        else:
+            return False
+        return True
+
+    def take_all(self) -> None:
+        while self.take_one():
+            pass
