@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import ControlRecordType, control_record_key
-from ottla.record.transactions import TransactionFilter
-
-
-class Aborted(NamedTuple):
-    producer_id: int
-    first_offset: int
+from ottla.record.transactions import AbortedAt, TransactionFilter
 
 
 def data(base_offset: int, producer_id: int = -1) -> bytes:
@@ -57,14 +50,14 @@ LOG = b"".join(
 )
 
 
-def seen(*aborted: Aborted) -> list[int]:
+def seen(*aborted: AbortedAt) -> list[int]:
     transactions = TransactionFilter(aborted)
     return [batch.base_offset for batch in iter_batches(LOG) if transactions.passes(batch)]
 
 
 def test_a_transaction_is_left_out_up_to_its_marker() -> None:
-    assert seen(Aborted(7, 1), Aborted(8, 7)) == [0, 2, 5]
-    assert seen(Aborted(8, 7), Aborted(7, 1)) == [0, 2, 5]
+    assert seen(AbortedAt(7, 1), AbortedAt(8, 7)) == [0, 2, 5]
+    assert seen(AbortedAt(8, 7), AbortedAt(7, 1)) == [0, 2, 5]
 
 
 def test_without_a_list_all_data_passes() -> None:
@@ -83,5 +76,5 @@ def test_what_follows_a_marker_that_came_twice_is_of_the_next_transaction() -> N
             marker(6, 7, ControlRecordType.ABORT),
         ]
     )
-    transactions = TransactionFilter((Aborted(7, 0), Aborted(7, 5)))
+    transactions = TransactionFilter((AbortedAt(7, 0), AbortedAt(7, 5)))
     assert [batch.base_offset for batch in iter_batches(log) if transactions.passes(batch)] == [3]

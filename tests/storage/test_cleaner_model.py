@@ -18,7 +18,7 @@ from ottla.record.batch import BatchView, Record, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import EndMarker
 from ottla.record.keys import ENTRY_BYTES
-from ottla.record.transactions import TransactionFilter
+from ottla.record.transactions import AbortedAt, TransactionFilter
 from ottla.sim.step_cleaner import StepWorker
 from ottla.storage.cleaner import retention
 from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
@@ -95,13 +95,6 @@ class Batch(NamedTuple):
     last_sequence: int
     records: tuple[Written, ...] = ()
     commits: bool | None = None
-
-
-class Aborted(NamedTuple):
-    """As a fetch response lists it."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Told:
@@ -370,7 +363,7 @@ class Machine:
             if result.records is None:
                 break
             aborted = log.aborted.within(offset, result, log.log_end_offset)
-            transactions = TransactionFilter([Aborted(*one) for one in aborted])
+            transactions = TransactionFilter([AbortedAt(*one) for one in aborted])
             data = result.records.read_all()
             result.records.release()
             batches = list(iter_batches(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.record.batch import BatchView
 from ottla.record.control import ControlRecordType, control_record_type
@@ -16,6 +16,13 @@ class Aborted(Protocol):
     def producer_id(self) -> int: ...
     @property
     def first_offset(self) -> int: ...
+
+
+class AbortedAt(NamedTuple):
+    """An `Aborted` where no response lists it."""
+
+    producer_id: int
+    first_offset: int
 
 
 class TransactionFilter:

@@ -7,20 +7,14 @@ reader of any finds the same latest value of each key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ottla.record.batch import BatchView, iter_batches
-from ottla.record.transactions import TransactionFilter
+from ottla.record.transactions import AbortedAt, TransactionFilter
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 from ottla.sim.checkers import Violation
 
 READ_BYTES = 1 << 20
-
-
-class _Aborted(NamedTuple):
-    producer_id: int
-    first_offset: int
 
 
 def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
@@ -59,7 +53,7 @@ def _batches(partition: Partition, start: int, end: int) -> _Batches:
         log = partition.log
         result = log.read(offset, READ_BYTES, max_offset=end, min_one_batch=True)
         data = b"" if result.records is None else result.records.read_all()
-        transactions = TransactionFilter(_Aborted(*each) for each in log.aborted.within(offset, result, end))
+        transactions = TransactionFilter(AbortedAt(*each) for each in log.aborted.within(offset, result, end))
         if result.records is not None:
             result.records.release()
         if not data:
