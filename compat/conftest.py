@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,15 @@ def need(command: str) -> str:
     if found is None:
         pytest.skip(f"{command} is not installed on this machine")
     return found
+
+
+@contextmanager
+def alone(what: str) -> Iterator[None]:
+    """One worker of a run fetches `what`; the others wait, and find it."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class Elsewhere:
@@ -81,15 +92,16 @@ def java_libraries(name: str) -> str:
     libraries = CACHE / f"java-{name}"
     pom = ROOT / "compat" / "java" / f"{name}.xml"
     stamp = libraries / "pom.xml"
-    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
-        shutil.rmtree(libraries, ignore_errors=True)
-        command = [need("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        result = subprocess.run(
-            [*command, f"-DoutputDirectory={libraries}"], capture_output=True, text=True, timeout=900, check=False
-        )
-        if result.returncode != 0:
-            pytest.skip(f"Maven could not resolve compat/java/{name}.xml: {result.stdout.strip()[-300:]}")
-        shutil.copy(pom, stamp)
+    with alone(libraries.name):
+        if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
+            shutil.rmtree(libraries, ignore_errors=True)
+            command = [need("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            result = subprocess.run(
+                [*command, f"-DoutputDirectory={libraries}"], capture_output=True, text=True, timeout=900, check=False
+            )
+            if result.returncode != 0:
+                pytest.skip(f"Maven could not resolve compat/java/{name}.xml: {result.stdout.strip()[-300:]}")
+            shutil.copy(pom, stamp)
     return str(libraries / "*")
 
 
@@ -150,13 +162,14 @@ def java_programs(java_classpath: str, java_streams_classpath: str, tmp_path_fac
 def java_logging_classpath(java_classpath: str) -> str:
     """The same with a log on stderr, for what a client tells nowhere else; slf4j-nop keeps the usual one silent."""
     jar = CACHE / "java-log" / f"{LOG_ARTIFACT[1]}-{LOG_ARTIFACT[2]}.jar"
-    if not jar.exists():
-        command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(LOG_ARTIFACT)}"]
-        result = subprocess.run(
-            [*command, f"-DoutputDirectory={jar.parent}"], capture_output=True, text=True, timeout=600, check=False
-        )
-        if result.returncode != 0:
-            pytest.skip(f"Maven could not resolve {LOG_ARTIFACT[1]}: {result.stdout.strip()[-300:]}")
+    with alone(jar.parent.name):
+        if not jar.exists():
+            command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(LOG_ARTIFACT)}"]
+            result = subprocess.run(
+                [*command, f"-DoutputDirectory={jar.parent}"], capture_output=True, text=True, timeout=600, check=False
+            )
+            if result.returncode != 0:
+                pytest.skip(f"Maven could not resolve {LOG_ARTIFACT[1]}: {result.stdout.strip()[-300:]}")
     return f"{jar}:{java_classpath}"
 
 
@@ -167,22 +180,25 @@ def kafkajs() -> Path:
     home = CACHE / "kafkajs"
     source = ROOT / "compat" / "kafkajs"
     home.mkdir(parents=True, exist_ok=True)
-    stamp = home / "node_modules" / ".package.json"
-    if not stamp.exists() or stamp.read_bytes() != (source / "package.json").read_bytes():
-        shutil.copy(source / "package.json", home)
-        result = subprocess.run(
-            [need("npm"), "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"],
-            cwd=home,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env={**os.environ, "CI": "true"},
-            check=False,
-        )
-        if result.returncode != 0:
-            pytest.skip(f"npm could not install kafkajs: {result.stderr.strip()[-300:]}")
-        shutil.copy(source / "package.json", stamp)
-    shutil.copy(source / "client.mjs", home)
+    with alone(home.name):
+        stamp = home / "node_modules" / ".package.json"
+        if not stamp.exists() or stamp.read_bytes() != (source / "package.json").read_bytes():
+            shutil.copy(source / "package.json", home)
+            result = subprocess.run(
+                [need("npm"), "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"],
+                cwd=home,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                env={**os.environ, "CI": "true"},
+                check=False,
+            )
+            if result.returncode != 0:
+                pytest.skip(f"npm could not install kafkajs: {result.stderr.strip()[-300:]}")
+            shutil.copy(source / "package.json", stamp)
+        program = home / "client.mjs"
+        if not program.exists() or program.read_bytes() != (source / program.name).read_bytes():
+            shutil.copy(source / program.name, program)  # never while another worker runs it
     return home
 
 
@@ -190,14 +206,15 @@ def python_environment(name: str) -> Path:
     """The Python of an environment with what compat/<name>/requirements.txt pins, made once."""
     home = CACHE / name
     stamp, wanted = home / "requirements.txt", ROOT / "compat" / name / "requirements.txt"
-    if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
-        command = [str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", "-r", str(wanted)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if result.returncode != 0:
-            pytest.skip(f"pip could not install what {name} needs: {result.stderr.strip()[-300:]}")
-        shutil.copy(wanted, stamp)
+    with alone(name):
+        if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
+            shutil.rmtree(home, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
+            command = [str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", "-r", str(wanted)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            if result.returncode != 0:
+                pytest.skip(f"pip could not install what {name} needs: {result.stderr.strip()[-300:]}")
+            shutil.copy(wanted, stamp)
     return home / "bin" / "python"
 
 
@@ -220,20 +237,21 @@ def registry_jar() -> Path:
     _, name, version, kind, classifier = REGISTRY_ARTIFACT
     home = CACHE / f"apicurio-{version}"
     jar = home / f"{name}-{version}-runner.jar"
-    if not jar.exists():
-        partial = CACHE / f"{home.name}.part"  # what has its name is whole
-        shutil.rmtree(partial, ignore_errors=True)
-        command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(REGISTRY_ARTIFACT)}"]
-        result = subprocess.run(
-            [*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, timeout=900, check=False
-        )
-        if result.returncode != 0:
-            pytest.skip(f"Maven could not resolve {name}: {result.stdout.strip()[-300:]}")
-        packed = partial / f"{name}-{version}-{classifier}.{kind}"
-        with tarfile.open(packed) as archive:
-            archive.extractall(partial, filter="data")
-        packed.unlink()
-        partial.rename(home)
+    with alone(home.name):
+        if not jar.exists():
+            partial = CACHE / f"{home.name}.part"  # what has its name is whole
+            shutil.rmtree(partial, ignore_errors=True)
+            command = [need("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={':'.join(REGISTRY_ARTIFACT)}"]
+            result = subprocess.run(
+                [*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, timeout=900, check=False
+            )
+            if result.returncode != 0:
+                pytest.skip(f"Maven could not resolve {name}: {result.stdout.strip()[-300:]}")
+            packed = partial / f"{name}-{version}-{classifier}.{kind}"
+            with tarfile.open(packed) as archive:
+                archive.extractall(partial, filter="data")
+            packed.unlink()
+            partial.rename(home)
     return jar
 
 
@@ -250,13 +268,12 @@ def spark_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def go_build() -> Path | str:
+def go_build(tmp_path_factory: pytest.TempPathFactory) -> Path | str:
     """The program of compat/go, or why it can't be had on this machine."""
     go = shutil.which("go")
     if go is None:
         return "go is not installed on this machine"
-    program = CACHE / "go" / "compat"
-    program.parent.mkdir(parents=True, exist_ok=True)
+    program = tmp_path_factory.mktemp("go") / "compat"
     refusals = []
     for modules in GO_MODULES:
         resolved = run_go(go, "mod", "download", f"-modfile={modules}")
