@@ -121,6 +121,8 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"listener.name.x.plain.sasl.jaas.config": "m"}, "listener.name.x.plain.sasl.jaas.config"),
         ({"allow.everyone.if.no.acl.found": "false"}, "allow.everyone.if.no.acl.found"),
         ({"delegation.token.secret.key": "s"}, "delegation.token.secret.key"),
+        ({"zookeeper.connect": "h:2181"}, "zookeeper.connect"),
+        ({"zookeeper.metadata.migration.enable": "true"}, "zookeeper.metadata.migration.enable"),
     ],
 )
 def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> None:

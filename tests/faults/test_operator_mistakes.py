@@ -148,7 +148,9 @@ def test_a_config_file_that_is_not_there_or_not_a_file(tmp_path):
 
 def test_settings_without_effect_warn_once_and_do_not_stop_the_start(tmp_path):
     path = tmp_path / "server.properties"
-    path.write_text("num.io.threads=8\nno.such.setting=1\nzookeeper.connect=localhost:2181\n")
+    path.write_text(
+        "process.roles=broker,controller\nnum.io.threads=8\nno.such.setting=1\nzookeeper.connect=localhost:2181\n"
+    )
     with Broker(arguments=["--config", str(path)]) as broker:
         log = broker.logs()
     for name in ("num.io.threads", "no.such.setting", "zookeeper.connect"):

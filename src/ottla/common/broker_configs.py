@@ -101,8 +101,8 @@ class BrokerConfig:
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
         """The config of a `server.properties`, and one warning for each setting without effect.
 
-        Raises OperatorError, which names the setting, for a bad value, for a contradiction, and for a security setting
-        that is not implemented.
+        Raises OperatorError, which names the setting, for a bad value, for a contradiction, for a security setting that
+        is not implemented, and for a node that is to be coordinated by ZooKeeper.
         """
         known: dict[str, str] = {}
         warnings: list[str] = []
@@ -126,6 +126,7 @@ class BrokerConfig:
             else:
                 hint = did_you_mean(base, BROKER_CONFIGS)
                 warnings.append(f"{name} is not a known setting and has no effect{hint}")
+        _refuse_zookeeper(properties)
         config = cls(known)
         _check_roles(config)
         _check_group_timeouts(config)
@@ -425,6 +426,23 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
         raise OperatorError(
             f"{heartbeat} is {config.get_int(heartbeat)} and {session} is {config.get_int(session)}; "
             f"{heartbeat} must be less than {session}"
+        )
+
+
+def _refuse_zookeeper(properties: Mapping[str, str]) -> None:
+    """Brokers that ZooKeeper coordinates would start as clusters of one, each with topics of its own.
+
+    With process.roles beside it, zookeeper.connect is what a node that migrated has left in its file.
+    """
+    if properties.get("zookeeper.metadata.migration.enable", "").strip().lower() == "true":
+        raise OperatorError(
+            "zookeeper.metadata.migration.enable asks for a migration from ZooKeeper, which is not implemented yet; "
+            "remove it, and migrate with Apache Kafka before `ottla adopt`"
+        )
+    if properties.get("zookeeper.connect", "").strip() and not properties.get("process.roles", "").strip():
+        raise OperatorError(
+            "zookeeper.connect asks for a cluster that ZooKeeper coordinates, which is not implemented yet; remove it, "
+            "and name the nodes of a cluster by process.roles and controller.quorum.voters"
         )
 
 
