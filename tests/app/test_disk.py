@@ -218,7 +218,7 @@ def test_names_and_attributes(folder):
     assert disk.is_dir(f"{folder}/b")
     assert not disk.is_dir(f"{folder}/a")
     assert disk.size(f"{folder}/b/c/file") == 5
-    os.utime(f"{folder}/a", ns=(0, 1_700_000_000_123_000_000))
+    disk.set_mtime_ms(f"{folder}/a", 1_700_000_000_123)
     assert disk.mtime_ms(f"{folder}/a") == 1_700_000_000_123
     disk.rename(f"{folder}/a", f"{folder}/b/c/file")
     assert disk.size(f"{folder}/b/c/file") == 0

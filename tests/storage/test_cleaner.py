@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY
 from ottla.record.control import end_transaction_marker
 from ottla.record.keys import ENTRY_BYTES, SECRET_BYTES
+from ottla.record.legacy.message_set import Message, append_message_set, messages_of
+from ottla.record.legacy.stored import MessageView, iter_views
 from ottla.sim.file_system import MemoryFile
 from ottla.storage.cleaner.cleaning import Cleaning, Round
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -77,7 +80,7 @@ class Partition:
     def round(self, **changes) -> Round:
         segments = self.log.segments.in_order
         sources = [
-            Source(segment.base_offset, later.base_offset, segment.size_bytes, 0)
+            Source(segment.base_offset, later.base_offset, segment.size_bytes, 0, segment.mtime_ms())
             for segment, later in itertools.pairwise(segments)
         ]
         return Round(
@@ -311,6 +314,70 @@ def test_a_damaged_batch_ends_the_round_and_is_named(partition):
 
 
 @pytest.mark.parametrize("by_reference", [True, False])
+def append_messages(partition, magic, codec_id, messages) -> None:
+    """Messages of an old format as (offset, key, value)."""
+    data = bytearray()
+    append_message_set(data, [Message(offset, -1 + 9 * magic, *rest) for offset, *rest in messages], magic, codec_id)
+    partition.log.append_as_follower(data, 0, len(data))
+
+
+def stored(partition) -> list:
+    """(format, codec, offset, records) of all that lies in complete segments."""
+    data = [segment.log_descriptor.read(1 << 20, 0) for segment in partition.log.segments[:-1]]
+    found = []
+    for view in iter_views(b"".join(data)):
+        assert isinstance(view, MessageView)
+        records = [(one.offset, one.timestamp_ms, bytes(one.key or b"")) for one in messages_of(view.entry())]
+        found.append((view.magic, view.codec_id, view.last_offset, records))
+    return found
+
+
+@pytest.mark.parametrize("codec_id", [GZIP, SNAPPY, LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_of_an_old_format_is_made_anew_with_what_stays(partition, magic, codec_id):
+    time_ms = 8 if magic else -1
+    append_messages(partition, magic, codec_id, [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c", b"3"), (3, b"a", b"4")])
+    append_messages(partition, magic, NONE, [(4, b"c", b"5")])
+    written_ms = partition.clock.now_ms
+    partition.roll()
+    partition.clock.now_ms += 5000
+    partition.clean()
+    assert stored(partition) == [
+        (magic, codec_id, 3, [(1, time_ms, b"b"), (3, time_ms, b"a")]),
+        (magic, NONE, 4, [(4, time_ms, b"c")]),
+    ]
+    assert partition.log.segments[0].mtime_ms() == written_ms
+
+
+def test_tombstones_of_old_formats_go_when_a_younger_segment_was_cleaned(partition):
+    append_messages(partition, 1, NONE, [(0, b"a", None), (1, b"b", b"1")])
+    partition.roll()
+    partition.clock.now_ms += RETENTION_MS
+    append_messages(partition, 1, NONE, [(2, b"c", b"1")])
+    partition.roll()
+    partition.clean()
+    assert [last for _, _, last, _ in stored(partition)] == [0, 1, 2], "nothing was clean before"
+    append_messages(partition, 1, NONE, [(3, b"d", None)])
+    partition.roll()
+    partition.clean()
+    assert [last for _, _, last, _ in stored(partition)] == [1, 2, 3]
+
+
+def test_of_the_last_message_of_a_round_the_last_record_stays(partition):
+    append_messages(partition, 0, GZIP, [(0, b"a", b"1"), (1, None, b"2"), (2, None, b"3")])
+    partition.roll()
+    partition.clean(end_offset=3)
+    assert partition.log.segments[0].find_end()[0] == 3
+
+
+def test_a_wrapper_that_reaches_back_ends_the_round_as_damage(partition):
+    append_messages(partition, 0, NONE, [(5, b"a", b"1")])
+    append_messages(partition, 0, GZIP, [(5, b"a", b"1"), (6, b"b", b"2")])
+    partition.roll()
+    with pytest.raises(KafkaError, match="offset 5 follows after 5"):
+        partition.clean()
+
+
 def test_many_neighbours_that_stay_are_copied_by_reference(partition, monkeypatch, by_reference):
     copied = []
     append_from = MemoryFile.append_from
@@ -429,7 +496,7 @@ def test_what_does_not_fit_into_one_segment_is_split(partition):
 
 def test_segments_are_grouped_as_far_as_one_may_hold_them():
     def sources(*sizes, step=10, index=1):
-        return [Source(number * step, (number + 1) * step, size, index) for number, size in enumerate(sizes)]
+        return [Source(number * step, (number + 1) * step, size, index, 0) for number, size in enumerate(sizes)]
 
     def sizes(groups):
         return [[source.size_bytes for source in one] for one in groups]

@@ -14,13 +14,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ottla.record.batch import BatchView, Record, iter_batches
+from ottla.record.batch import BatchView, Record
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY
 from ottla.record.control import EndMarker
 from ottla.record.keys import ENTRY_BYTES
+from ottla.record.legacy.message_set import Message, append_message_set
+from ottla.record.legacy.stored import MessageView, batch_of_messages, iter_views
 from ottla.record.transactions import AbortedAt, TransactionFilter
 from ottla.sim.step_cleaner import StepWorker
 from ottla.storage.cleaner import retention
+from ottla.storage.cleaner.cleaning import Cleaning
 from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.cleaner.log_cleaning import LogCleaning
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -51,11 +55,14 @@ RECORDS = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), st.sampled_from([0, 1, 1, 60])), min_size=1, max_size=4
 )
 CODECS = st.sampled_from(["none", "none", "gzip", "snappy", "lz4", "zstd"])
+OLD_CODECS = st.sampled_from([NONE, NONE, GZIP, SNAPPY, LZ4])
 OPERATIONS = st.one_of(
     st.tuples(st.just("write"), st.sampled_from([NOBODY, PLAIN]), RECORDS, CODECS),
     st.tuples(st.just("write"), st.sampled_from([OLDER, NEWER]), RECORDS, CODECS),
     st.tuples(st.just("fill"), st.sampled_from([NOBODY, PLAIN]), RECORDS, CODECS),
     st.tuples(st.just("fill"), st.sampled_from([OLDER, NEWER]), RECORDS, CODECS),
+    st.tuples(st.just("write_old"), st.sampled_from([0, 1]), RECORDS, OLD_CODECS),
+    st.tuples(st.just("fill_old"), st.sampled_from([0, 1]), RECORDS, OLD_CODECS),
     st.tuples(st.just("end"), st.sampled_from([OLDER, NEWER]), st.booleans()),
     st.tuples(st.just("replicate"), st.integers(0, 100)),
     st.tuples(st.just("roll")),
@@ -83,6 +90,8 @@ class Written(NamedTuple):
     key: bytes | None
     value: bytes | None
     time_ms: int
+    written_ms: int
+    """The same where it has a time of its own."""
 
 
 class Batch(NamedTuple):
@@ -190,17 +199,44 @@ class Machine:
         end = self.log.log_end_offset
         result = self.log.append_as_leader(batch, 0, len(batch), 0, guard=guard)
         assert (result.base_offset, result.duplicate) == (end, False)
-        written = tuple(Written(end + number, one.key, one.value, one.timestamp_ms) for number, one in enumerate(data))
+        written = tuple(
+            Written(end + number, one.key, one.value, one.timestamp_ms, one.timestamp_ms)
+            for number, one in enumerate(data)
+        )
         self.batches.append(Batch(end, result.last_offset, producer_id, epoch, sequence + len(data), written))
         self.in_snapshots.discard(producer_id)
         if producer_id != NOBODY:
             assert self.log.append_as_leader(batch, 0, len(batch), 0).duplicate
 
+    def write_old(self, magic: int, records, codec_id: int) -> None:
+        """Messages of format v0 or v1, as a replica gets them that was written long ago."""
+        self.clock.now_ms += 10
+        end = self.log.log_end_offset
+        written = []
+        for number, (key, size) in enumerate(records):
+            time_ms = self.clock.now_ms + number if magic else -1
+            value = b"%d" % next(self.values) * size or None
+            written.append(Written(end + number, key, value, time_ms, self.clock.now_ms))
+        data = bytearray()
+        messages = [Message(one.offset, one.time_ms, one.key, one.value) for one in written]
+        append_message_set(data, messages, magic, codec_id)
+        self.log.writer.append_as_follower(data, 0, len(data))
+        for together in [written] if codec_id else [[one] for one in written]:
+            self.batches.append(Batch(together[0].offset, together[-1].offset, NOBODY, -1, -1, tuple(together)))
+
+    def fill_old(self, magic: int, records, codec_id: int) -> None:
+        """As `fill`."""
+        self.write_old(magic, records, codec_id)
+        self.complete(len(records))
+
     def fill(self, producer_id: int, records, codec: str) -> None:
         """A complete segment that is durable and replicated; transactions are ended by the number of its records."""
         self.write(producer_id, records, codec)
+        self.complete(len(records))
+
+    def complete(self, count: int) -> None:
         for each in list(Told(self.batches).open):
-            self.end(each, len(records) % 2 == 1)
+            self.end(each, count % 2 == 1)
         self.roll()
         self.flush()
         self.high_watermark = self.log.offsets.high_watermark = self.log.log_end_offset
@@ -366,7 +402,10 @@ class Machine:
             transactions = TransactionFilter([AbortedAt(*one) for one in aborted])
             data = result.records.read_all()
             result.records.release()
-            batches = list(iter_batches(data))
+            batches = [
+                batch_of_messages([view.entry()]) if isinstance(view, MessageView) else view
+                for view in iter_views(data)
+            ]
             assert all(batch.crc_matches() for batch in batches)
             found += [(batch, transactions.passes(batch)) for batch in batches]
             offset = batches[-1].next_offset
@@ -386,7 +425,7 @@ class Machine:
         assert self.log.log_start_offset == self.start
         assert offsets == sorted(set(offsets)), "in order, and each once"
         for record, _ in there:
-            assert Written(record.offset, record.key, record.value, record.timestamp) == written.get(record.offset)
+            assert (record.offset, record.key, record.value, record.timestamp) == written[record.offset][:4]
         gone = [written[offset] for offset in written.keys() - set(offsets) if offset >= self.start]
         assert not [record for record in gone if not self.may_be_gone(told, record)], "records were lost"
         seen = {record.key: record for record, seen in there if seen and self.is_decided(told, record.offset)}
@@ -409,7 +448,7 @@ class Machine:
         latest = told.latest.get(record.key)
         if latest is None or not self.is_decided(told, record.offset):
             return False
-        had_its_time = record.value is None and self.clock.now_ms - record.time_ms >= DELETE_RETENTION_MS
+        had_its_time = record.value is None and self.clock.now_ms - record.written_ms >= DELETE_RETENTION_MS
         return latest.offset > record.offset or had_its_time
 
     def check_cleaned(self, told: Told, offsets: list[int]) -> None:
@@ -448,6 +487,15 @@ def drop_tombstones_early(patch) -> None:
     patch.setattr(OffsetMap, "surviving", lambda *of, keeps_tombstones: surviving(*of, keeps_tombstones=False))
 
 
+def drop_old_tombstones_early(patch) -> None:
+    patch.setattr(Cleaning, "_old_tombstones_horizon_ms", lambda self: 1 << 62)
+
+
+def lose_a_record_of_a_wrapper(patch) -> None:
+    with_records = MessageView.with_records
+    patch.setattr(MessageView, "with_records", lambda self, kept, unpack: with_records(self, kept[:1], unpack))
+
+
 def drop_the_last_batch_of_a_producer(patch) -> None:
     patch.setattr(BatchFilter, "_is_last_of_producer", lambda self, batch: False)
 
@@ -481,6 +529,8 @@ def take_segments_in_before_their_names_are_durable(patch) -> None:
     "plant",
     [
         drop_tombstones_early,
+        drop_old_tombstones_early,
+        lose_a_record_of_a_wrapper,
         drop_the_last_batch_of_a_producer,
         shift_the_offsets_of_a_rewritten_batch,
         take_aborted_records_for_committed,

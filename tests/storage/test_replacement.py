@@ -10,7 +10,7 @@ from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.replacement import Replacement
 
 PATH = "/data/t-0"
-SOURCES = [Source(0, 10, 0, 0), Source(10, 20, 0, 0)]
+SOURCES = [Source(0, 10, 0, 0, 0), Source(10, 20, 0, 0, 0)]
 
 
 @pytest.fixture

@@ -121,6 +121,10 @@ class Disk(Protocol):
 
     def mtime_ms(self, path: str) -> int: ...
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        """Have a file pass for one that was last written then; not synced."""
+        ...
+
     def makedirs(self, path: str) -> None:
         """Make the directory and its parents; an existing one is fine."""
         ...

@@ -331,6 +331,11 @@ class MemoryDisk:
         self.before("look", path)
         return self._file(path).mtime_ms
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        """See `Disk`."""
+        self.before("write", path)
+        self._file(path).mtime_ms = mtime_ms
+
     def makedirs(self, path: str) -> None:
         """See `Disk`."""
         self.before("makedirs", path)

@@ -2,7 +2,8 @@
 
 Logs that Apache Kafka has written since before 0.11 hold them for as long as their records are kept, and compaction
 leaves gaps in wrappers too. Whoever reads a log by headers sees such a message as a batch that has only the offset of
-its last record; whoever reads records gets batches of format v2 in its place.
+its last record (`MessageView`); whoever reads records gets batches of format v2 in its place. Only the cleaner leaves
+messages in their format.
 
 Memory: what a wrapper decompresses to (`compression.DEFAULT_MAX_BYTES` at most) twice over, or `_RUN_BYTES` of messages
 that stand one by one.
@@ -11,7 +12,8 @@ that stand one by one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ottla.common.disk import Buffer
@@ -31,11 +33,21 @@ from ottla.record.batch import (
     BatchHeader,
     BatchView,
     iter_batches,
+    unsupported_magic,
 )
 from ottla.record.builder import RecordData, build_batch_with_gaps
 from ottla.record.compression import NONE
 from ottla.record.errors import CorruptBatch, InvalidRecord
-from ottla.record.legacy.message_set import OLD_MAGICS, Entry, entry_length, messages_of, read_entry
+from ottla.record.legacy.message_set import (
+    OLD_MAGICS,
+    Entry,
+    Message,
+    Unpack,
+    append_message_set,
+    entry_length,
+    messages_of,
+    read_entry,
+)
 
 _HEAD = struct.Struct(">qiIbbq")
 
@@ -95,6 +107,104 @@ def check_replicated_message(view: memoryview, start: int, end: int) -> BatchHea
     if read_entry(view, start, end) is None:
         raise CorruptBatch("a message is cut short", start)
     return header_of_message(view, start)
+
+
+class MessageView(BatchView):
+    """A message by its header, as above; its records lie elsewhere than those of a batch."""
+
+    __slots__ = ()
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        """Raises CorruptBatch when not even the header fits."""
+        if len(buffer) - position < SMALLEST_SIZE:
+            raise CorruptBatch("the header of a message is cut short", position)
+        self.buffer = buffer
+        self.position = position
+        self._header = header_of_message(buffer, position)
+
+    def entry(self) -> Entry:
+        """The message itself, its CRC checked. Raises CorruptBatch."""
+        entry = read_entry(memoryview(self.buffer), self.position, len(self.buffer))
+        if entry is None:
+            raise CorruptBatch("a message is cut short", self.position)
+        return entry
+
+    def crc_matches(self) -> bool:
+        """Raises CorruptBatch where it does not, too."""
+        return bool(self.entry())
+
+    def body(self, max_bytes: int = 0) -> memoryview:
+        """Raises KafkaError: a message has none."""
+        raise unsupported_magic(self.magic, self.position)
+
+    def first_offset(self) -> int:
+        """That of the first record, which may be within. Raises as `messages_of`."""
+        return next(messages_of(self.entry())).offset
+
+    def index_records(self, unpack: Unpack) -> tuple[int, bytearray, array[int]]:
+        """Offset of the first record, the keys of all behind one another, and rows as of `record.walk.index_records`.
+
+        The rows tell keys, and of values whether they are null; nothing of times and headers. Raises as `messages_of`,
+        and InvalidRecord where offsets do not rise up to that of the message.
+        """
+        keys = bytearray()
+        rows: array[int] = array("q")
+        base_offset = last_offset = -1
+        for offset, _, key, value in messages_of(self.entry(), unpack):
+            if offset <= last_offset:
+                raise InvalidRecord(f"offset {offset} of a message follows after {last_offset}")
+            if base_offset < 0:
+                base_offset = offset
+            last_offset = offset
+            key_length = -1 if key is None else len(key)
+            rows.extend((offset - base_offset, 0, len(keys), key_length, 0, -1 if value is None else 0, 0, 0))
+            keys += key or b""
+        if last_offset != self.last_offset:
+            raise InvalidRecord(f"the last record of the message with offset {self.last_offset} has {last_offset}")
+        return base_offset, keys, rows
+
+    def with_records(self, kept: Sequence[int], unpack: Unpack) -> bytearray:
+        """A message of the same format, codec and kind of timestamps with the records of the numbers `kept` alone,
+        which rise. Raises as `messages_of`."""
+        entry = self.entry()
+        out = bytearray()
+        append_message_set(
+            out, _numbered(messages_of(entry, unpack), kept), entry.magic, entry.codec_id, entry.timestamp_type
+        )
+        return out
+
+
+def _numbered(messages: Iterator[Message], numbers: Sequence[int]) -> Iterator[Message]:
+    wanted = iter(numbers)
+    number = next(wanted, -1)
+    for at, message in enumerate(messages):
+        if at == number:
+            yield message
+            number = next(wanted, -1)
+
+
+def view_of_any(buffer: Buffer, position: int = 0) -> BatchView:
+    """The batch or message at `position`. Raises CorruptBatch."""
+    return MessageView(buffer, position) if is_message(buffer, position) else BatchView(buffer, position)
+
+
+def iter_views(buffer: Buffer) -> Iterator[BatchView]:
+    """The complete batches and messages in `buffer`; an incomplete last one is left out. Raises CorruptBatch."""
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position > MAGIC_POSITION:
+        if view[position + MAGIC_POSITION] in OLD_MAGICS:
+            length = entry_length(view, position, len(view))
+            if length < 0:
+                return
+            yield MessageView(buffer, position)
+            position += LOG_OVERHEAD + length
+        else:
+            batch = next(iter_batches(buffer, position), None)
+            if batch is None:
+                return
+            yield batch
+            position = batch.end
 
 
 def whole_size(buffer: Buffer) -> int:

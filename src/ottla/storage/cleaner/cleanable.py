@@ -142,6 +142,7 @@ def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
                     log.segments.base_offsets[number + 1],
                     segment.size_bytes,
                     max(_file_size(log, segment, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)),
+                    segment.mtime_ms(),
                 )
             )
     return sources, later

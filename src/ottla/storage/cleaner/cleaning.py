@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.record.errors import CorruptBatch
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.retention import BatchFilter, LastRecord, Rules, batch_records
 from ottla.storage.cleaner.rewriting import rewrite
@@ -64,7 +65,7 @@ class Cleaning:
     def __init__(self, cleaned: Round, folder: Folder, has_read: Callable[[int], object]) -> None:
         """Read the dirty part. `has_read` is told of each chunk that was read, and may wait there.
 
-        Raises OSError, MemoryError, IndexCorruption, and KafkaError where a batch is damaged or of an old format.
+        Raises OSError, MemoryError, IndexCorruption, and KafkaError where a batch is damaged.
         """
         self._round = cleaned
         self._folder = folder
@@ -89,6 +90,7 @@ class Cleaning:
         first = cleaned.first_dirty_offset
         offset_map.reached(first - 1)
         transactions = CleanedTransactions(aborted)
+        next_offset = 0
         for source in cleaned.sources:
             if source.next_base_offset <= first:
                 continue
@@ -96,9 +98,12 @@ class Cleaning:
                 if batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
-                    body, rows = batch_records(batch, cleaned.max_body_bytes)
-                    if not offset_map.note(body, rows, batch.base_offset, first):
+                    base_offset, body, rows = batch_records(batch, cleaned.max_body_bytes)
+                    if base_offset < next_offset:  # within a wrapper, where headers don't tell
+                        raise CorruptBatch(f"offset {base_offset} follows after {next_offset - 1}", batch.position)
+                    if not offset_map.note(body, rows, base_offset, first):
                         return
+                next_offset = batch.next_offset
                 offset_map.reached(batch.last_offset)
             offset_map.reached(source.next_base_offset - 1)
 
@@ -108,6 +113,7 @@ class Cleaning:
         rules = Rules(
             cleaned.now_ms,
             cleaned.delete_retention_ms,
+            self._old_tombstones_horizon_ms(),
             cleaned.end_offset,
             cleaned.last_records,
             cleaned.max_body_bytes,
@@ -128,6 +134,13 @@ class Cleaning:
             outputs = [segment.base_offset for segment in segments]
             clean_offset = max(cleaned.first_dirty_offset, min(sources[-1].next_base_offset, self.end_offset))
             yield CleanedGroup(replaced, outputs, sum(segment.size_bytes for segment in segments), clean_offset)
+
+    def _old_tombstones_horizon_ms(self) -> int:
+        """When a segment must have been written last for the tombstones of formats v0 and v1 to go, since their batches
+        have no horizon: `delete.retention.ms` before the last segment that was cleaned already."""
+        cleaned = self._round
+        clean = [source for source in cleaned.sources if source.base_offset < cleaned.first_dirty_offset]
+        return clean[-1].mtime_ms - cleaned.delete_retention_ms if clean else 0
 
     def close(self) -> None:
         """Give the memory of the map back."""

@@ -1,6 +1,6 @@
 """Which records of a batch stay when a log is cleaned, and the batch that holds only those.
 
-Rules of Apache Kafka 4.4, for batches of format v2:
+Rules of Apache Kafka 4.4:
 - of a key the latest record stays, and every record that the offset map does not reach to; one without a key goes;
 - the latest stays without a value (a tombstone) until the delete horizon of its batch. The first round that meets a
   tombstone, or a marker of which nothing is left, sets the horizon: it takes the place of the base timestamp (KIP-534);
@@ -12,7 +12,10 @@ A batch of which everything stays is copied as it is. The base timestamp stays t
 as they are: Apache Kafka sets it to the time of the first that is left, which no reader can tell. A batch is only made
 anew when its checksum is right: damage must not get a new one.
 
-Left out: formats v0 and v1.
+Messages of formats v0 and v1 stay in their format; a wrapper of which a part stays is made anew with its codec. They
+have no room for a delete horizon, nor for a message without a record. So their tombstones go once their segment is
+older by `delete.retention.ms` than the last one that was cleaned before, and of the last message of a round the last
+record stays in any case, where Apache Kafka's cleaner gives up the partition.
 """
 
 from __future__ import annotations
@@ -45,9 +48,11 @@ from ottla.record.batch import (
     unsupported_magic,
 )
 from ottla.record.checksum import crc32c
-from ottla.record.compression import compress
+from ottla.record.compression import compress, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.keys import gather
+from ottla.record.legacy.message_set import Unpack
+from ottla.record.legacy.stored import MessageView
 from ottla.record.varint import write_varint
 from ottla.record.walk import INDEX_WIDTH, index_records
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -72,6 +77,8 @@ class Rules(NamedTuple):
 
     now_ms: int
     delete_retention_ms: int
+    old_tombstones_horizon_ms: int
+    """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
     end_offset: int
     """Where what may be cleaned ends."""
     last_records: Mapping[int, LastRecord]
@@ -80,11 +87,23 @@ class Rules(NamedTuple):
     """Of the records of a batch, decompressed."""
 
 
-def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[int]]:
-    """The records of a batch, decompressed, and where everything in them is (`record.walk.index_records`).
+def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[int, Buffer, array[int]]:
+    """The offset that rows count from, the records of a batch, decompressed, and where everything in them is
+    (`record.walk.index_records`); of a message the keys alone.
 
-    Raises KafkaError where the batch is damaged, or of an old format.
+    Raises KafkaError where the batch is damaged.
     """
+    if isinstance(batch, MessageView):
+        return batch.index_records(_bounded(max_body_bytes))
+    body, rows = _records(batch, max_body_bytes)
+    return batch.base_offset, body, rows
+
+
+def _bounded(max_body_bytes: int) -> Unpack:
+    return lambda codec_id, data: decompress(codec_id, data, max_body_bytes)
+
+
+def _records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[int]]:
     if batch.magic != MAGIC_V2:
         raise unsupported_magic(batch.magic, batch.position)
     if not batch.crc_matches():
@@ -108,11 +127,13 @@ class BatchFilter:
         self.keyless_count = 0
         """Records that had no key, and went."""
 
-    def apply(self, batch: BatchView) -> memoryview | bytearray | None:
+    def apply(self, batch: BatchView, mtime_ms: int) -> memoryview | bytearray | None:
         """What is left of a batch: a memoryview of it where that is everything, new bytes, or None for nothing.
 
-        Raises KafkaError where it is damaged, or of an old format.
+        `mtime_ms`: when its segment was last written. Raises KafkaError where it is damaged.
         """
+        if isinstance(batch, MessageView):
+            return self._apply_to_message(batch, mtime_ms)
         if batch.magic != MAGIC_V2:
             raise unsupported_magic(batch.magic, batch.position)
         discardable = (
@@ -125,7 +146,7 @@ class BatchFilter:
         must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
         if discarded:
             return _emptied(batch) if must_stay else None
-        body, rows = batch_records(batch, self._rules.max_body_bytes)
+        body, rows = _records(batch, self._rules.max_body_bytes)
         if batch.is_control:
             kept = array("q", range(batch.records_count))
             needs_horizon = discardable and horizon is None
@@ -142,6 +163,20 @@ class BatchFilter:
             return _whole(batch)
         new_horizon = self._rules.now_ms + self._rules.delete_retention_ms if needs_horizon else None
         return rewritten_batch(batch, body, rows, kept, new_horizon)
+
+    def _apply_to_message(self, message: MessageView, mtime_ms: int) -> memoryview | bytearray | None:
+        unpack = _bounded(self._rules.max_body_bytes)
+        base_offset, keys, rows = message.index_records(unpack)
+        kept, keyless_count, _ = self._map.surviving(
+            keys, rows, base_offset, keeps_tombstones=mtime_ms > self._rules.old_tombstones_horizon_ms
+        )
+        self.keyless_count += keyless_count
+        count = len(rows) // INDEX_WIDTH
+        if message.next_offset == self._rules.end_offset and (not kept or kept[-1] != count - 1):
+            kept.append(count - 1)
+        if not kept:
+            return None
+        return _whole(message) if len(kept) == count else message.with_records(kept, unpack)
 
     def _is_last_of_producer(self, batch: BatchView) -> bool:
         if batch.producer_id == NO_PRODUCER_ID:

@@ -7,6 +7,9 @@ What of a group may stay as it is stays: nothing is written before the first bat
 take part only where they hold no more bytes than what comes behind them (`_begin`). So do those of a group of which
 everything stays. Thus what nothing is dropped of is moved only together with as many bytes, which bounds how often: by
 the logarithm of what one segment may hold.
+
+What is written anew passes for as old as the youngest segment that it comes from: retention, lags and the tombstones of
+old formats go by that where a record has no timestamp.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.disk import Buffer
 from ottla.record.batch import BatchView
+from ottla.record.legacy.stored import MessageView, view_of_any
 from ottla.storage.cleaner.retention import BatchFilter
 from ottla.storage.cleaner.sources import Source, batches, source_path
 from ottla.storage.cleaner.transactions import CleanedTransactions
@@ -89,7 +93,7 @@ class Output:
     def write(self, data: Buffer) -> None:
         """Append a batch. Raises OSError."""
         self._end_run()
-        self._place(BatchView(data))
+        self._place(view_of_any(data))
         self._waiting += data
 
     def copy(self, path: str, position: int, batch: BatchView) -> None:
@@ -118,7 +122,7 @@ class Output:
         position = segment.size_bytes + len(self._waiting) + (run.size_bytes if run and run.is_large else 0)
         if position and (position + size > self._largest_bytes or batch.last_offset - segment.base_offset > MAX_INT):
             self.complete()
-            segment = self._create(batch.base_offset)
+            segment = self._create(batch.first_offset() if isinstance(batch, MessageView) else batch.base_offset)
             self.segments.append(segment)
             position = 0
         self._notes.append((position, size, batch.last_offset, batch.max_timestamp))
@@ -175,7 +179,7 @@ def rewrite(
     """The end of `group` that is written anew, and the durable segments, suffixed, that take its place.
 
     None and none where all of it stays as it is. `has_read` is told of bytes that were read. Raises OSError,
-    IndexCorruption, and KafkaError where a batch is damaged or of an old format; files that were begun are left there.
+    IndexCorruption, and KafkaError where a batch is damaged; files that were begun are left there.
     """
     kept: dict[int, CompletedTransaction] = {}
     transactions.kept = lambda transaction: kept.update({transaction.last_offset: transaction})
@@ -191,7 +195,7 @@ def rewrite(
 
     for number, source in enumerate(group):
         for position, batch in batches(folder, source, chunk_bytes, has_read):
-            left = batch_filter.apply(batch)
+            left = batch_filter.apply(batch, source.mtime_ms)
             if output is None:
                 if isinstance(left, memoryview):
                     continue
@@ -208,6 +212,9 @@ def rewrite(
         output = begun_at(begin)
         copy(group[begin:], output, group[-1].next_base_offset)
     output.complete()
+    written_ms = max(source.mtime_ms for source in group[begin:])
+    for segment in output.segments:
+        folder.disk.set_mtime_ms(segment.path, written_ms)
     return group[begin:], output.segments
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.common.disk import File
-from ottla.record.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, BatchView, iter_batches
+from ottla.record.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, BatchView
 from ottla.record.errors import CorruptBatch
+from ottla.record.legacy.stored import iter_views
 from ottla.storage.descriptors import Folder
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log_config import MAX_INT
@@ -28,6 +29,8 @@ class Source(NamedTuple):
     size_bytes: int
     largest_index_bytes: int
     """Of its two indexes."""
+    mtime_ms: int
+    """When its last record was written, for what has no timestamp; what it becomes passes for as old."""
 
 
 def group(sources: Sequence[Source], segment_bytes: int, segment_index_bytes: int) -> list[list[Source]]:
@@ -58,7 +61,7 @@ def source_path(folder: Folder, source: Source) -> str:
 def batches(
     folder: Folder, source: Source, chunk_bytes: int, has_read: Callable[[int], object]
 ) -> Iterator[tuple[int, BatchView]]:
-    """(position in the file, batch) of a segment in their order.
+    """(position in the file, batch, or message of format v0 or v1) of a segment in their order.
 
     Read in chunks of `chunk_bytes`, or of one batch where that is larger.
     `has_read` is told of the bytes of each chunk. Raises OSError, and KafkaError where the segment is damaged.
@@ -71,7 +74,7 @@ def batches(
             chunk = _chunk(file, position, source.size_bytes, chunk_bytes)
             has_read(len(chunk))
             end = 0
-            for batch in iter_batches(chunk):
+            for batch in iter_views(chunk):
                 if batch.base_offset < next_offset or batch.last_offset_delta < 0:
                     raise CorruptBatch(f"{path}: offset {batch.base_offset} follows {next_offset - 1}", position + end)
                 next_offset = batch.next_offset
