@@ -116,8 +116,29 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer"),
         ({"super.users": "User:a"}, "super.users"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
-        ({"ssl.keystore.location": "/k"}, "ssl.keystore.location"),
-        ({"listener.name.x.ssl.keystore.location": "/k"}, "listener.name.x.ssl.keystore.location"),
+        ({"ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class"),
+        ({"ssl.client.auth": "perhaps"}, "ssl.client.auth"),
+        ({"listener.name.x.ssl.client.auth": "perhaps"}, "listener.name.x.ssl.client.auth"),
+        (
+            {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+            "security.inter.broker.protocol",
+        ),
+        (
+            {
+                "listeners": "A://h:1,B://h:2",
+                "advertised.listeners": "A://h:1",
+                "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+                "inter.broker.listener.name": "B",
+            },
+            "advertised.listeners",
+        ),
+        (
+            {
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+            },
+            "listener.security.protocol.map",
+        ),
         ({"listener.name.x.plain.sasl.jaas.config": "m"}, "listener.name.x.plain.sasl.jaas.config"),
         ({"allow.everyone.if.no.acl.found": "false"}, "allow.everyone.if.no.acl.found"),
         ({"delegation.token.secret.key": "s"}, "delegation.token.secret.key"),
@@ -134,7 +155,7 @@ def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> N
 
 def test_secret_is_not_repeated() -> None:
     with pytest.raises(OperatorError) as caught:
-        BrokerConfig.parse({"ssl.key.password": "hunter2"})
+        BrokerConfig.parse({"ssl.key.password": "hunter2" * 10_000})
     assert "hunter2" not in str(caught.value)
 
 
@@ -188,13 +209,17 @@ def test_broker_id_is_node_id() -> None:
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
         ({"sasl.jaas.config": "x"}, "asks for a security feature that is not implemented yet"),
-        ({"listener.name.a.ssl.keystore.location": "/k"}, "asks for a security feature that is not implemented yet"),
+        ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
+        (
+            {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},
+            "Cannot update these configs dynamically: [listener.name.a.ssl.principal.mapping.rules]",
+        ),
         ({"ssl.keystore.location": "/k"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
     ],
 )
 @pytest.mark.parametrize("cluster_default", [False, True])
 def test_dynamic_update_that_can_not_be(overrides: dict[str, str], message: str, cluster_default: bool) -> None:
-    if cluster_default and ("sasl" in message or "security feature" in message):
+    if cluster_default and ("sasl" in message or "security feature" in message or "String" in message):
         message = "Cannot update these configs at default cluster level, broker id must be specified"
     with pytest.raises(KafkaError) as caught:
         validate_dynamic(overrides, cluster_default=cluster_default)
@@ -303,3 +328,54 @@ def test_listeners_and_voters_are_those_of_the_roles(properties: dict[str, str])
     named = {"controller.listener.names": "CONTROLLER", "controller.quorum.bootstrap.servers": "b:9093"}
     with pytest.raises(OperatorError, match=r"process\.roles"):
         BrokerConfig.parse(named | properties)
+
+
+def test_a_setting_of_a_listener_counts_before_that_of_all() -> None:
+    config, warnings = BrokerConfig.parse(
+        {"ssl.client.auth": "required", "listener.name.Inside.ssl.client.auth": "none", "ssl.key.password": "hunter2"}
+    )
+    assert all(warning.endswith("has no effect: no listener speaks TLS") for warning in warnings)
+    assert [config.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "required"]
+    later = config.with_dynamic({}, {"ssl.client.auth": "requested", "listener.name.outside.ssl.key.password": "xyzzy"})
+    assert [later.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "requested"]
+    assert [later.of_listener(name, "ssl.key.password") for name in ("INSIDE", "OUTSIDE")] == ["hunter2", "xyzzy"]
+    described = {entry.name: entry for entry in later.describe()}
+    assert described["ssl.client.auth"].value == "requested"
+    for name in ("ssl.key.password", "listener.name.outside.ssl.key.password"):
+        assert described[name].sensitive
+    assert "hunter2" not in repr(described)
+    assert "xyzzy" not in repr(described)
+
+
+@pytest.mark.parametrize(
+    ("properties", "protocol"),
+    [
+        ({}, "PLAINTEXT"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"}, "PLAINTEXT"),
+        ({"controller.listener.names": "PLAINTEXT2"}, "PLAINTEXT"),
+    ],
+)
+def test_the_protocol_of_a_controller(properties: dict[str, str], protocol: str) -> None:
+    config, _ = BrokerConfig.parse({"controller.listener.names": "CONTROLLER", **properties})
+    assert config.controller_listener.security_protocol == protocol
+
+
+def test_no_listener_is_plaintext_by_default_where_another_is_secured() -> None:
+    with pytest.raises(OperatorError, match=r"CONTROLLER, which listener\.security\.protocol\.map does not map"):
+        BrokerConfig.parse({"listeners": "SSL://h:1", "controller.listener.names": "CONTROLLER"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        ({}, "OUTSIDE"),
+        ({"inter.broker.listener.name": "inside"}, "INSIDE"),
+        ({"listeners": "OUTSIDE://h:1,PLAINTEXT://h:2"}, "PLAINTEXT"),
+    ],
+)
+def test_where_brokers_reach_one_another(properties: dict[str, str], name: str) -> None:
+    listeners = {
+        "listeners": "OUTSIDE://h:1,INSIDE://h:2",
+        "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    assert BrokerConfig.parse(listeners | properties)[0].inter_broker_listener == name

@@ -33,7 +33,7 @@ class MemoryChannel:
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
         self.client_host = "127.0.0.1"
-        self.listener_name = LISTENER.listener_name
+        self.listener = LISTENER.listener
         self.principal = ANONYMOUS
         self.closed = False
         self.parked = False

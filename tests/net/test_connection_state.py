@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import connection_state as states
@@ -253,7 +254,7 @@ class Peer:
         no_pool: Any = None
         self.owner = ConnectionSet(self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append)
         self.owner.admit("127.0.0.1")
-        self.connection = Connection(self.owner, "PLAINTEXT", "127.0.0.1", self.pipe)
+        self.connection = Connection(self.owner, ListenerInfo("PLAINTEXT", "PLAINTEXT"), "127.0.0.1", self.pipe)
         self.pipe.protocol = self.connection
         self.asked = 0
         self.rounds = 0

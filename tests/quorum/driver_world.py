@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.common.channel import Channel, Part
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import ZERO_UUID
 from ottla.common.machine import Machine
@@ -163,7 +163,9 @@ class Node:
             return
         self.driver = driver
         driver.listen(self)
-        self.world.network.listen((self.host, PORT), Listening(process, ServiceDispatcher(driver), "CONTROLLER"))
+        self.world.network.listen(
+            (self.host, PORT), Listening(process, ServiceDispatcher(driver), ListenerInfo("CONTROLLER", "PLAINTEXT"))
+        )
 
     def _published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         self.world.published(self, image, changes)

@@ -17,7 +17,7 @@ from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.config_def import ConfigResourceType
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
 from ottla.common.ids import LOST_UUID, ZERO_UUID
 from ottla.common.turn import TurnScheduler
@@ -161,7 +161,7 @@ class Channel:
     def __init__(self) -> None:
         self.id = next(self._ids)
         self.client_host = "127.0.0.1"
-        self.listener_name = LISTENER
+        self.listener = ListenerInfo(LISTENER, LISTENER)
         self.principal = ANONYMOUS
         self.closed = False
         self.answered: Callable[[bytes | None], None] = lambda data: None

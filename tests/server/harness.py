@@ -13,7 +13,7 @@ from ottla.app.pool import ThreadPool
 from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ProtocolError
 from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
@@ -41,7 +41,7 @@ class MemoryChannel:
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
         self.client_host = "127.0.0.1"
-        self.listener_name = LISTENER
+        self.listener = ListenerInfo(LISTENER, LISTENER)
         self.principal = ANONYMOUS
         self.closed = False
         self.close_reason: str | None = None

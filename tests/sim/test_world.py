@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ottla.common.channel import Channel, Part
+from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import ProtocolError
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
@@ -171,7 +172,7 @@ class Wire:
     def __init__(self, loop: SimLoop, process: Process) -> None:
         self.network = Network(loop, SimRng(3), Trace(loop), ADDRESS)
         self.echo = Echo(process)
-        self.network.listen(ADDRESS, Listening(process, self.echo, "PLAINTEXT"))
+        self.network.listen(ADDRESS, Listening(process, self.echo, ListenerInfo("PLAINTEXT", "PLAINTEXT")))
         self.link = self.network.connect("client")
         self.got: list[bytes] = []
         self.link.on_frame = self.got.append

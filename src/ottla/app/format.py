@@ -70,8 +70,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
     if options.standalone:
         voters = (_standalone(config, directory_id),)
     elif options.initial_controllers is not None:
-        names = config.controller_listener_names or ("CONTROLLER",)
-        voters = parse_initial_controllers(options.initial_controllers, names[0])
+        voters = parse_initial_controllers(options.initial_controllers, config.controller_listener.name)
     refuse_formatted(disk, paths)
     # That of the metadata log first: a start makes those that are still missing, and not this one.
     formatted = {

@@ -29,7 +29,7 @@ from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
 from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
+from ottla.common.peer import Peers
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
@@ -183,12 +183,13 @@ class BrokerProcess:
         # Nothing is left to do, and Python would free what fifty thousand partitions hold one by one, for seconds.
         _exit_at_once(0)
 
-    def _peers(self, loop: asyncio.AbstractEventLoop) -> PeerNetwork | None:
+    def _peers(self, loop: asyncio.AbstractEventLoop) -> Peers | None:
         if not self._config.clustered:
             return None
         from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
 
-        return SocketPeerNetwork(loop, f"broker-{self._config.node_id}")
+        network = SocketPeerNetwork(loop, f"broker-{self._config.node_id}")
+        return Peers(brokers=network, controllers=network)
 
     async def _join(self, broker: Broker) -> None:
         """Start a broker of a cluster, which may wait for others; a signal ends that at once."""

@@ -10,7 +10,6 @@ wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Ka
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.common.config_def import (
@@ -33,15 +32,24 @@ from ottla.common.config_keys_inert import (
     STORED_CONFIGS,
 )
 from ottla.common.controller_addresses import parse_servers, parse_voters
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
+from ottla.common.listener_configs import (
+    LISTENER_CONFIGS,
+    canonical,
+    check_advertised,
+    check_distinct_addresses,
+    implied_controllers,
+    of_listener,
+    parse_endpoints,
+    parse_protocols,
+    protocol_of,
+    without_listener,
+)
 from ottla.common.suggestion import did_you_mean
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
-_LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -57,6 +65,7 @@ class BrokerConfig:
         "_advertised",
         "_dynamic_broker",
         "_dynamic_default",
+        "_of_listeners",
         "_static",
         "_topic_defaults",
         "_values",
@@ -84,6 +93,7 @@ class BrokerConfig:
         self._values: dict[str, ConfigValue] = {
             name: key.parse(merged[name]) if name in merged else key.default for name, key in BROKER_CONFIGS.items()
         }
+        self._of_listeners = {name: text for name, text in merged.items() if name not in BROKER_CONFIGS}
         self._topic_defaults = topic_defaults(self._values, frozenset(merged))
         self.node_id = _node_id(self._static)
         self._values["node.id"] = self._values["broker.id"] = self.node_id
@@ -106,21 +116,26 @@ class BrokerConfig:
         """
         known: dict[str, str] = {}
         warnings: list[str] = []
+        of_listeners: list[str] = []
         for name, text in properties.items():
             if name in BROKER_CONFIGS:
-                _check_static_value(BROKER_CONFIGS[name], text)
+                _check_static_value(BROKER_CONFIGS[name], text, name)
                 known[name] = text
                 if name in STORED_CONFIGS:
                     warnings.append(f"{name} has no effect: {STORED_CONFIGS[name]}")
                 continue
-            override = _LISTENER_OVERRIDE.fullmatch(name)
-            base = override.group(1) if override else name
+            base = without_listener(name)
+            if base in LISTENER_CONFIGS:
+                _check_static_value(BROKER_CONFIGS[base], text, name)
+                known[canonical(name)] = text
+                of_listeners.append(name)
+                continue
             _refuse_security(name, base, text)
             if base in SECURITY_CONFIGS:
                 continue
             reason = INERT_CONFIGS.get(base)
-            if override and base in BROKER_CONFIGS:
-                reason = "settings of one listener are not supported yet"
+            if base in BROKER_CONFIGS:
+                reason = "it can't be set for one listener"
             if reason is not None:
                 warnings.append(f"{name} has no effect: {reason}")
             else:
@@ -129,7 +144,10 @@ class BrokerConfig:
         _refuse_zookeeper(properties)
         config = cls(known)
         _check_roles(config)
+        _check_protocols(config)
         _check_group_timeouts(config)
+        if not any(listener.encrypts for listener in config.spoken_listeners):
+            warnings.extend(f"{name} has no effect: no listener speaks TLS" for name in of_listeners)
         if not config.clustered:
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
@@ -192,6 +210,35 @@ class BrokerConfig:
     @property
     def controller_listener_names(self) -> tuple[str, ...]:
         return tuple(name.upper() for name in self.get_list("controller.listener.names"))
+
+    @property
+    def controller_listener(self) -> ListenerInfo:
+        """Where other nodes reach a controller, be it this one. Raises OperatorError where it has no protocol."""
+        for name in self.controller_listener_names:
+            return ListenerInfo(name, protocol_of("controller.listener.names", name, _security_protocols(self)))
+        return ListenerInfo("CONTROLLER", "PLAINTEXT")
+
+    def of_listener(self, listener_name: str, setting: str) -> ConfigValue:
+        """What a setting of `LISTENER_CONFIGS` is for one listener."""
+        text = self._of_listeners.get(of_listener(listener_name, setting))
+        return self._values[setting] if text is None else BROKER_CONFIGS[setting].parse(text)
+
+    @property
+    def spoken_listeners(self) -> tuple[ListenerInfo, ...]:
+        """Those that this node opens, and that of the controllers, which it connects to. Raises OperatorError."""
+        opened = (*self.listeners, *(self.controller_listeners if self.clustered else ()))
+        controller = self.controller_listener
+        return tuple(dict.fromkeys([each.listener for each in opened] + [controller] * self.clustered))
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener where brokers reach one another; of a node that is no broker, nobody's."""
+        name = self.get_str("inter.broker.listener.name")
+        if name:
+            return name.upper()
+        names = [each.listener_name for each in self.listeners]
+        protocol = self.get_str("security.inter.broker.protocol") or ""
+        return protocol if protocol in names else next(iter(names), "")
 
     @property
     def is_broker(self) -> bool:
@@ -295,8 +342,10 @@ class BrokerConfig:
             (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self._dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
         )
-        unknown = {name: source for layer, source in layers for name in layer if name not in BROKER_CONFIGS}
-        return entries + [_unknown_entry(name, source) for name, source in sorted(unknown.items())]
+        further = {
+            name: (layer[name], source) for layer, source in layers for name in layer if name not in BROKER_CONFIGS
+        }
+        return entries + [self._further_entry(name, *found) for name, found in sorted(further.items())]
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
         """The dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
@@ -304,7 +353,7 @@ class BrokerConfig:
         return [
             self._entry(BROKER_CONFIGS[name], text, source, (ConfigSynonym(name, text, source),))
             if name in BROKER_CONFIGS
-            else _unknown_entry(name, source)
+            else self._further_entry(name, text, source)
             for name, text in sorted(self._dynamic_default.items())
         ]
 
@@ -337,6 +386,16 @@ class BrokerConfig:
         shown = None if key.sensitive else value
         return ConfigEntry(key.name, shown, key.type, source, key.sensitive, read_only, key.doc, synonyms)
 
+    def _further_entry(self, name: str, text: str, source: ConfigSource) -> ConfigEntry:
+        """A setting of one listener, or what may be a plugin's, and a secret of it."""
+        key = BROKER_CONFIGS.get(without_listener(name))
+        if key is None:
+            return ConfigEntry(
+                name, None, ConfigType.UNKNOWN, source, True, True, "", (ConfigSynonym(name, None, source),)
+            )
+        shown = None if key.sensitive else text
+        return self._entry(key._replace(name=name), shown, source, (ConfigSynonym(name, shown, source),))
+
 
 def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> None:
     """Check dynamic settings of one broker, or of all; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice).
@@ -354,19 +413,13 @@ def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> 
         problem = "Cannot update these configs at default cluster level, broker id must be specified"
         _refuse_names(problem, overrides, _is_of_one_broker)
     for name, text in overrides.items():
-        override = _LISTENER_OVERRIDE.fullmatch(name)
+        base = without_listener(name)
         try:
-            _refuse_security(name, override.group(1) if override else name, text)
-            if name in BROKER_CONFIGS:
-                BROKER_CONFIGS[name].parse(text)
+            _refuse_security(name, base, text)
+            if name in BROKER_CONFIGS or base in LISTENER_CONFIGS:
+                BROKER_CONFIGS[base].parse(text)
         except (KafkaError, OperatorError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-
-
-def _unknown_entry(name: str, source: ConfigSource) -> ConfigEntry:
-    """A setting that may be a plugin's, and a secret of it."""
-    synonyms = (ConfigSynonym(name, None, source),)
-    return ConfigEntry(name, None, ConfigType.UNKNOWN, source, True, True, "", synonyms)
 
 
 def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], bool]) -> None:
@@ -377,8 +430,8 @@ def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], b
 
 def _is_fixed(name: str) -> bool:
     """Whether this is read at the start only."""
-    if name in BROKER_CONFIGS:
-        return BROKER_CONFIGS[name].update_mode is UpdateMode.READ_ONLY
+    if name in BROKER_CONFIGS or without_listener(name) in LISTENER_CONFIGS:
+        return BROKER_CONFIGS[without_listener(name)].update_mode is UpdateMode.READ_ONLY
     if name in PER_BROKER_SECURITY or name in LISTENER_SECURITY:
         return False
     return name in INERT_CONFIGS or name in SECURITY_CONFIGS or name.startswith(SECURITY_PREFIXES)
@@ -386,20 +439,20 @@ def _is_fixed(name: str) -> bool:
 
 def _is_of_one_broker(name: str) -> bool:
     """Whether this can't be set for all brokers at once; what is for a listener can't either."""
-    if name in PER_BROKER_SECURITY or _LISTENER_OVERRIDE.fullmatch(name):
+    if name in PER_BROKER_SECURITY or without_listener(name) != name:
         return True
     return name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.PER_BROKER
 
 
 def _only_dynamic(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in values.items() if not _is_fixed(name)}
+    return {canonical(name): text for name, text in values.items() if not _is_fixed(name)}
 
 
-def _check_static_value(key: ConfigKey, text: str) -> None:
+def _check_static_value(key: ConfigKey, text: str, name: str) -> None:
     try:
         key.parse(text)
     except KafkaError as error:
-        raise OperatorError(f"{error.message} (setting {key.name})") from error
+        raise OperatorError(f"{error.message} (setting {name})") from error
 
 
 _ORDERED_GROUP_SETTINGS = (
@@ -447,6 +500,8 @@ def _refuse_zookeeper(properties: Mapping[str, str]) -> None:
 
 
 def _refuse_security(name: str, base: str, text: str) -> None:
+    if base in BROKER_CONFIGS:
+        return
     if base in SECURITY_CONFIGS:
         if text.strip() == (SECURITY_CONFIGS[base] or ""):
             return
@@ -470,39 +525,10 @@ def _node_id(static: Mapping[str, str]) -> int:
     return int(chosen) if chosen is not None else int(str(default))
 
 
-def parse_endpoints(setting: str, items: Iterable[str], protocols: Mapping[str, str]) -> list[Endpoint]:
-    """Parse `NAME://host:port` items; names become upper case. Raises OperatorError that names `setting`."""
-    endpoints: list[Endpoint] = []
-    for item in items:
-        match = _LISTENER.fullmatch(item.strip())
-        if match is None or int(match.group(4)) > 65535:
-            raise OperatorError(f"{setting} holds {item!r}, which is not of the form NAME://host:port")
-        name = match.group(1).upper()
-        if name not in protocols:
-            raise OperatorError(
-                f"{setting} names listener {name}, which listener.security.protocol.map does not map to a protocol"
-            )
-        host = match.group(2) or match.group(3) or ""
-        endpoints.append(Endpoint(name, protocols[name], host, int(match.group(4))))
-    names = [endpoint.listener_name for endpoint in endpoints]
-    if len(set(names)) != len(names):
-        raise OperatorError(f"{setting} uses a listener name twice; each listener needs a name of its own")
-    return endpoints
-
-
 def _security_protocols(config: BrokerConfig) -> dict[str, str]:
-    text = config.get_str("listener.security.protocol.map") or ""
-    protocols: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, colon, protocol = item.partition(":")
-        if not colon or protocol.strip().upper() not in SECURITY_PROTOCOLS:
-            raise OperatorError(
-                f"listener.security.protocol.map holds {item!r}; each entry is NAME:PROTOCOL with a protocol out of "
-                f"{', '.join(SECURITY_PROTOCOLS)}"
-            )
-        protocols[name.strip().upper()] = protocol.strip().upper()
-    for name in config.controller_listener_names:
-        protocols.setdefault(name, "PLAINTEXT")
+    protocols = parse_protocols(config.get_str("listener.security.protocol.map") or "")
+    if not config.is_set("listener.security.protocol.map"):
+        protocols |= implied_controllers(config.get_list("listeners"), config.controller_listener_names)
     return protocols
 
 
@@ -513,43 +539,25 @@ def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[
     controllers = [item for item in everything if item.listener_name in config.controller_listener_names]
     if not endpoints and config.is_broker:
         raise OperatorError("listeners has no listener for clients; add one such as PLAINTEXT://127.0.0.1:9092")
-    for endpoint in everything:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise OperatorError(
-                f"listeners: {endpoint.listener_name} uses {endpoint.security_protocol}, which is not implemented yet; "
-                "only PLAINTEXT listeners can be opened"
-            )
-    _check_distinct_addresses(everything)
+    check_distinct_addresses(everything)
     return tuple(endpoints), tuple(controllers)
-
-
-def _check_distinct_addresses(endpoints: Sequence[Endpoint]) -> None:
-    """One port may serve an IPv4 and an IPv6 address, and distinct hosts; the same pair twice can't be bound."""
-    seen: set[tuple[str, int]] = set()
-    for endpoint in endpoints:
-        address = (endpoint.host, endpoint.port)
-        if endpoint.port and address in seen:
-            raise OperatorError(f"listeners uses {endpoint.address} twice; each listener needs a port of its own")
-        seen.add(address)
 
 
 def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     items = config.get_list("advertised.listeners")
-    if not items:
-        return ()
     endpoints = parse_endpoints("advertised.listeners", items, _security_protocols(config))
-    bound = {endpoint.listener_name for endpoint in (*config.listeners, *config.controller_listeners)}
-    for endpoint in endpoints:
-        if endpoint.host in ("0.0.0.0", "::"):
-            raise OperatorError(
-                f"advertised.listeners: {endpoint.listener_name} advertises {endpoint.host}, which no client can "
-                "connect to; name a host that clients can reach"
-            )
-        if endpoint.listener_name not in bound:
-            raise OperatorError(
-                f"advertised.listeners names {endpoint.listener_name}, which listeners does not have; add it there"
-            )
+    check_advertised(endpoints, (*config.listeners, *config.controller_listeners))
     return tuple(endpoints)
+
+
+def _check_protocols(config: BrokerConfig) -> None:
+    """Refuse what can't be spoken, here or with other nodes."""
+    for listener in config.spoken_listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise OperatorError(
+                f"listeners: {listener.name} uses {listener.security_protocol}, which is not implemented yet; "
+                "give it PLAINTEXT in listener.security.protocol.map"
+            )
 
 
 def _check_roles(config: BrokerConfig) -> None:
@@ -602,12 +610,18 @@ def _check_voters(config: BrokerConfig) -> None:
 
 
 def _check_inter_broker_listener(config: BrokerConfig) -> None:
-    inter_broker = config.get_str("inter.broker.listener.name")
-    if inter_broker and inter_broker.upper() not in {endpoint.listener_name for endpoint in config.listeners}:
+    """There is such a listener, and one setting says which (KIP-103)."""
+    name, protocol = config.get_str("inter.broker.listener.name"), "security.inter.broker.protocol"
+    if name and config.is_set(protocol):
+        raise OperatorError(f"inter.broker.listener.name and {protocol} are both set; remove one of them")
+    told = {each.listener_name for each in config.advertised_listeners or config.listeners}
+    if name and name.upper() not in told:
         raise OperatorError(
-            f"inter.broker.listener.name is {inter_broker}, which listeners does not have; name one that is there"
+            f"inter.broker.listener.name is {name}, which listeners or advertised.listeners does not have; name one "
+            f"that is there ({', '.join(sorted(told))})"
         )
-    if config.get_str("security.inter.broker.protocol") != "PLAINTEXT":
+    if config.is_set(protocol) and config.get_str(protocol) not in told:
         raise OperatorError(
-            "security.inter.broker.protocol asks for a protocol that is not implemented yet; use PLAINTEXT"
+            f"{protocol} is {config.get_str(protocol)}, and no listener has this name; name the listener of other "
+            "brokers by inter.broker.listener.name instead"
         )

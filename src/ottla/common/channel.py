@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.common.disk import Buffer
+from ottla.common.endpoint import ListenerInfo
 
 
 class FileRegion(Protocol):
@@ -75,7 +76,9 @@ class Channel(Protocol):
         ...
 
     @property
-    def listener_name(self) -> str: ...
+    def listener(self) -> ListenerInfo:
+        """Where it came in."""
+        ...
 
     @property
     def closed(self) -> bool: ...

@@ -31,6 +31,7 @@ from ottla.common.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
+from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.config_keys_transactions import TRANSACTION_CONFIGS
 from ottla.common.ids import MIN_NODE_ID
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
@@ -94,7 +95,7 @@ _IDENTITY = [
         "listener.security.protocol.map",
         ConfigType.STRING,
         DEFAULT_SECURITY_PROTOCOL_MAP,
-        "Security protocol of each listener name; only PLAINTEXT can be used at present.",
+        "Security protocol of each listener name.",
     ),
     _fixed(
         "controller.listener.names",
@@ -103,12 +104,17 @@ _IDENTITY = [
         "Listeners of the controller; not opened by a node that names no controllers. The first is the one that others "
         "use.",
     ),
-    _fixed("inter.broker.listener.name", ConfigType.STRING, None, "Listener that other brokers use."),
+    _fixed(
+        "inter.broker.listener.name",
+        ConfigType.STRING,
+        None,
+        "Listener of other brokers; when not set the one named as security.inter.broker.protocol, else the first.",
+    ),
     _fixed(
         "security.inter.broker.protocol",
         ConfigType.STRING,
         "PLAINTEXT",
-        "Security protocol between brokers; only PLAINTEXT at present.",
+        "Security protocol between brokers, where inter.broker.listener.name does not name their listener.",
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     ),
     _fixed(
@@ -768,6 +774,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *REPLICATION_CONFIGS,
         *TRANSACTION_CONFIGS,
         *STORED_KEYS,
+        *TLS_CONFIGS,
     ]
 )
 

@@ -212,13 +212,6 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "sasl.mechanism.inter.broker.protocol": "GSSAPI",
     "sasl.server.max.receive.size": "524288",
     "security.providers": None,
-    "ssl.client.auth": "none",
-    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
-    "ssl.endpoint.identification.algorithm": "https",
-    "ssl.keystore.type": "JKS",
-    "ssl.principal.mapping.rules": "DEFAULT",
-    "ssl.protocol": "TLSv1.3",
-    "ssl.truststore.type": "JKS",
     "super.users": None,
 }
 """Security settings with the value that asks for nothing (None: only an empty one)."""

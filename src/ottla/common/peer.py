@@ -11,7 +11,7 @@ Implemented by `ottla.net.peer` on sockets and by the simulator in memory. The c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ottla.common.disk import Buffer
 
@@ -48,6 +48,13 @@ class PeerNetwork(Protocol):
     def connect(self, host: str, port: int) -> PeerConnection:
         """A connection that is being made; requests wait for it."""
         ...
+
+
+class Peers(NamedTuple):
+    """The ways to other nodes: each kind has a listener of its own, and may speak another security protocol."""
+
+    brokers: PeerNetwork
+    controllers: PeerNetwork
 
 
 class ControllerRequests(Protocol):

@@ -26,6 +26,7 @@ from typing import cast
 
 from ottla.common.acl import ANONYMOUS
 from ottla.common.channel import Part
+from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
@@ -102,19 +103,19 @@ class Connection(asyncio.BufferedProtocol):
         "client_host",
         "id",
         "idle_sweeps",
-        "listener_name",
+        "listener",
         "outbound",
         "state",
     )
 
     principal = ANONYMOUS
 
-    def __init__(self, owner: ConnectionSet, listener_name: str, client_host: str, wire: Wire) -> None:
+    def __init__(self, owner: ConnectionSet, listener: ListenerInfo, client_host: str, wire: Wire) -> None:
         """`wire` is the connection's alone from now on."""
         self._owner = owner
         self._wire = wire
         self.id = owner.next_id()
-        self.listener_name = listener_name
+        self.listener = listener
         self.client_host = client_host
         self.state = ConnectionState()
         self.idle_sweeps = 0

@@ -172,7 +172,7 @@ class Listener:
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
         wire = PlainWire(accepted)
-        connection = Connection(connections, self.endpoint.listener_name, host, wire)
+        connection = Connection(connections, self.endpoint.listener, host, wire)
         try:
             await wire.connect(connections.loop, connection)
         except OSError as error:

@@ -24,7 +24,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
+from ottla.common.peer import Peers
 from ottla.controller.driver import Controller
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.metadata.delta import all_changes
@@ -85,7 +85,7 @@ class Broker:
         *,
         hostname: str = "localhost",
         max_open_files: int = DEFAULT_OPEN_FILES,
-        peers: PeerNetwork | None = None,
+        peers: Peers | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         cleaner_worker: Callable[[], Worker] | None = None,
     ) -> None:
@@ -296,13 +296,14 @@ class Broker:
 
     def _make_control(self, config: BrokerConfig) -> Control:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
+        controllers = None if self._peers is None else self._peers.controllers
         metadata = make_metadata_log(
             MetadataLogContext(
                 config=config,
                 cluster_id=self.cluster_id,
                 directory_id=directory_id,
                 machine=self._machine,
-                peers=self._peers,
+                peers=controllers,
                 publisher=self._publisher,
                 on_failure=self._metadata_log_failed,
             )
@@ -320,7 +321,7 @@ class Broker:
         channel = ControllerChannel(
             controller,
             metadata.log.leader_endpoint,
-            self._peers,
+            controllers,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
         )
@@ -413,7 +414,7 @@ class Broker:
         if self._peers is None:
             membership = alone(static.node_id, self.broker_epoch)
         else:
-            membership = Membership(static.node_id, self._peers, control.channel, self.broker_epoch)
+            membership = Membership(static.node_id, self._peers.brokers, control.channel, self.broker_epoch)
         self._config.use(image)
         config = self._config.effective
         parts = self._parts = BrokerParts(

@@ -238,7 +238,7 @@ class RequestDispatcher:
             raise InvariantError(f"{entry.name} has no handler")
         cached: Key | None = None
         if api.basis is not None and self.authorizer is None:
-            cached = (request.api_version, request.channel.listener_name, bytes(buffer[body_start:end]))
+            cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))
             found = entry.cache.find(api.basis(entry.context), cached, request.correlation_id)
             if found is not None:
                 if entry.cache.errors:

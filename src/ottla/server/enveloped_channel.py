@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.channel import Channel, Part
+from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.messages.envelope import EnvelopeResponse
@@ -29,8 +30,8 @@ class EnvelopedChannel:
         return self._outer.id
 
     @property
-    def listener_name(self) -> str:
-        return self._outer.listener_name
+    def listener(self) -> ListenerInfo:
+        return self._outer.listener
 
     @property
     def closed(self) -> bool:

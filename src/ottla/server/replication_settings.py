@@ -24,7 +24,7 @@ def replication_settings(config: BrokerConfig) -> ReplicationSettings:
         )
     return ReplicationSettings(
         max_lag_s=lag_ms / 1000,
-        listener_name=config.get_str("inter.broker.listener.name") or _first_listener(config),
+        listener_name=config.inter_broker_listener,
         fetcher=FetcherSettings(
             wait_ms=wait_ms,
             min_bytes=config.get_int("replica.fetch.min.bytes"),
@@ -35,8 +35,3 @@ def replication_settings(config: BrokerConfig) -> ReplicationSettings:
         ),
         selector=SELECTORS[selector_name] if selector_name else None,
     )
-
-
-def _first_listener(config: BrokerConfig) -> str:
-    """Of the broker; a node that is none asks for nobody's."""
-    return config.listeners[0].listener_name if config.is_broker else ""

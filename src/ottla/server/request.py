@@ -107,7 +107,7 @@ class Request:
 
     @property
     def listener_name(self) -> str:
-        return self.channel.listener_name
+        return self.channel.listener.name
 
     def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether who asks may do this with one thing that the request names."""

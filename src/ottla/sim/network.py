@@ -23,6 +23,7 @@ from typing import NamedTuple
 from ottla.common.acl import ANONYMOUS
 from ottla.common.channel import Dispatcher, Part
 from ottla.common.disk import Buffer
+from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.sim.loop import Process, SimLoop
 from ottla.sim.rng import SimRng
@@ -46,21 +47,21 @@ class Listening(NamedTuple):
 
     process: Process
     dispatcher: Dispatcher
-    listener_name: str
+    listener: ListenerInfo
 
 
 class ServerChannel:
     """The broker's end. Implements `ottla.common.channel.Channel`."""
 
-    __slots__ = ("_busy", "_early", "_handling", "_link", "_waiting", "client_host", "closed", "id", "listener_name")
+    __slots__ = ("_busy", "_early", "_handling", "_link", "_waiting", "client_host", "closed", "id", "listener")
 
     principal = ANONYMOUS
 
-    def __init__(self, link: Link, channel_id: int, client_host: str, listener_name: str) -> None:
+    def __init__(self, link: Link, channel_id: int, client_host: str, listener: ListenerInfo) -> None:
         self._link = link
         self.id = channel_id
         self.client_host = client_host
-        self.listener_name = listener_name
+        self.listener = listener
         self.closed = False
         self._busy = False
         self._handling = False
@@ -152,7 +153,7 @@ class Link:
         self.server_host = server_host
         self.process = listening.process
         self.dispatcher = listening.dispatcher
-        self.channel = ServerChannel(self, number, client_host, listening.listener_name)
+        self.channel = ServerChannel(self, number, client_host, listening.listener)
         self.on_frame: Callable[[bytes], None] = lambda frame: None
         self.on_close: Callable[[], None] = lambda: None
         self.owner: Process | None = None

@@ -19,6 +19,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.ids import ZERO_UUID, Uuid, new_uuid, uuid_from_string, uuid_to_string
 from ottla.common.machine import Machine
+from ottla.common.peer import Peers
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
@@ -135,11 +136,12 @@ class SimNode:
         process.pool_delay_s = self.pool_delay_s
         self._mount = Mount(self.disk, process)
         self._trace.note(self.host, f"start {self.starts}")
+        peers = SimPeerNetwork(self.network, process, self.host)
         broker = Broker(
             self.config,
             Machine(self._mount, self.clock, self._rng.fork(f"rng {self.starts}"), process, process),
             MetricsRegistry(),
-            peers=SimPeerNetwork(self.network, process, self.host),
+            peers=Peers(peers, peers),
             on_fatal=lambda error: process.kill(),
             cleaner_worker=partial(
                 self._cleaner_worker, process, self._mount, self._rng.fork(f"cleaner {self.starts}")
@@ -186,7 +188,7 @@ class SimNode:
         controllers = self.config.controller_listener_names
         for each in self._endpoints:
             if (each.listener_name in controllers) == of_controller:
-                self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener_name))
+                self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener))
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9, or `power` failure: the process is gone now."""

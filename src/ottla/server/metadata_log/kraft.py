@@ -44,16 +44,17 @@ def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
 
 def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
     """The broker's settings `controller.quorum.*`."""
-    listener_name = (config.controller_listener_names or ("CONTROLLER",))[0]
+    listener = config.controller_listener
     return QuorumConfig(
         cluster_id=cluster_id,
         bootstrap=config.bootstrap_controllers,
         voters=tuple(
-            Voter(voter.node_id, ZERO_UUID, ((listener_name, voter.host, voter.port),))
+            Voter(voter.node_id, ZERO_UUID, ((listener.name, voter.host, voter.port),))
             for voter in config.configured_voters
         ),
         auto_join=config.is_controller and config.get_bool("controller.quorum.auto.join.enable"),
-        listener_name=listener_name,
+        listener_name=listener.name,
+        security_protocol=listener.security_protocol,
         timeouts=Timeouts(
             election_s=config.get_int("controller.quorum.election.timeout.ms") / 1000,
             fetch_s=config.get_int("controller.quorum.fetch.timeout.ms") / 1000,

@@ -42,7 +42,7 @@ def request_context(request: Request) -> RequestContext:
     """The client as groups remember and describe it; the host in the form of Apache Kafka's tools."""
     channel = request.channel
     return RequestContext(
-        request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener_name
+        request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener.name
     )
 
 
