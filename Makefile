@@ -25,6 +25,7 @@
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
 #   make bench-micro-batch         latency of a stream from topic to topic, beside Spark's own Kafka connector
 #   make bench-cleaner [ARGS=...]  a compacted partition cleaned, beside Apache Kafka's cleaner
+#   make bench-size [ARGS=...]     appends and tail reads from 1 to 50 GB of log, and from 1 to 5,000 partitions
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     removes what the other targets installed and built
@@ -69,7 +70,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills damage exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills damage exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -180,6 +181,9 @@ bench-micro-batch: $(VENV)/.bench $(VENV)/.pipeline $(CONNECTOR)
 
 bench-cleaner: $(VENV)/.bench $(KAFKA)
 	$(BIN)/python bench/cleaner.py $(ARGS)
+
+bench-size: $(VENV)/.bench $(KAFKA)
+	$(BIN)/python bench/size.py $(ARGS)
 
 bench-compare: $(VENV)/.bench
 	$(BIN)/python bench compare $(BASE) $(ARGS)
