@@ -69,7 +69,7 @@ def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], k
     world = make_world(kind)
     world.produce((b"a", b"1"))
     world.snapshot()
-    copied = _new_table(tmp_path / "copy", None, (), world.path)
+    copied = _new_table(tmp_path / "copy", None, None, (), open_table(world.path))
     assert (copied.layout().partition_columns, shape_of(copied)) == ((), None)
 
 

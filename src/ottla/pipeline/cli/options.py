@@ -104,8 +104,10 @@ class TableLocation(GivenPath):
         return str(value) if is_url(value) else super().convert(value, parameter, ctx)
 
 
-def absolute(location: Path | str) -> Path | str:
-    """A location that names the same place wherever it is typed; a URL does as it is."""
+def absolute(location: Path | str, catalog_url: str | None = None) -> Path | str:
+    """A location that names the same place wherever it is typed; a URL does as it is, a name behind its catalog's."""
+    if catalog_url is not None:
+        return f"{catalog_url} {location}"
     return location.absolute() if isinstance(location, Path) else location
 
 

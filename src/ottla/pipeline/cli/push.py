@@ -22,12 +22,13 @@ from ottla.cli.command import (
     settings_option,
 )
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import TableLocation, absolute
+from ottla.pipeline.cli.options import TableLocation, absolute, catalog_option
 from ottla.pipeline.session import require_extra
 
 if TYPE_CHECKING:
     from ottla.client.model import Position
     from ottla.pipeline.push import Observe, PushSummary
+    from ottla.pipeline.sinks.table import Table
     from ottla.pipeline.sources.rows import RowSource
     from ottla.pipeline.stores.store import Store
 
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
         "ottla pipeline push users.csv --topic users --key-column id   # rows become JSON objects",
         "ottla pipeline push day1.parquet day2.parquet --topic days --value-column payload",
         "ottla pipeline push s3://lake/clicks --topic clicks-again",
+        "ottla pipeline push lake.clicks --catalog http://catalog:8181 --topic clicks-again",
         "ottla pipeline push orders.jsonl --topic orders --push-id orders-2 --json",
     ),
 )
-@click.argument("sources", nargs=-1, required=True, type=TableLocation(exists=True))
+@click.argument("sources", nargs=-1, required=True, type=TableLocation())
+@catalog_option
 @click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Where the rows go.")
 @click.option("--push-id", help="Whose progress counts.  [default: one made of topic and sources]")
 @click.option("--key-column", metavar="NAME", help="The column of the keys.  [default: `key`, where there is one]")
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 @bootstrap_option
 def push(
     sources: tuple[Path | str, ...],
+    catalog_url: str | None,
     topic: str,
     push_id: str | None,
     key_column: str | None,
@@ -82,9 +86,10 @@ def push(
     from ottla.pipeline.sinks.topic import TopicTarget
     from ottla.pipeline.sources.rows import FileRows, Shape
 
-    name = push_id or default_push_id(topic, sources)
+    name = push_id or default_push_id(topic, sources, catalog_url)
     pushing.group_name(name)
-    rows = FileRows(*files_of(sources), Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
+    files = files_of(sources, catalog_url)
+    rows = FileRows(*files, Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
     with open_cluster(bootstrap_server) as cluster:
         cluster.topic(topic)
     target = TopicTarget(bootstrap_server, topic, properties)
@@ -93,13 +98,13 @@ def push(
     print_summary(summary, as_json=as_json, quiet=quiet)
 
 
-def default_push_id(topic: str, sources: tuple[Path | str, ...]) -> str:
+def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: str | None) -> str:
     """The same for the same command, wherever it is typed."""
-    names = "\n".join([topic, *map(str, map(absolute, sources))])
+    names = "\n".join([topic, *(str(absolute(source, catalog_url)) for source in sources)])
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def files_of(sources: tuple[Path | str, ...]) -> tuple[Store, list[str], str]:
+def files_of(sources: tuple[Path | str, ...], catalog_url: str | None) -> tuple[Store, list[str], str]:
     """The data files of a table, or the given files, by their paths in a store, and their format.
 
     Raises OperatorError for a mixture, and for what is no file that can be read twice.
@@ -108,13 +113,15 @@ def files_of(sources: tuple[Path | str, ...]) -> tuple[Store, list[str], str]:
     from ottla.pipeline.sources.rows import FORMATS, format_of
     from ottla.pipeline.stores.local_store import LocalStore
 
-    files = [source for source in sources if isinstance(source, Path) and not source.is_dir()]
+    is_named = catalog_url is not None
+    files = [source for source in sources if isinstance(source, Path) and not (is_named or source.is_dir())]
     if len(files) < len(sources):
         if len(sources) > 1:
-            raise OperatorError("one table, or some files: name one directory or URL, or files only")
-        table = open_table(sources[0])
-        store = table.layout().store
-        return store, sorted(map(store.relative, table.files())), "parquet"
+            raise OperatorError("one table, or some files: name one directory, URL or name in a catalog, or files only")
+        return table_files(open_table(sources[0], catalog_url=catalog_url))
+    missing = next((path for path in files if not path.exists()), None)
+    if missing is not None:
+        raise OperatorError(f"{missing} is not there; a table in a catalog needs --catalog besides its name")
     pipe = next((path for path in files if not path.is_file()), None)
     if pipe is not None:  # to open it may wait for ever
         raise OperatorError(f"{pipe} is no file that can be read twice, as going on after a kill needs it")
@@ -127,6 +134,12 @@ def files_of(sources: tuple[Path | str, ...]) -> tuple[Store, list[str], str]:
         raise OperatorError("files of one push are of one format: push the others for themselves")
     root = LocalStore(Path("/"))
     return root, [root.relative(str(path.absolute())) for path in files], str(kinds[files[0]])
+
+
+def table_files(table: Table) -> tuple[Store, list[str], str]:
+    """Those of its newest version, as `files_of` gives them. Raises OperatorError for a table that is not there."""
+    store = table.layout().store
+    return store, sorted(map(store.relative, table.files())), "parquet"
 
 
 @contextmanager

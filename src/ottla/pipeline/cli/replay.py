@@ -23,8 +23,15 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
-from ottla.pipeline.cli.options import TableLocation, absolute, conf_option, master_option, with_decode_options
-from ottla.pipeline.cli.push import files_of, print_summary, progress_bar
+from ottla.pipeline.cli.options import (
+    TableLocation,
+    absolute,
+    catalog_option,
+    conf_option,
+    master_option,
+    with_decode_options,
+)
+from ottla.pipeline.cli.push import print_summary, progress_bar, table_files
 from ottla.pipeline.session import (
     DEFAULT_MASTER,
     open_session,
@@ -53,7 +60,7 @@ class Replay:
     """What is replayed, as it was asked for; one of `selection` and `table` is given."""
 
     selection: Selection
-    table: Path | str | None
+    table: Table | None
     start: str
     end: str
     replay_id: str
@@ -76,6 +83,8 @@ class Replay:
         "ottla pipeline replay --table lake/clicks --from 2026-11-22 --to-topic clicks-restored",
         "ottla pipeline replay --topic clicks --from 2026-11-22 --to-table lake/sunday --decode json",
         "ottla pipeline replay --table lake/clicks --from 2026-11-22 --to-table lake/sunday --format iceberg",
+        "ottla pipeline replay --table lake.clicks --catalog http://catalog:8181 --to-table lake.again",
+        "ottla pipeline replay --table /lake/clicks --to-table lake.clicks --catalog http://catalog:8181",
     ),
 )
 @click.option(
@@ -89,7 +98,7 @@ class Replay:
 )
 @click.option(
     "--table",
-    type=TableLocation(exists=True, file_okay=False),
+    type=TableLocation(file_okay=False),
     help="What is replayed: a table that `load` made, by its directory or its URL in an object store.",
 )
 @click.option("--from", "start", default="earliest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}.")
@@ -100,6 +109,7 @@ class Replay:
 @click.option(
     "--to-table", type=TableLocation(file_okay=False), help="Directory of a new table, or its URL in an object store."
 )
+@catalog_option
 @click.option("--replay-id", help="Whose progress counts.  [default: one made of what, where from and where to]")
 @click.option("--keep-timestamps", is_flag=True, help="Records in a topic get the times that they had, not of now.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
@@ -128,6 +138,7 @@ def replay(
     end: str,
     to_topic: str | None,
     to_table: Path | str | None,
+    catalog_url: str | None,
     replay_id: str | None,
     keep_timestamps: bool,
     properties: Mapping[str, str],
@@ -147,7 +158,8 @@ def replay(
     committed ones go.
 
     A table gets the records of a topic as a load would bring them, --decode included, or the rows of a table with all
-    their columns, both by Spark and in one commit.
+    their columns, both by Spark and in one commit. With --catalog both --table and --to-table are names in it, but
+    for absolute paths and URLs.
 
     Old times in a new topic meet its retention: see retention.ms before --keep-timestamps.
     """
@@ -163,13 +175,19 @@ def replay(
     table_options |= {"--master": master != DEFAULT_MASTER, "--conf": conf}
     _require_fitting("--to-table", is_given=to_table is not None, options=table_options)
     _require_fitting("--topic", is_given=bool(selection), options={"--decode": decodes})
+    catalogs = _catalogs(table, to_table, catalog_url)
     require_extra()
     from ottla.pipeline.push import group_name
+    from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sinks.topic import TopicTarget
 
-    what = (selection, table and absolute(table), start, end, to_topic or (to_table and absolute(to_table)))
-    asked = Replay(selection, table, start, end, replay_id or default_replay_id(*what, keep_timestamps))
-    group_name(asked.replay_id)
+    named, new_name = (each and absolute(each, catalogs[each]) for each in (table, to_table))
+    name = replay_id or default_replay_id(selection, named, start, end, to_topic or new_name, keep_timestamps)
+    group_name(name)
+    source = None if table is None else open_table(table, catalog_url=catalogs[table])
+    if source is not None:
+        source.version()  # a missing table is told before anything is made
+    asked = Replay(selection, source, start, end, name)
     if to_table is None:
         target = TopicTarget(bootstrap_server, to_topic, properties)
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
@@ -177,9 +195,9 @@ def replay(
         return
     require_spark(master)  # before brokers are asked and a table is made
     session = partial(open_session, master, "ottla pipeline replay", with_light_java(conf))
-    new = _new_table(to_table, format_name, partition_by, table)
-    if table is not None:
-        copied = _table_into_table(asked, table, new, session)
+    new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
+    if source is not None:
+        copied = _table_into_table(asked, source, new, session)
         _tell(copied.to_json(), copy_text(copied), as_json=as_json, quiet=quiet)
     else:
         loaded = _topic_into_table(asked, new, bootstrap_server, decode_options, session, parallelism(master))
@@ -191,6 +209,17 @@ def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, objec
     useless = [name for name, value in options.items() if value]
     if useless and not is_given:
         raise click.UsageError(f"{useless[0]} says nothing without {option}")
+
+
+def _catalogs(
+    table: Path | str | None, to_table: Path | str | None, catalog_url: str | None
+) -> dict[Path | str, str | None]:
+    """For each location the catalog that it is a name in. Raises click.UsageError where no one is."""
+    given = [each for each in (table, to_table) if each is not None]
+    found = {each: catalog_url if isinstance(each, Path) and not each.is_absolute() else None for each in given}
+    if catalog_url is not None and not any(found.values()):
+        raise click.UsageError("--catalog says nothing where neither --table nor --to-table is a name in it")
+    return found
 
 
 def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, silent: bool) -> PushSummary:
@@ -205,7 +234,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
         rows: RowSource
         if asked.table is not None:
             shape = Shape(keep_timestamps=keep_timestamps, bounds=row_bounds(*bounds, offsets=True))
-            rows = FileRows(*files_of((asked.table,)), shape, (name, 0))
+            rows = FileRows(*table_files(asked.table), shape, (name, 0))
         else:
             ranges = topic_ranges(cluster, find_positions(cluster, asked.selection), *bounds)
             chosen = row_bounds(*bounds, offsets=False)
@@ -217,19 +246,24 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
 
 
 def _new_table(
-    path: Path | str, format_name: str | None, partition_by: tuple[str, ...], source: Path | str | None
+    location: Path | str,
+    catalog_url: str | None,
+    format_name: str | None,
+    partition_by: tuple[str, ...],
+    source: Table | None,
 ) -> Table:
     """What is not said is as in the table that is replayed; but rows of a snapshot make no snapshot."""
-    from ottla.pipeline.sinks.open_table import found_format, open_table
+    from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.snapshot.shape import shape_of
-    from ottla.pipeline.stores.open_store import open_store
 
-    if source is not None and found_format(open_store(path)) is None:
-        format_name = format_name or found_format(open_store(source))
-        table = open_table(source)
-        if not partition_by and shape_of(table) is None:
-            partition_by = table.layout().partition_columns
-    return open_table(path, format=format_name, partition_by=partition_by)
+    target = open_table(location, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
+    if source is None or target.exists():
+        return target
+    if format_name is None and catalog_url is None:
+        format_name = source.format
+    if not partition_by and shape_of(source) is None:
+        partition_by = source.layout().partition_columns
+    return open_table(location, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
 
 
 def _topic_into_table(
@@ -254,13 +288,12 @@ def _topic_into_table(
     return load(topics, target, bootstrap_server, session, settings, value_format=value_format, planner=planner)
 
 
-def _table_into_table(asked: Replay, table: Path | str, target: Table, session: OpenSession) -> CopySummary:
+def _table_into_table(asked: Replay, source: Table, target: Table, session: OpenSession) -> CopySummary:
     from ottla.pipeline.replay.into_table import copy_rows
     from ottla.pipeline.replay.ranges import row_bounds
-    from ottla.pipeline.sinks.open_table import open_table
 
     bounds = row_bounds(*asked.bounds, offsets=True)
-    return copy_rows(open_table(table), target, asked.replay_id, bounds, session)
+    return copy_rows(source, target, asked.replay_id, bounds, session)
 
 
 def _tell(summary: Mapping[str, Any], text: str, *, as_json: bool, quiet: bool) -> None:

@@ -83,6 +83,8 @@ CONDITIONAL_PUT = {"aws_conditional_put": "etag", "aws_s3_allow_unsafe_rename": 
 class DeltaTarget:
     """A Delta table in a directory or an object store, made on the first load."""
 
+    format = "delta"
+
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
         """`partition_by` takes effect when the table is made: columns of the schema.
 

@@ -122,6 +122,8 @@ _REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError
 class IcebergTarget:
     """An Iceberg table: in a directory of this machine that holds its catalog as well, or of a REST catalog."""
 
+    format = "iceberg"
+
     def __init__(
         self, location: str | os.PathLike[str], partition_by: Sequence[str] = (), catalog_url: str | None = None
     ) -> None:

@@ -86,6 +86,8 @@ class _State:
 class ParquetTarget:
     """A Parquet export in a directory or an object store, made on the first load."""
 
+    format = "parquet"
+
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
         """`partition_by` takes effect when the export is made: columns of its schema."""
         self._store: Store = open_store(path)

@@ -183,6 +183,10 @@ class Table(Protocol):
     """A lake table; made on the first load."""
 
     @property
+    def format(self) -> str:
+        """One of `TABLE_FORMATS`."""
+
+    @property
     def location(self) -> str:
         """What a person calls the table: its directory, or its name in a catalog."""
 
