@@ -10,12 +10,17 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ottla
-from ottla.common.errors import OperatorError
+from ottla.client.cluster import Cluster
+from ottla.client.failure import response_error
+from ottla.client.model import FetchResult
+from ottla.common.errors import ErrorCode, OperatorError
 from ottla.pipeline import doctor
+from ottla.pipeline.leases import LEASE_DIRECTORY
 from ottla.pipeline.session import EXTRA_MODULES
 from ottla.testing import Broker
 
@@ -51,11 +56,14 @@ def bare_python(tmp_path: Path) -> Path:
 def test_a_machine_on_which_all_is_well(ottla_broker: Broker, tmp_path: Path) -> None:
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        cluster.create_topic("well", 1)
     options = ["--master", "local[1]", "--table", str(tmp_path / "lake" / "t"), "-b", ottla_broker.bootstrap_servers]
+    options += ["--topics", "well"]
     code, found, errors = examined(sys.executable, *options)
     assert [check for check, (ok, _) in found.items() if not ok] == []
     assert (code, errors) == (0, "")
-    assert {"package pyspark", "java", "master", "memory", "broker 1", "table", "spark"} <= found.keys()
+    assert {"package pyspark", "java", "master", "memory", "broker 1", "topic well", "table", "spark"} <= found.keys()
     assert "pyarrow" in found["spark"][1]
     assert f"{ottla_broker.bootstrap_servers}, Metadata v" in found["broker 1"][1]
     assert list(tmp_path.iterdir()) == []
@@ -79,8 +87,14 @@ def test_packages_that_are_missing_or_too_old(bare_python: Path, tmp_path: Path)
     old = tmp_path / "packages" / "pyspark-3.5.0.dist-info"
     old.mkdir()
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.0\n")
-    code, found, _ = examined(bare_python, "-b", "127.0.0.1:1")
+    (tmp_path / "jdk8" / "bin").mkdir(parents=True)
+    java = tmp_path / "jdk8" / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "jdk8"), "PATH": "/nowhere"}
+    code, found, _ = examined(bare_python, "-b", "127.0.0.1:1", environment=environment)
     assert code == 2
+    assert f"{java} (JAVA_HOME: Java 8); set JAVA_HOME or run " in found["java"][1]
     assert found["package pyspark"][1].startswith("is 3.5.0, and <5,>=4.3 is needed: run ")
     assert found["package pyarrow"][1].startswith("is not installed: run ")
     assert "package click" not in found
@@ -96,11 +110,77 @@ def test_an_address_that_clients_can_not_reach() -> None:
 
 
 def test_a_master_that_is_not_there_is_not_waited_for() -> None:
-    checks = {
-        each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}, None))
-    }
+    checks = {each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}))}
     assert "no Spark answers at 127.0.0.1:1" in checks["master"].detail
     assert "master" in checks["spark"].detail
+
+
+def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None:
+    from .memory_cluster import MemoryCluster
+
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        cluster.create_topic("doctored", 3)
+    read, missing = doctor.topics(ottla_broker.bootstrap_servers, ["doctored", "none", "doctored"])
+    assert read == doctor.Finding("topic doctored", True, "3 partitions, 0 offsets, and they can be read")
+    assert (missing.check, missing.ok) == ("topic none", False)
+    assert missing.detail == "topic 'none' does not exist; `ottla topic create none` makes it"
+
+    class Forbidding(MemoryCluster):
+        def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
+            raise response_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
+
+    forbidding = Forbidding()
+    forbidding.create("clicks", 1)
+    with pytest.raises(OperatorError, match=r"authorization failed; a load needs READ and DESCRIBE"):
+        doctor.topic(forbidding, "clicks")
+
+
+def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    from ottla.pipeline.sinks.open_table import open_table
+
+    from .catalog_server import CatalogServer
+    from .sinks.loads import load, make_cluster
+
+    server = CatalogServer(tmp_path)
+    try:
+        assert doctor.catalog(server.url, None) == f"{server.url} answers"
+        assert doctor.catalog(server.url, Path("lake.clicks")) == (
+            f"{server.url} answers; lake.clicks will be made, where the catalog says"
+        )
+        table = open_table("lake.clicks", catalog_url=server.url)
+        load(make_cluster(), table)
+        assert "lake.clicks is there, and files can be written and removed at " in doctor.catalog(
+            server.url, "lake.clicks"
+        )
+        leases = Path(table.layout().store.locate(LEASE_DIRECTORY))
+        leases.rmdir()
+        leases.touch()
+        with pytest.raises(OperatorError, match=r"answers, but where lake.clicks lies nothing can be written: "):
+            doctor.catalog(server.url, "lake.clicks")
+    finally:
+        server.stop()
+    checks = doctor.examine(doctor.Subject("127.0.0.1:1", "none", {}, Path("lake.clicks"), server.url))
+    (found,) = [each for each in checks if each.check in ("catalog", "table")]
+    assert (found.check, found.ok) == ("catalog", False)
+    assert "can't be asked: Connection refused" in found.detail
+
+
+def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
+    from ottla.pipeline.transform import registry
+
+    from .transform.registry_server import registry_server
+
+    monkeypatch.setattr(registry, "PAUSE_S", 0.0)
+    with registry_server() as server:
+        url = server.url.replace("//", "//reader:secret@")
+        assert doctor.registry(url, None) == f"{server.url} answers as a schema registry"
+        server.fails_with = 503
+        with pytest.raises(OperatorError, match="can't be asked: it answers with status 503"):
+            doctor.registry(server.url, None)
+    with pytest.raises(OperatorError, match="--schema-registry takes the URL"):
+        doctor.registry("registry:8081", None)
 
 
 def test_where_a_table_can_not_be(tmp_path: Path) -> None:

@@ -14,17 +14,20 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.cli.command import CLIENT_ID, size_text
+from ottla.cli.command import CLIENT_ID, counted, size_text
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.common.errors import OperatorError, OttlaError
+from ottla.client.failure import TopicNotFound
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.failure import os_reason, spark_reason
 from ottla.pipeline.session import (
@@ -39,6 +42,10 @@ from ottla.pipeline.session import (
 )
 from ottla.protocol.registry import API, ApiKey
 
+if TYPE_CHECKING:  # Arrow need not be installed
+    from ottla.pipeline.plan import ClusterView
+    from ottla.pipeline.stores.store import Store
+
 BROKER_APIS = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.FETCH)
 """What a load asks of a broker."""
 
@@ -50,6 +57,8 @@ FREE_BYTES = 256 << 20
 """Room that a table's disk should have: what one task reads by default."""
 
 STORE_MANUAL = "docs/pipeline-object-stores.md"
+PROBED_SUBJECT = "ottla-doctor"
+"""One that a registry does not have."""
 
 MAX_MEMORY_DIGITS = 18
 _MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
@@ -66,37 +75,44 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: as the options of a load name it. Without a table no directory is."""
+    """What is looked at: as the options of a load name it, and nothing that they don't."""
 
     bootstrap_servers: str
     master: str
     conf: Mapping[str, str]
-    table: Path | str | None
-    """A directory, or the URL of an object store."""
+    table: Path | str | None = None
+    """A directory, the URL of an object store, or a name in the catalog."""
+    catalog_url: str | None = None
+    topics: Sequence[str] = ()
+    registry_url: str | None = None
+    registry_ca: Path | None = None
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
     """Each finding as soon as it is there. A check that rests on one that failed says so."""
-    found: list[Finding] = []
-    checks: list[Callable[[], Iterator[Finding]]] = [
+    first: list[Callable[[], Iterator[Finding]]] = [
         packages,
         lambda: _one("java", java),
         lambda: _one("master", lambda: master(subject.master)),
         lambda: _one("memory", lambda: memory(subject.master, subject.conf)),
-        lambda: brokers(subject.bootstrap_servers),
     ]
-    if subject.table is not None:
-        location = subject.table
-        checks.append(
-            lambda: _one("table", lambda: table(location) if isinstance(location, Path) else stored_table(location))
-        )
-    for check in checks:
+    needed = []
+    for check in first:
         for finding in check():
-            found.append(finding)
+            if not finding.ok and not (finding.check == "java" and subject.master.startswith("sc://")):
+                needed.append(finding.check)
             yield finding
-    needed = [finding.check for finding in found if not finding.ok and finding.check not in ("brokers", "table")]
-    if subject.master.startswith("sc://"):
-        needed = [name for name in needed if name != "java"]
+    yield from brokers(subject.bootstrap_servers)
+    yield from topics(subject.bootstrap_servers, subject.topics)
+    location, catalog_url, registry_url = subject.table, subject.catalog_url, subject.registry_url
+    if catalog_url is not None:
+        yield from _one("catalog", lambda: catalog(catalog_url, location))
+    elif isinstance(location, Path):
+        yield from _one("table", lambda: table(location))
+    elif location is not None:
+        yield from _one("table", lambda: stored_table(location))
+    if registry_url is not None:
+        yield from _one("registry", lambda: registry(registry_url, subject.registry_ca))
     if needed:
         yield Finding("spark", False, f"was not started, as it needs: {', '.join(needed)}")
     else:
@@ -219,6 +235,37 @@ def _versions(host: str, port: int) -> str:
         connection.close()
 
 
+def topics(bootstrap_servers: str, names: Sequence[str]) -> Iterator[Finding]:
+    """Each topic: that it is there, and that this user may read it."""
+    if not names:
+        return
+    with Cluster(bootstrap_servers, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S) as cluster:
+        for name in dict.fromkeys(names):
+            yield from _one(f"topic {name}", partial(topic, cluster, name))
+
+
+def topic(cluster: ClusterView, name: str) -> str:
+    """Whether what a load asks about a topic is answered, down to a fetch. Raises OperatorError, KafkaError."""
+    try:
+        found = cluster.topic(name)
+        keys = [(name, each.index) for each in found.partitions]
+        starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+        ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+        held = {key: ends[key].offset - starts[key].offset for key in keys}
+        fullest = max(keys, key=held.__getitem__)
+        begin = starts[fullest].offset
+        cluster.fetch(
+            name, fullest[1], begin, max_bytes=1, max_wait_ms=0, isolation="read_committed", topic_id=found.topic_id
+        )
+    except TopicNotFound as error:
+        raise OperatorError(f"{error}; `ottla topic create {name}` makes it") from error
+    except KafkaError as error:
+        if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        raise OperatorError(f"{error}; a load needs READ and DESCRIBE on its topics: have them allowed") from error
+    return f"{counted(len(keys), 'partition')}, {counted(sum(held.values()), 'offset')}, and they can be read"
+
+
 def table(path: Path) -> str:
     """Whether files can be made, synced and removed where the table is or will be."""
     existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
@@ -247,23 +294,56 @@ def stored_table(url: str) -> str:
     """Whether a load could hold a lease at a URL: files are written and removed there, and created once only."""
     packages = {"pyarrow": "pyarrow", "obstore": "obstore", "deltalake": "deltalake"}
     require_packages("object stores need", packages, "ottla[object-stores]")
-    from ottla.pipeline.leases import held_lease
     from ottla.pipeline.sinks.open_table import found_format
-    from ottla.pipeline.sinks.writer import new_load_id
     from ottla.pipeline.stores.open_store import open_store
 
     store = open_store(url)
     try:
         there = "is there" if found_format(store) else "will be made"
-        with held_lease(store, new_load_id()) as lease:
-            lease.renew()
-        store.remove(lease.path)
+        _try_lease(store)
     except (OttlaError, OSError) as error:
         raise OperatorError(
             f"{error}; the bucket has to be there, and the variables of {STORE_MANUAL} name the store and a key that "
             "may read, write and delete in it"
         ) from error
     return f"{store.location} {there}, files can be written and removed, and of two writers one creates a file"
+
+
+def _try_lease(store: Store) -> None:
+    """What a load does first where its files will lie. Raises OttlaError, OSError."""
+    from ottla.pipeline.leases import held_lease
+    from ottla.pipeline.sinks.writer import new_load_id
+
+    with held_lease(store, new_load_id()) as lease:
+        lease.renew()
+    store.remove(lease.path)
+
+
+def catalog(url: str, name: Path | str | None) -> str:
+    """Whether a REST catalog of Iceberg answers, and whether files can be where it has the table."""
+    from ottla.pipeline.sinks.open_table import open_table
+
+    found = open_table(name or "ottla.doctor", catalog_url=url)
+    if not found.exists():
+        return f"{url} answers" + (f"; {name} will be made, where the catalog says" if name else "")
+    store = found.layout().store
+    try:
+        _try_lease(store)
+    except (OttlaError, OSError) as error:
+        raise OperatorError(
+            f"{url} answers, but where {name} lies nothing can be written: {error}; {STORE_MANUAL} says what a catalog "
+            "and the environment have to tell of a store"
+        ) from error
+    return f"{url} answers, {name} is there, and files can be written and removed at {store.location}"
+
+
+def registry(url: str, authorities: Path | None) -> str:
+    """Whether a schema registry answers as one."""
+    from ottla.pipeline.transform.open_format import open_registry
+
+    opened = open_registry(url, authorities)
+    opened.latest(PROBED_SUBJECT)
+    return f"{opened.shown} answers as a schema registry"
 
 
 def spark(master: str, conf: Mapping[str, str]) -> str:

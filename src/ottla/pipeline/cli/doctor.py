@@ -10,7 +10,15 @@ import click
 
 from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import TableLocation, conf_option, master_option
+from ottla.pipeline.cli.options import (
+    TableLocation,
+    catalog_option,
+    conf_option,
+    master_option,
+    registry_options,
+    split_names,
+    topics_option,
+)
 from ottla.pipeline.doctor import Finding, Subject, examine
 
 
@@ -20,6 +28,7 @@ from ottla.pipeline.doctor import Finding, Subject, examine
         "ottla pipeline doctor",
         "ottla pipeline doctor --table lake/clicks --json",
         "ottla pipeline doctor --master spark://host:7077 -b broker:9092",
+        "ottla pipeline doctor --topics clicks --table lake.clicks --catalog http://catalog:8181",
     ),
 )
 @click.option(
@@ -27,21 +36,35 @@ from ottla.pipeline.doctor import Finding, Subject, examine
     type=TableLocation(),
     help="Directory of a table that is or will be, or its URL in an object store; without it none is looked at.",
 )
+@catalog_option
+@topics_option("Topics of which to try whether they can be read; may be repeated.", required=False)
+@registry_options
 @master_option
 @conf_option
 @json_option
 @bootstrap_option
 def doctor(
-    table: Path | str | None, master: str, conf: Mapping[str, str], as_json: bool, bootstrap_server: str
+    table: Path | str | None,
+    catalog_url: str | None,
+    topics: tuple[str, ...],
+    schema_registry: str | None,
+    schema_registry_ca: Path | None,
+    master: str,
+    conf: Mapping[str, str],
+    as_json: bool,
+    bootstrap_server: str,
 ) -> None:
     """Look at what a load needs, and say of what is wrong how to mend it.
 
     That is the packages of 'ottla[pipeline]', Java, the master, memory, every broker under the address that it gives to
-    clients, the table's place, and at last a Spark session in which a Python worker imports what a load does. The
-    exit code is 2 when something is wrong.
+    clients, and at last a Spark session in which a Python worker imports what a load does. Where options name them:
+    topics (may this user read them?), the table's place, the catalog, the schema registry. The exit code is 2 when
+    something is wrong.
     """
     findings = []
-    for finding in examine(Subject(bootstrap_server, master, conf, table)):
+    names = split_names(topics)
+    subject = Subject(bootstrap_server, master, conf, table, catalog_url, names, schema_registry, schema_registry_ca)
+    for finding in examine(subject):
         findings.append(finding)
         if not as_json:
             click.echo(line(finding))

@@ -187,13 +187,13 @@ def with_plan_options(*names: str) -> Callable[[Any], Any]:
     return decorated
 
 
-def topics_option(text: str) -> Callable[[F], F]:
+def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
     """`--topics`, whose values `split_names` takes apart."""
     return click.option(
         "--topics",
         "-t",
         multiple=True,
-        required=True,
+        required=required,
         metavar="NAME,...",
         shell_complete=complete_topic,
         help=text,
@@ -226,6 +226,22 @@ def run_on_schedule(schedule: str | None, run: Callable[[], None]) -> None:
         repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
 
+def registry_options(function: Any) -> Any:
+    """`--schema-registry` and `--schema-registry-ca`."""
+    url = click.option(
+        "--schema-registry",
+        metavar="URL",
+        help="Registry of the schemas whose ids values or their headers have; user:password@ before its host logs in.",
+    )
+    authorities = click.option(
+        "--schema-registry-ca",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Certificates, in PEM, of the authority that vouches for the registry.  [default: those of the system]",
+    )
+    return url(authorities(function))
+
+
 def with_decode_options(function: Any) -> Any:
     """Options that say what values are; the command gets them as one argument, `decode_options`."""
 
@@ -245,17 +261,7 @@ def with_decode_options(function: Any) -> Any:
     )
     @click.option("--pattern", metavar="REGEX", help="With --decode regex: RE2's syntax; named groups are the columns.")
     @click.option("--message", metavar="NAME", help="With --decode protobuf: the message that values are.")
-    @click.option(
-        "--schema-registry",
-        metavar="URL",
-        help="Registry of the schemas whose ids values or their headers have; user:password@ before its host logs in.",
-    )
-    @click.option(
-        "--schema-registry-ca",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Certificates, in PEM, of the authority that vouches for the registry.  [default: those of the system]",
-    )
+    @registry_options
     @functools.wraps(function)
     def collected(*arguments: Any, **named: Any) -> Any:
         given = {option.name: named.pop(option.name) for option in fields(DecodeOptions)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -48,19 +49,23 @@ def _open_protobuf(options: DecodeOptions) -> ValueFormat:
 
 
 def _registry(options: DecodeOptions, *, needed: bool = False) -> SchemaRegistry | None:
-    authorities = None
-    if options.schema_registry_ca is not None:
-        if options.schema_registry is None:
-            raise OperatorError("--schema-registry-ca is of the registry that --schema-registry names; give that too")
-        authorities = read_schema_bytes(options.schema_registry_ca).decode("ascii", "replace")
     if options.schema_registry is not None:
-        return SchemaRegistry(options.schema_registry, authorities)
+        return open_registry(options.schema_registry, options.schema_registry_ca)
+    if options.schema_registry_ca is not None:
+        raise OperatorError("--schema-registry-ca is of the registry that --schema-registry names; give that too")
     if needed:
         raise OperatorError(
             f"--decode {options.decode} needs the schema that values are written by: give --schema FILE, or "
             "--schema-registry URL where each value begins with the id of its schema"
         )
     return None
+
+
+def open_registry(url: str, authorities: Path | None) -> SchemaRegistry:
+    """`authorities`: a file of certificates in PEM. Raises OperatorError for what is no URL, or no such file."""
+    return SchemaRegistry(
+        url, None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
+    )
 
 
 def _checked(found: ValueFormat, options: DecodeOptions, form: str) -> ValueFormat:

@@ -99,13 +99,12 @@ class SchemaRegistry:
             is_usable = False
         if not is_usable or not _PLAIN.fullmatch(self.url):
             raise OperatorError(
-                "--schema-registry takes the URL of a schema registry such as http://registry:8081, not "
-                f"{self._shown!r}"
+                f"--schema-registry takes the URL of a schema registry such as http://registry:8081, not {self.shown!r}"
             )
         self._tls()
 
     @property
-    def _shown(self) -> str:
+    def shown(self) -> str:
         """The URL without user and password."""
         return re.sub(r"//.*@", "//", self.url)
 
@@ -149,7 +148,7 @@ class SchemaRegistry:
         if answer is None:
             if len(self._unknown) < MAX_UNKNOWN_IDS:
                 self._unknown.add(path)
-            raise UnknownSchemaError(f"the schema registry at {self._shown} does not know {what}")
+            raise UnknownSchemaError(f"the schema registry at {self.shown} does not know {what}")
         try:
             found = RegisteredSchema(
                 str(answer.get("schemaType") or "AVRO"),
@@ -160,7 +159,7 @@ class SchemaRegistry:
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise OperatorError(f"what {self._shown} answered for {what} is no answer of a schema registry") from error
+            raise OperatorError(f"what {self.shown} answered for {what} is no answer of a schema registry") from error
         if not path.endswith("latest"):
             self._known[path] = found
         return found
@@ -173,7 +172,7 @@ class SchemaRegistry:
             if error.is_told or self._is_registry():
                 return None
         raise OperatorError(
-            f"what answers at {self._shown} is no schema registry: it has no {path}; --schema-registry takes the root "
+            f"what answers at {self.shown} is no schema registry: it has no {path}; --schema-registry takes the root "
             "of the API, which may have a path, as in http://registry:8080/apis/ccompat/v7"
         )
 
@@ -195,7 +194,7 @@ class SchemaRegistry:
                 with opener.open(request, timeout=TIMEOUT_S) as response:
                     body = _read_body(response)
                 if len(body) > MAX_RESPONSE_BYTES:
-                    raise OperatorError(f"the schema registry at {self._shown} answered with too many bytes")
+                    raise OperatorError(f"the schema registry at {self.shown} answered with too many bytes")
                 return json.loads(body)
             except urllib.error.HTTPError as error:
                 if error.code == 404:
@@ -211,9 +210,9 @@ class SchemaRegistry:
                     reason += "; --schema-registry-ca FILE names the certificate of its authority"
                     break
             except (ValueError, RecursionError, http.client.HTTPException) as error:
-                raise OperatorError(f"what answers at {self._shown} is no schema registry: {error}") from error
+                raise OperatorError(f"what answers at {self.shown} is no schema registry: {error}") from error
         raise OperatorError(
-            f"the schema registry at {self._shown} can't be asked: {reason}; nothing was loaded, run it again when the "
+            f"the schema registry at {self.shown} can't be asked: {reason}; nothing was loaded, run it again when the "
             "registry is back"
         )
 
