@@ -274,7 +274,7 @@ def test_a_replica_is_already_in_the_one_directory(server: Server, client: Conne
     named = {"t": [0, 1, 9], "nowhere": [0]}
     topics = [AlterReplicaLogDirTopic(name=name, partitions=partitions) for name, partitions in named.items()]
     for path, codes in (
-        (here, [0, 0, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE]),
+        (here, [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ("/elsewhere", [ErrorCode.LOG_DIR_NOT_FOUND] * 4),
     ):
         dirs = [AlterReplicaLogDir(path=path, topics=topics)]

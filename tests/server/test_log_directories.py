@@ -8,11 +8,6 @@ import pytest
 from tests.server.harness import Connection, Server
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
 
@@ -40,19 +35,6 @@ def test_partitions_are_spread_and_stay_where_they_are(tmp_path: Path) -> None:
         assert described(server.connect()) == placed
         assert len(list(tmp_path.glob("[ab]/t-*"))) == 4
         assert not (tmp_path / "b" / "__cluster_metadata-0").exists()
-    finally:
-        server.stop()
-
-
-def test_a_replica_that_is_there_already_and_one_that_is_elsewhere(tmp_path: Path) -> None:
-    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
-    try:
-        client = server.connect()
-        client.create_topic("t", partitions=2)
-        topics = [AlterReplicaLogDirTopic(name="t", partitions=[0, 1])]
-        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=f"{tmp_path}/a", topics=topics)])
-        (result,) = client.ask(request, 2).results
-        assert [each.error_code for each in result.partitions] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
     finally:
         server.stop()
 

@@ -1,23 +1,36 @@
-"""A node of a simulated cluster with two data directories, of which one fails (KIP-858)."""
+"""Nodes of a simulated cluster with two data directories, of which one fails, or replicas move (KIP-858, KIP-113)."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
+from ottla.common.errors import InvariantError
 from ottla.common.ids import Uuid
 from ottla.metadata.image import PartitionImage
-from ottla.sim.node import DATA_DIR
+from ottla.sim.node import DATA_DIR, SimNode
 from ottla.sim.replication import TOPIC, ClusterOptions, ReplicationSimulation
 
 MORE = "/more"
 STEADY_S = 20.0
 
 
-class FailedDirectory(ReplicationSimulation):
-    """The directory of one node without the metadata log fails under load, and is back after a restart."""
+class TwoDirectories(ReplicationSimulation):
+    """Each node has two."""
 
     def _make_nodes(self, settings: Mapping[str, str]) -> None:
         super()._make_nodes({**settings, "log.dirs": f"{DATA_DIR},{MORE}"})
+
+    def _state(self, index: int) -> PartitionImage:
+        return self.view.newest().topics[TOPIC].partitions[index]
+
+    def _replicas(self, number: int, directory: Uuid) -> list[int]:
+        partitions = self.view.newest().topics[TOPIC].partitions
+        return [index for index, state in partitions.items() if state.directory_of(number) == directory]
+
+
+class FailedDirectory(TwoDirectories):
+    """The directory of one node without the metadata log fails under load, and is back after a restart."""
 
     def _run(self) -> None:
         for node in self.nodes:
@@ -55,12 +68,84 @@ class FailedDirectory(ReplicationSimulation):
         self._compare_replicas()
         assert self._replicas(number, lost) == in_lost
 
-    def _state(self, index: int) -> PartitionImage:
-        return self.view.newest().topics[TOPIC].partitions[index]
 
-    def _replicas(self, number: int, directory: Uuid) -> list[int]:
-        partitions = self.view.newest().topics[TOPIC].partitions
-        return [index for index, state in partitions.items() if state.directory_of(number) == directory]
+class MovedReplicas(TwoDirectories):
+    """Replicas move to and fro under load, while their nodes die at any change of the disk, or a directory fails."""
+
+    rounds = 6
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._set_up()
+        self._wait_for_replicas()
+        watch = self._begin(self._watch())
+        self._begin_clients()
+        self.loop.run_until(self.loop.time() + STEADY_S)  # the group's topic is there
+        rng = self._rng.fork("moves")
+        moved = 0
+        for number in range(self.rounds):
+            node = self.nodes[number % len(self.nodes)]
+            self._wait("the node does not serve", 120, lambda node=node: self._serves(node))
+            before = self._places(node)
+            for index in sorted(before):
+                if rng.randrange(2):
+                    self._begin_move(node, index, MORE if before[index] == DATA_DIR else DATA_DIR)
+            end = rng.randrange(4)
+            if end == 0:
+                node.kill_in_disk_change(rng.randrange(400))
+            self.loop.run_until(self.loop.time() + rng.uniform(0.0, 3.0))
+            if end == 1:
+                node.kill(power=True)
+            elif end == 2:
+                node.disk.failed_directory = MORE
+                self.loop.run_until(self.loop.time() + STEADY_S)
+                node.disk.failed_directory = ""
+                node.kill()
+            self.loop.run_until(self.loop.time() + STEADY_S)
+            self._wait("the node does not come back", 120, lambda node=node: self._serves(node))
+            self._wait("moves do not end", 120, lambda node=node: self._serves(node) and not self._moving(node))
+            self._wait_for_replicas()
+            after = self._places(node)
+            moved += sum(before[index] != after[index] for index in before)
+            self._wait("the metadata has another place", 60, lambda node=node: self._told(node))
+        assert moved > self.rounds
+        self._calm()
+        self._recover()
+        watch.cancel()
+        self._compare_replicas()
+
+    def _serves(self, node: SimNode) -> bool:
+        try:
+            return node.broker is not None and len(self._places(node)) == self.options.partitions
+        except InvariantError:  # it was not started yet
+            return False
+
+    def _places(self, node: SimNode) -> dict[int, str]:
+        partitions = node.broker.parts.replicas.partitions()
+        return {each.index: posixpath.dirname(each.log.directory) for each in partitions if each.topic == TOPIC}
+
+    def _begin_move(self, node: SimNode, index: int, path: str) -> None:
+        parts = node.broker.parts
+        (directory,) = [each for each in parts.logs.directories if each.path == path]
+        parts.replicas.moves.begin(parts.replicas.find(TOPIC, index), directory)
+
+    def _moving(self, node: SimNode) -> list[object]:
+        return list(node.broker.parts.replicas.moves.copies())
+
+    def _told(self, node: SimNode) -> bool:
+        if not self._serves(node):
+            return False
+        number, ids = node.config.node_id, {each.path: each.directory_id for each in node.broker.parts.logs.directories}
+        return all(self._state(index).directory_of(number) == ids[path] for index, path in self._places(node).items())
+
+
+def test_replicas_that_move_keep_all_promises() -> None:
+    for seed in (1, 3):
+        outcome = MovedReplicas(seed, ClusterOptions(nodes=3, partitions=6)).run()
+        report = "\n".join(outcome.history[-60:])
+        assert outcome.violation is None, f"seed {seed}: {outcome.violation}\n{report}"
+        assert outcome.acknowledged > 100
 
 
 def test_a_directory_that_fails_takes_its_partitions_only() -> None:

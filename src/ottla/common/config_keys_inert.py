@@ -183,10 +183,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "limits of clients are kept and nobody is held to them yet",
             "max.connection.creation.rate max.connections.per.ip.overrides",
         ),
-        (
-            "replicas stay in the data directory that they were made in",
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-        ),
         ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
         ("there is no Java virtual machine to load classes", "config.providers"),
         ("metrics are served for Prometheus by --metrics-port", "metric.reporters"),

@@ -104,4 +104,14 @@ REPLICATION_CONFIGS = [
         at_least(0),
         mode=UpdateMode.CLUSTER_WIDE,
     ),
+    ConfigKey(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        ConfigType.LONG,
+        MAX_LONG,
+        "Bytes a second that all moves of replicas between data directories of this broker may copy.",
+        at_least(0),
+        Importance.MEDIUM,
+        UpdateMode.CLUSTER_WIDE,
+        internal=True,
+    ),
 ]

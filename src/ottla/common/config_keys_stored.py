@@ -61,7 +61,6 @@ _HIDDEN: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.consumer.assignor.offload.enable", _BOOLEAN, True, None),
     ("group.share.assignor.offload.enable", _BOOLEAN, True, None),
     ("group.streams.assignor.offload.enable", _BOOLEAN, True, None),
-    ("replica.alter.log.dirs.io.max.bytes.per.second", _LONG, MAX_LONG, at_least(0)),
 )
 """Settings that Apache Kafka takes and does not show."""
 

@@ -10,7 +10,8 @@ NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when
 deleted topics, which nobody finds any more: their logs leave before others are opened, which may have the same names.
 
 A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
-whose replica moved away is removed. A damaged replica is held, and mended, by `replica.mending`.
+whose replica moved away is removed. A damaged replica is held, and mended, by `replica.mending`; one that goes to
+another directory is copied there by `replica.moves`.
 
 Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
 """
@@ -24,11 +25,12 @@ from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import LOST_UUID, ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
-from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage, metadata_level
 from ottla.metadata.topic_names import TopicKey, unknown_topic
 from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.fetcher import FetcherContext, FetcherSettings
@@ -37,6 +39,7 @@ from ottla.replica.isr_changes import IsrChanges
 from ottla.replica.leadership import IsrChange
 from ottla.replica.membership import Membership
 from ottla.replica.mending import Mending, MendingContext
+from ottla.replica.moves import MovesContext, ReplicaMoves
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
@@ -55,6 +58,7 @@ OPENING_SLICE_S = 0.005
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_THROTTLED = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
 
@@ -106,6 +110,7 @@ class ReplicaManager:
         "inspected_topics",
         "leader_quota",
         "mending",
+        "moves",
     )
 
     def __init__(
@@ -155,6 +160,7 @@ class ReplicaManager:
         self.follower_quota = ReplicationQuota()
         self._isr_changes = IsrChanges(membership, scheduler, statistics)
         self.mending = Mending(self._mending_context(membership))
+        self.moves = ReplicaMoves(self._moves_context())
         self._leader_context = LeaderContext(
             clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose, self.mending.suspect
         )
@@ -246,7 +252,11 @@ class ReplicaManager:
 
     def _follow_rates(self, image: MetadataImage) -> None:
         own, default = image.broker_configs(self._node_id), image.default_broker_configs()
-        for quota, name in ((self.leader_quota, LEADER_RATE), (self.follower_quota, FOLLOWER_RATE)):
+        for quota, name in (
+            (self.leader_quota, LEADER_RATE),
+            (self.follower_quota, FOLLOWER_RATE),
+            (self.moves.quota, MOVE_RATE),
+        ):
             quota.bytes_per_s = int(own.get(name) or default.get(name) or UNLIMITED)
 
     def preferred_read_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int:
@@ -321,6 +331,25 @@ class ReplicaManager:
             place=self._place,
         )
 
+    def _moves_context(self) -> MovesContext:
+        assignments = self._assignments
+        return MovesContext(
+            logs=self._logs,
+            pool=self._pool,
+            scheduler=self._scheduler,
+            monotonic=self._clock.monotonic,
+            held=self.mending.holds,
+            known_directory=self._known_directory,
+            tell=lambda partition, there: assignments.tell(partition.topic_id, partition.index, there),
+        )
+
+    def _known_directory(self, partition: Partition) -> Uuid | None:
+        """Where the metadata has the replica; None where it has no place for that."""
+        topic = self._image.topic_by_id(partition.topic_id)
+        if topic is None or metadata_level(self._image) < DIRECTORY_ASSIGNMENT:
+            return None
+        return topic.partitions[partition.index].directory_of(self._node_id)
+
     def _tell_whole(self, partition: Partition) -> None:
         topic = self._image.topic_by_id(partition.topic_id)
         if topic is not None and partition.index in topic.partitions:
@@ -350,7 +379,7 @@ class ReplicaManager:
 
         They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
         """
-        for log in self._logs.logs():
+        for log in self._logs.all_logs():
             topic = image.topic(log.topic)
             partition = None if topic is None else topic.partitions.get(log.partition)
             if topic is None or partition is None or log.topic_id not in (None, topic.topic_id):
@@ -360,7 +389,9 @@ class ReplicaManager:
             else:
                 continue
             try:
-                directory = self._logs.set_aside(log.topic, log.partition)
+                key = (log.topic, log.partition)
+                is_copy = log is self._logs.futures.get(key)
+                directory = self._logs.futures.set_aside(key) if is_copy else self._logs.set_aside(*key)
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
@@ -400,6 +431,7 @@ class ReplicaManager:
         """
         self._stopped = True
         self.mending.stop()
+        self.moves.stop()
         while self._removing:
             self._remove_log(self._removing.popleft())
         self._fetchers.close()
@@ -444,10 +476,12 @@ class ReplicaManager:
             if partition is not None:
                 del self._topics[topic.topic_id][index]
                 self.mending.forget((topic.topic_id, index))
+                self.moves.forget((topic.topic_id, index))
                 self._remove_log(partition)
         elif partition is not None:
             partition.update_state(_partition_state(state))
             self._place(partition)
+            self.moves.wake((topic.topic_id, index))
             if state.directory_of(self._node_id) == LOST_UUID and not self.mending.holds(partition):
                 self._tell_whole(partition)  # it was mended before the metadata heard that it had to be
         elif not self._stopped and (topic.topic_id, index) not in self._opening:
@@ -502,6 +536,7 @@ class ReplicaManager:
         partition.update_state(_partition_state(state))
         self._check_opened(partition, state.directory_of(self._node_id))
         self._place(partition)
+        self.moves.resume(partition)
 
     def _create(self, topic: TopicImage, index: int) -> Partition | None:
         config = self._config_to_open(topic)
@@ -562,9 +597,16 @@ class ReplicaManager:
         state, node_id = topic.partitions[index], self._node_id
         directory_id = state.directory_of(node_id)
         trusted = node_id in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr)
-        if directory_id == ZERO_UUID or not trusted or directory_id in self._logs.directory_ids():
+        if not trusted or self._logs.get_log(topic.name, index) is not None:
             return
-        if self._logs.get_log(topic.name, index) is None:
+        copy = self._logs.futures.get((topic.name, index))
+        if copy is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"only {copy.directory} is here, a copy that may lack records: bring back the data directory of what "
+                "was moved there and start the node again, or delete the topic",
+            )
+        if directory_id != ZERO_UUID and directory_id not in self._logs.directory_ids():
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"it lies in the data directory with directory.id {uuid_to_string(directory_id)}, which can't be used "
@@ -573,6 +615,7 @@ class ReplicaManager:
 
     def give_up(self, directory: LogDirectory) -> None:
         """The partitions of a directory that failed: whoever waits for them is answered, others may lead them."""
+        self.moves.directory_failed(directory)
         for topic_name, index in list(directory.logs):
             partitions = self._topics.get(topic_name, {})
             partition = partitions.pop(index, None)
@@ -617,6 +660,7 @@ class ReplicaManager:
         self.inspected_topics.pop(topic.topic_id, None)
         for index in partitions:
             self.mending.forget((topic.topic_id, index))
+            self.moves.forget((topic.topic_id, index))
         self._removing.extend(partitions.values())
 
     def _remove_log(self, partition: Partition) -> None:

@@ -14,6 +14,7 @@ requests look like (server), file handling (storage), fetching from a leader (`r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool
@@ -83,6 +84,7 @@ class Partition:
         "_pool",
         "_purgatory",
         "appended_bytes",
+        "cut_count",
         "fetch_watch",
         "follower_watch",
         "high_watermark_listener",
@@ -140,6 +142,8 @@ class Partition:
         log.start_listener = self._log_start_moved
         self.produce_watch = Watch()
         self.appended_bytes = 0
+        self.cut_count = 0
+        """How often the log may have been cut: who copies it compares then."""
         self._alone_in_sync = False
         self._flush_owed = 0
         self._purgatory = purgatory
@@ -444,9 +448,11 @@ class Partition:
 
     def _request_flush(self, up_to_offset: int) -> None:
         self._flush_owed = max(self._flush_owed, up_to_offset)
-        self.log.request_flush(self._pool, self._flush_done)
+        self.log.request_flush(self._pool, partial(self._flush_done, self.log))
 
-    def _flush_done(self, error: BaseException | None) -> None:
+    def _flush_done(self, log: Log, error: BaseException | None) -> None:
+        if log is not self.log:
+            return  # it was moved, and what is owed was asked of the other one
         if error is not None:
             self.mark_offline()
             return
@@ -486,6 +492,7 @@ class Partition:
         if header and header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
             # The leader's log begins within this batch, which can only be kept whole. What is here of its offsets is of
             # another history, whose epoch the leader has forgotten with what lay before its start.
+            self.cut_count += 1
             if log.log_start_offset == log.log_end_offset:
                 log.truncate_fully_and_start_at(header[BASE_OFFSET])
             else:
@@ -507,6 +514,7 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.cut_count += 1
         try:
             self.log.truncate_to(offset)
         finally:  # a disk that refuses a part of it may have cut the log all the same
@@ -514,18 +522,40 @@ class Partition:
 
     def start_anew_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.cut_count += 1
         self.log.truncate_fully_and_start_at(offset)
         self._flush_owed = min(self._flush_owed, offset)
 
     def when_durable(self, done: Callable[[BaseException | None], None]) -> None:
         """Call `done` once everything appended so far is durable; a failure takes this replica offline first."""
 
+        log = self.log
+
         def flushed(error: BaseException | None) -> None:
+            if log is not self.log:
+                self.when_durable(done)
+                return
             if error is not None:
                 self.mark_offline()
             done(error)
 
-        self.log.request_flush(self._pool, flushed)
+        log.request_flush(self._pool, flushed)
+
+    def replace_log(self, log: Log) -> None:
+        """The replica was moved to another directory: `log` has there what this one had, offset by offset.
+
+        What is in no batch goes with it: settings, the high watermark, epochs without records, verifications.
+        """
+        old, self.log, self.offsets = self.log, log, log.offsets
+        log.config = old.config
+        log.learn_epochs(log.log_start_offset, log.log_end_offset, old.epochs.entries())
+        log.producers.verifications = old.producers.verifications
+        log.offsets.begin_high_watermark(old.offsets.high_watermark)
+        old.start_listener, log.start_listener = None, self._log_start_moved
+        if self._flush_owed > log.flushed_offset:
+            self._request_flush(self._flush_owed)
+        self._maybe_advance_high_watermark()  # what was owed may be durable by that
+        self._purgatory.touch(self.produce_watch)
 
     # --- read ------------------------------------------------------------------------------------------------------
 

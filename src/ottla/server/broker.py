@@ -525,7 +525,7 @@ class Broker:
             parts.topic_arrivals.stop()
             # What comes back from the pool may park again: an append that waits for its fsync.
             await parts.in_flight.drained()
-        await flush_all(self._logs.logs(), self._machine.pool)
+        await flush_all(self._logs.all_logs(), self._machine.pool)
         if parts is not None:
             parts.purgatory.expire_all()
         if self._control is not None:

@@ -113,6 +113,16 @@ def register_replication_gauges(
         read=replicas.max_follower_lag,
     )
     registry.gauge(
+        "kafka_server_replicaalterlogdirsmanager_maxlag",
+        "Most records that a replica lacks which is moved between data directories of this broker.",
+        read=replicas.moves.max_lag,
+    )
+    registry.gauge(
+        "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
+        "Replicas whose move between data directories of this broker met an error, and is tried again later.",
+        read=replicas.moves.failed_count,
+    )
+    registry.gauge(
         "ottla_damaged_replicas",
         "Replicas on this broker that are known to be damaged and are not mended yet.",
         read=lambda: len(replicas.mending),

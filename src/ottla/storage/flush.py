@@ -210,6 +210,10 @@ class LogFlush:
         """Set by who made it: the first flush then makes its name durable too."""
         self.last_flush_ms = clock.time_ms()
 
+    @property
+    def under_way(self) -> bool:
+        return self._task is not None
+
     def names_changed(self, *written: str) -> None:
         """Names in the log's directory changed; files were `written` there that nobody has synced."""
         self._folder_changed = True

@@ -53,6 +53,8 @@ class LoadOptions(NamedTuple):
     producer_expiration_ms: int = 86_400_000
     was_cleaned: bool = False
     """Offsets may be missing between segments, also in a topic that is compacted no more."""
+    is_copy: bool = False
+    """Another directory has the log: what is lost here is copied again, and nothing was lost by that."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,8 @@ def load_log(
 
     Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
     """
-    loading = _Loading(folder, options, clock, partial(events.records_lost, partition))
+    on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
+    loading = _Loading(folder, options, clock, on_loss)
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
@@ -135,6 +138,10 @@ def load_log(
         names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
     )
     return Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
+
+
+def _nothing_lost(*, proved: bool) -> None:
+    """Of a copy."""
 
 
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:

@@ -188,6 +188,11 @@ class Log:
         return self._flush.changed
 
     @property
+    def is_flushing(self) -> bool:
+        """A flush is under way."""
+        return self._flush.under_way
+
+    @property
     def last_flush_ms(self) -> int:
         """When the last flush began."""
         return self._flush.last_flush_ms
@@ -424,6 +429,11 @@ class Log:
         if not len(producers) and not producers.verifications.guards:
             return 0
         return producers.remove_expired(now_ms, self.producer_expiration_ms)
+
+    def fail(self, error: OSError, action: str) -> None:
+        """What is on disk is in doubt: the log takes no more appends until the next start."""
+        self._health.fail()
+        self._health.report(error, action)
 
     def directory_was_made(self) -> None:
         """The directory itself is new: the first flush makes its name durable too."""

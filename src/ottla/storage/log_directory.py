@@ -130,6 +130,8 @@ class LogDirectory:
         self._descriptors = descriptors
         self.logs: dict[TopicPartition, Log] = {}
         """In the order they were opened; only methods change it."""
+        self.futures: dict[TopicPartition, Log] = {}
+        """Logs on their way here from other directories of the node (`future_logs`); of none of them is one here."""
         self._lock: FileLock | None = None
         self._to_flush: dict[TopicPartition, None] = {}
         self._flushed_by_time: dict[TopicPartition, None] = {}
@@ -142,6 +144,8 @@ class LogDirectory:
         self._truncations = 0
         self._recovery_lock = threading.Lock()
         """Held while recovery points are written, which happens on the loop and in the pool."""
+        self._files_lock = threading.Lock()
+        """The same for the other offsets."""
         self._sizes_at_last_pass: dict[TopicPartition, int] = {}
         self._last_error_log_ms = 0
         self._unlogged_errors = 0
@@ -205,7 +209,7 @@ class LogDirectory:
         self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
         for name in self._disk.listdir(self.path):
             self._load_directory(name, config_of, recovery_points, start_offsets)
-        self.cleaner_checkpoint.keep_only(self.logs.keys())
+        self.cleaner_checkpoint.keep_only(self.logs.keys() | self.futures.keys())
 
     def _load_directory(
         self,
@@ -217,8 +221,13 @@ class LogDirectory:
         if name.endswith(names.DELETE_DIR_SUFFIX) and self._disk.is_dir(self._join(name)):
             self._removals.append((self._clock.time_ms(), self._join(name)))
             return
-        key = names.parse_partition_dir(name)
+        future = names.parse_future_dir(name)
+        key = future or names.parse_partition_dir(name)
         if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
+            return
+        if future is not None and key in self.futures:
+            logger.warning("%s/%s is the second log of its name on its way here, and is removed", self.path, name)
+            self._removals.append((self._clock.time_ms(), self._join(name)))
             return
         options = LoadOptions(
             config=config_of(key[0]) if config_of is not None else self.defaults.config,
@@ -226,10 +235,12 @@ class LogDirectory:
             log_start_offset=max(start_offsets.get(key, 0), 0),
             recovery_point=max(recovery_points.get(key, 0), 0),
             high_watermark=self._high_watermarks.get(key, 0),
-            was_cleaned=self.cleaner_checkpoint.get(key) is not None,
+            was_cleaned=future is not None or self.cleaner_checkpoint.get(key) is not None,
+            is_copy=future is not None,
             producer_expiration_ms=self.defaults.producer_expiration_ms,
         )
-        log = self.logs[key] = self._load(name, key, options)
+        table = self.logs if future is None else self.futures
+        log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
             # The roll that would have said so is of a life before, and what is not durable is not cleaned.
             self.flush_needed(key)
@@ -312,7 +323,7 @@ class LogDirectory:
         start checks everything.
         """
         clean = self.offline is None
-        for log in self.logs.values():
+        for log in self._held():
             try:
                 log.close()
                 clean = clean and not log.failed
@@ -326,6 +337,7 @@ class LogDirectory:
         except (OSError, KafkaError) as error:
             logger.error("the clean shutdown of %s could not be recorded: %s", self.path, error)
         self.logs.clear()
+        self.futures.clear()
         self.release()
 
     def release(self) -> None:
@@ -371,26 +383,67 @@ class LogDirectory:
             raise
         return log
 
-    def delete_log(self, topic: str, partition: int) -> None:
+    def create_future(self, key: TopicPartition, config: LogConfig, topic_id: Uuid | None) -> Log:
+        """Make an empty log beside that of another directory, to be filled from there. Raises OSError."""
+        # What is copied may lack offsets, since it may have been compacted.
+        options = LoadOptions(
+            config,
+            clean=True,
+            was_cleaned=True,
+            is_copy=True,
+            producer_expiration_ms=self.defaults.producer_expiration_ms,
+        )
+        name = names.future_partition_dir(*key, self._rng.random_bytes(16))
+        try:
+            log = self._make(name, key, options, topic_id)
+        except OSError as error:
+            self._note_error(error, f"creating {name}")
+            raise
+        self.futures[key] = log
+        return log
+
+    def adopt_future(self, key: TopicPartition) -> bool:
+        """The log that came here is that of the partition, and its directory has the name of one.
+
+        Whether the name is durable: where it is not, nobody may append to the log. Raises OSError with nothing changed.
+        """
+        log = self.futures[key]
+        path = self._join(names.partition_dir(*key))
+        try:
+            self._disk.rename(log.directory, path)
+        except OSError as error:
+            self._note_error(error, f"renaming {log.directory}")
+            raise
+        log.moved_to(path)
+        self.logs[key] = self.futures.pop(key)
+        try:
+            self._disk.fsync_dir(self.path)
+        except OSError as error:
+            log.fail(error, "a move")
+            return False
+        return True
+
+    def delete_log(self, topic: str, partition: int, *, future: bool = False) -> None:
         """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
 
-        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        `future`: that which is on its way here. Reads that are under way end with their bytes. Raises KafkaError
+        KAFKA_STORAGE_ERROR; unknown logs are fine.
         """
-        log = self._take_out(topic, partition, names.DELETE_DIR_SUFFIX)
+        log = self._take_out(topic, partition, names.DELETE_DIR_SUFFIX, future=future)
         if log is not None:
             self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, log.directory))
 
-    def set_aside(self, topic: str, partition: int) -> str | None:
+    def set_aside(self, topic: str, partition: int, *, future: bool = False) -> str | None:
         """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
 
         The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
         takes it back. Raises KafkaError.
         """
-        log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX)
+        log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX, future=future)
         return None if log is None else log.directory
 
-    def _take_out(self, topic: str, partition: int, suffix: str) -> Log | None:
-        log = self.logs.pop((topic, partition), None)
+    def _take_out(self, topic: str, partition: int, suffix: str, *, future: bool) -> Log | None:
+        log = (self.futures if future else self.logs).pop((topic, partition), None)
         if log is None:
             return None
         self._to_flush.pop((topic, partition), None)
@@ -409,6 +462,13 @@ class LogDirectory:
             ) from error
         log.moved_to(target)
         return log
+
+    def _held(self) -> list[Log]:
+        """All that have files here."""
+        return [*self.logs.values(), *self.futures.values()]
+
+    def _log_of(self, key: TopicPartition) -> Log | None:
+        return self.logs.get(key) or self.futures.get(key)
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int | None:
         """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
@@ -441,10 +501,11 @@ class LogDirectory:
     def abandon(self) -> None:
         """Let all logs go as they are: no file of this directory is touched any more until the next start."""
         self._abandoned = True
-        for log in self.logs.values():
+        for log in self._held():
             with suppress(OSError):
                 log.close(clean=False)
         self.logs.clear()
+        self.futures.clear()
         self._to_flush.clear()
         self._flushed_by_time.clear()
         self._high_watermarks.clear()
@@ -522,11 +583,15 @@ class LogDirectory:
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
         """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
         now = self._clock.time_ms() if now_ms is None else now_ms
-        due = {key: self.logs[key] for key in self._to_flush if key in self.logs}
+        due = {key: log for key in self._to_flush if (log := self._log_of(key)) is not None}
         self._to_flush.clear()
         for key in self._flushed_by_time:
-            log = self.logs[key]
-            if log.recovery_point < log.log_end_offset and now - log.last_flush_ms >= log.config.flush_ms:
+            log = self._log_of(key)
+            if (
+                log is not None
+                and log.recovery_point < log.log_end_offset
+                and now - log.last_flush_ms >= log.config.flush_ms
+            ):
                 due[key] = log
         for log in due.values():
             if not log.failed:
@@ -540,8 +605,9 @@ class LogDirectory:
         """
         try:
             self.write_recovery_points()
-            for name, offsets in self.offset_checkpoints_due():
-                self._write_checkpoint(name, offsets)
+            with self._files_lock:
+                for name, offsets in self.offset_checkpoints_due():
+                    self._write_checkpoint(name, offsets)
         except OSError as error:
             self._note_error(error, "writing checkpoints")
             raise KafkaError(
@@ -556,19 +622,21 @@ class LogDirectory:
         """
         if self._abandoned:
             return []
+        held = self.futures | self.logs
         starts = {
             key: log.log_start_offset
-            for key, log in self.logs.items()
+            for key, log in held.items()
             if log.log_start_offset and log.log_start_offset > log.segments[0].base_offset
         }
-        marks = {key: log.offsets.committed_end for key, log in self.logs.items()}
+        marks = {key: log.offsets.committed_end for key, log in held.items()}
         files = [(names.LOG_START_OFFSET_CHECKPOINT, starts), (names.HIGH_WATERMARK_CHECKPOINT, marks)]
         return [(name, offsets) for name, offsets in files if self._written.get(name) != offsets]
 
     def write_files(self, files: OffsetFiles) -> None:
         """Write what `offset_checkpoints_due` named; blocks, touches no state. Raises OSError."""
-        for name, offsets in files:
-            self._disk.write_atomic(self._join(name), format_offsets(offsets))
+        with self._files_lock:
+            for name, offsets in files:
+                self._disk.write_atomic(self._join(name), format_offsets(offsets))
 
     def offset_checkpoints_written(self, files: OffsetFiles, error: BaseException | None) -> None:
         """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
@@ -608,7 +676,7 @@ class LogDirectory:
             return True
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {key: log.recovery_point for key, log in self.logs.items()}
+        return {key: log.recovery_point for key, log in (self.futures | self.logs).items()}
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         self._disk.write_atomic(self._join(name), format_offsets(offsets))

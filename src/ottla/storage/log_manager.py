@@ -6,6 +6,7 @@ A new log comes into the directory with the fewest, as in Apache Kafka. The meta
 Invariants:
 - All directories belong to the same node of the same cluster, each under a `directory.id` of its own, and a partition
   is in one of them only; a start that finds it otherwise is refused, and no log was touched.
+  But for a move between two of them that a crash cut short, which is ended first (`future_logs`).
 - A directory of several that can't be used at the start is offline from the start on, and the others are served; but
   not that of the metadata log.
 - Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from ottla.common.clock import BlockingPool, Clock, Rng
 from ottla.common.disk import Disk
@@ -27,6 +29,7 @@ from ottla.storage import names
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.descriptors import Descriptors
 from ottla.storage.directories import unformatted_metadata_directory
+from ottla.storage.future_logs import FutureLogs, end_swaps
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import (
@@ -63,7 +66,9 @@ class LogManager:
         `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
         until a restart.
         """
+        self._disk = disk
         self._clock = clock
+        self._rng = rng
         self._defaults = LogDefaults(default_config or LogConfig(), producer_expiration_ms)
         self._descriptors = Descriptors(disk, max_open_files)
 
@@ -72,6 +77,8 @@ class LogManager:
 
         self.directories = tuple(directory(path) for path in data_dirs)
         """Those that hold partitions, in the order of the configuration."""
+        self.futures = FutureLogs(self.directories, disk)
+        """Logs on their way from one of them to another."""
         apart = metadata_dir is not None and metadata_dir not in data_dirs
         self._all = (*self.directories, *([directory(metadata_dir)] if apart and metadata_dir is not None else []))
         metadata_path = metadata_dir or data_dirs[0]
@@ -189,6 +196,7 @@ class LogManager:
 
     def _refuse_twins(self) -> None:
         found: dict[str, LogDirectory] = {}
+        self._end_swaps()
         for directory in self._online():
             try:
                 held = directory.partition_names()
@@ -202,6 +210,23 @@ class LogManager:
                         f"the partition {name} is in two directories of log.dirs, {other.path} and {directory.path}: "
                         "move the older one elsewhere, or, if one disk failed lately, that which lies on it"
                     )
+
+    def _end_swaps(self) -> None:
+        usable = []
+        for directory in self._online():
+            try:
+                directory.partition_names()
+            except OSError as error:
+                directory.take_offline(error, "opening")
+            else:
+                usable.append(directory)
+        try:
+            end_swaps(self._disk, self._rng, usable)
+        except OSError as error:
+            raise OperatorError(
+                f"a move between data directories can't be ended, {error.filename or ''} {error.strerror or error}: "
+                "mend that disk of log.dirs"
+            ) from error
 
     def _online(self) -> list[LogDirectory]:
         return [each for each in self.directories if each.offline is None]
@@ -285,18 +310,22 @@ class LogManager:
     def use_producer_expiration(self, expiration_ms: int) -> None:
         """Forget producers of all logs after this time from now on."""
         self._defaults.producer_expiration_ms = expiration_ms
-        for log in self.logs():
+        for log in self.all_logs():
             log.producer_expiration_ms = expiration_ms
 
     def use_transaction_verification(self, *, enabled: bool) -> None:
         """Whether transactions begin in all logs with the guard of a verification only (KIP-890)."""
         self._defaults.verification_enabled = enabled
-        for log in self.logs():
+        for log in self.all_logs():
             log.producers.verification_enabled = enabled
 
     def logs(self) -> Iterator[Log]:
         """All logs, by directory and in the order they were opened."""
         return iter([log for directory in self.directories for log in directory.logs.values()])
+
+    def all_logs(self) -> Iterator[Log]:
+        """These, and those on their way to another directory."""
+        return chain(self.logs(), self.futures.logs())
 
     def __len__(self) -> int:
         return sum(len(directory.logs) for directory in self.directories)
@@ -344,9 +373,10 @@ class LogManager:
     ) -> Log:
         """In the directory with the fewest logs that has room, in the order of the configuration among equals.
 
-        A cordoned one comes after all others.
+        A cordoned one comes after all others, and that first which was wished for.
         """
         name = names.partition_dir(*key)
+        wished = self.futures.wished(key)
         online = self._online()
         named = [each for each in online if each.meta is not None and each.directory_id == directory_id]
         if named:
@@ -355,7 +385,7 @@ class LogManager:
             told = "; ".join(each.refusal for each in self.directories if each.offline is not None)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {told}")
         failure: OSError | None = None
-        for directory in sorted(online, key=lambda each: (each.is_cordoned, len(each.logs))):
+        for directory in sorted(online, key=lambda each: (each.path != wished, each.is_cordoned, len(each.logs))):
             try:
                 return directory.create_log(key, config, topic_id)
             except OSError as error:
@@ -371,6 +401,7 @@ class LogManager:
 
         Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
         """
+        self.futures.remove((topic, partition))
         directory = self.directory_of((topic, partition))
         if directory is not None:
             directory.delete_log(topic, partition)

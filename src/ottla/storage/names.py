@@ -43,11 +43,15 @@ BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
 
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
+FUTURE_DIR_SUFFIX = "-future"
+MOVED_FROM = ".ottla_moved_from"
+"""Ottla's own, in the directory of a partition: it takes the place of the one in that data directory."""
 
 PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, SWAP_SUFFIX)
 
 _STRAY = re.compile(rf"(.+)\.[0-9a-f]{{32}}{STRAY_DIR_SUFFIX}")
+_FUTURE = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
 _OFFSET_DIGITS = 20
 _MAX_NAME_LENGTH = 255
 
@@ -89,6 +93,22 @@ def parse_stray_dir(name: str) -> str | None:
     """The name that a directory had before it was set aside, as far as it fits; None for any other name."""
     match = _STRAY.fullmatch(name)
     return match[1] if match is not None and parse_partition_dir(match[1]) is not None else None
+
+
+def future_partition_dir(topic: str, partition: int, unique: bytes) -> str:
+    """`topic-0.<32 hex digits>-future`: of a log that is on its way to its data directory. It may be too long."""
+    return f"{topic}-{partition}.{unique.hex()}{FUTURE_DIR_SUFFIX}"
+
+
+def has_future_dir(topic: str, partition: int) -> bool:
+    """Whether the name of such a directory fits a file system's limit."""
+    return len(future_partition_dir(topic, partition, bytes(16))) <= _MAX_NAME_LENGTH
+
+
+def parse_future_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a log that is on its way to its data directory; None for any other name."""
+    match = _FUTURE.fullmatch(name)
+    return None if match is None else parse_partition_dir(match[1])
 
 
 def is_cut_short(name: str) -> bool:

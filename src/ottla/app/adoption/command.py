@@ -98,7 +98,7 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
     yield from _coordinator_rows(found)
     for what, names, becomes in (
         ("strays", found.strays, "renamed -stray, kept"),
-        ("set aside", found.set_aside, "-delete is removed, the others kept"),
+        ("set aside", found.set_aside, "-delete is removed, -stray kept, the move of a -future gone on with"),
     ):
         if names:
             yield what, shown(names), becomes

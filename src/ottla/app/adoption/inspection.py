@@ -31,8 +31,6 @@ from ottla.storage.directories import partition_directories, shown
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
-_FUTURE_DIR_SUFFIX = "-future"
-"""Behind the name of a replica that Apache Kafka was moving to this directory (KIP-113)."""
 
 
 class StoredDirectory(NamedTuple):
@@ -200,7 +198,7 @@ def _look_at_partitions(
             continue
         found.partitions.append(stored)
         _note_cut(found, stored.cut)
-    marks = (names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, _FUTURE_DIR_SUFFIX)
+    marks = (names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)
     found.set_aside += [name for name in disk.listdir(path) if name.endswith(marks) and disk.is_dir(f"{path}/{name}")]
 
 

@@ -170,7 +170,9 @@ class LogCleaner:
         for log in self.logs.logs():
             partition = (log.topic, log.partition)
             known.add(partition)
-            # What is being cleaned has its pass here; a mend is no pass.
+            # What is being cleaned has its pass here; a mend is no pass. What is copied elsewhere has to stay as it is.
+            if self.logs.futures.get(partition) is not None:
+                continue
             if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
                 continue
             try:

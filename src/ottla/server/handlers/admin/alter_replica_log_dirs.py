@@ -1,12 +1,11 @@
 """AlterReplicaLogDirs (34): versions 1 and 2 (KIP-113).
 
-Left out: the move itself. A replica that is in the directory already is fine, for any other the answer is
-KAFKA_STORAGE_ERROR.
+A replica that is not here yet is answered by an error, and the directory remembered for when it comes.
+
+Left out: the move itself (`replica.moves`).
 """
 
 from __future__ import annotations
-
-import posixpath
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -21,6 +20,7 @@ from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.storage.names import has_future_dir
 
 
 def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
@@ -41,14 +41,28 @@ def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirs
 
 
 def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCode:
-    if path not in [each.path for each in context.logs.directories]:
+    if not has_future_dir(name, index):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # no directory of a copy could be made
+    directory = next((each for each in context.logs.directories if each.path == path), None)
+    if directory is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if directory.offline is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if directory.is_cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     try:
         partition = context.replicas.find(name, index)
+        if partition.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        context.replicas.moves.begin(partition, directory)
     except KafkaError as error:
-        return error.code if error.code is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
-    here = posixpath.dirname(partition.log.directory) == path
-    return ErrorCode.NONE if here else ErrorCode.KAFKA_STORAGE_ERROR
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            context.failures.complain("AlterReplicaLogDirs", error.message)
+            return error.code
+        context.logs.futures.wish((name, index), path)
+        is_known = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_known else error.code
+    return ErrorCode.NONE
 
 
 def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:

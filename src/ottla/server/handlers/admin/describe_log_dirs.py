@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from itertools import chain
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
@@ -29,16 +30,20 @@ def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequ
     if message.topics is not None:
         wanted = {topic.topic: frozenset(topic.partitions) for topic in message.topics}
     topics: dict[str, dict[str, DescribeLogDirsTopic]] = {each.path: {} for each in context.logs.directories}
-    for partition in context.replicas.partitions():
+    logs = [(partition, partition.log) for partition in context.replicas.partitions()]
+    for partition, log in chain(logs, context.replicas.moves.copies()):
         if wanted is not None and partition.index not in wanted.get(partition.topic, ()):
             continue
-        here = topics[posixpath.dirname(partition.log.directory)]
+        here = topics[posixpath.dirname(log.directory)]
         topic = here.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic))
+        is_copy = log is not partition.log
+        end = partition.log.log_end_offset if is_copy else partition.high_watermark
         topic.partitions.append(
             DescribeLogDirsPartition(
                 partition_index=partition.index,
-                partition_size=partition.log.size_bytes,
-                offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
+                partition_size=log.size_bytes,
+                offset_lag=max(0, end - log.log_end_offset),
+                is_future_key=is_copy,
             )
         )
     return DescribeLogDirsResponse(

@@ -1,0 +1,227 @@
+"""A log that moves to another data directory of its node, and a crash at each step of that."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.storage import names
+from ottla.storage.log import Log
+from ottla.storage.log_manager import LogManager
+
+DIRS = "/a,/b"
+KEY = ("t", 0)
+TOPIC_ID = bytes(15) + b"t"
+RECORDS = 6
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+def put(fakes, log: Log, clock, count: int = 1) -> None:
+    for _ in range(count):
+        batch = fakes.make_batch(clock.now_ms)
+        log.append_as_leader(batch, 0, len(batch), 0)
+
+
+def copy_rest(manager: LogManager, log: Log) -> Log:
+    copy = manager.futures.get(KEY)
+    while copy.log_end_offset < log.log_end_offset:
+        found = log.read(copy.log_end_offset, 1 << 20, max_offset=log.log_end_offset)
+        data = found.records.read_all()
+        found.records.release()
+        copy.append_as_follower(data, 0, len(data))
+    return copy
+
+
+def move(manager: LogManager, target: int) -> None:
+    """All of it, in the order of `replica.moves`."""
+    source, directory = manager.directory_of(KEY), manager.directories[target]
+    log = manager.get_log(*KEY)
+    if manager.futures.get(KEY) is None:
+        manager.futures.create(directory, KEY, TOPIC_ID, log.config)
+    copy = copy_rest(manager, log)
+    copy.flush()
+    manager.futures.preparation(KEY, source)()
+    assert manager.futures.take_place(KEY, source)
+    manager.futures.conclusion(copy, source)()
+
+
+def where(manager: LogManager) -> list[str]:
+    return [each.path for each in manager.directories if KEY in each.logs]
+
+
+def left(disk) -> list[str]:
+    """Directories of the partition, but for those that are about to be removed."""
+    return sorted(
+        f"{path}/{name}"
+        for path in DIRS.split(",")
+        for name in disk.listdir(path)
+        if name.startswith("t-0") and not name.endswith("-delete")
+    )
+
+
+@pytest.fixture
+def manager(fakes, disk, clock) -> LogManager:
+    manager = fakes.open_manager(disk, clock, directory=DIRS)
+    log = manager.create_log(*KEY, TOPIC_ID)
+    put(fakes, log, clock, RECORDS)
+    log.flush()
+    return manager
+
+
+def test_a_copy_takes_the_place_of_the_log(fakes, disk, clock, manager):
+    manager.cleaner_checkpoint.put(KEY, 3)
+    before = fakes.read_log(manager.get_log(*KEY))
+    move(manager, 1)
+    assert where(manager) == ["/b"]
+    assert left(disk) == ["/b/t-0"]
+    assert fakes.read_log(manager.get_log(*KEY)) == before
+    assert manager.cleaner_checkpoint.get(KEY) == 3
+    assert not disk.exists(f"/b/t-0/{names.MOVED_FROM}")
+    put(fakes, manager.get_log(*KEY), clock)
+    manager.shutdown()
+    again = fakes.open_manager(disk, clock, directory=DIRS)
+    assert where(again) == ["/b"]
+    assert fakes.read_log(again.get_log(*KEY))[:RECORDS] == before
+    assert again.get_log(*KEY).log_end_offset == RECORDS + 1
+    assert again.cleaner_checkpoint.get(KEY) == 3
+
+
+def test_a_copy_that_is_not_complete_is_found_again(fakes, disk, clock, manager):
+    manager.futures.create(manager.directories[1], KEY, TOPIC_ID, manager.get_log(*KEY).config)
+    copy_rest(manager, manager.get_log(*KEY))
+    put(fakes, manager.get_log(*KEY), clock)
+    manager.shutdown()
+    again = fakes.open_manager(disk, clock, directory=DIRS)
+    assert where(again) == ["/a"]
+    assert again.had_clean_shutdown
+    copy = again.futures.get(KEY)
+    assert (copy.log_end_offset, again.get_log(*KEY).log_end_offset) == (RECORDS, RECORDS + 1)
+    again.delete_log(*KEY)
+    assert left(disk) == []
+
+
+def crash_at(fakes, disk, clock, manager: LogManager, step: int, *, power: bool) -> bool:
+    """Begin a move, and die at its `step`-th change of the disk; whether it came to that."""
+    count = 0
+
+    def fault(action: str, path: str) -> None:
+        nonlocal count
+        count += 1
+        if count > step:
+            raise Killed
+
+    disk.fault = fault
+    try:
+        move(manager, 1)
+        died = False
+    except Killed:
+        died = True
+    disk.fault = lambda action, path: None
+    if power:
+        disk.crash(fakes.Rng(step + 1))
+    else:
+        disk.files.process_died()
+    return died
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power failure"])
+def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, power):
+    places, step, died = set(), 0, True
+    while died:
+        disk = fakes.Disk(clock)
+        manager = fakes.open_manager(disk, clock, directory=DIRS)
+        log = manager.create_log(*KEY, TOPIC_ID)
+        put(fakes, log, clock, RECORDS)
+        log.flush()
+        manager.write_checkpoints()
+        before = fakes.read_log(log)
+        died = crash_at(fakes, disk, clock, manager, step, power=power)
+        again = fakes.open_manager(disk, clock, directory=DIRS)
+        (place,) = where(again)
+        places.add(place)
+        assert fakes.read_log(again.get_log(*KEY)) == before, f"step {step}"
+        put(fakes, again.get_log(*KEY), clock)
+        if place == "/a":
+            move(again, 1)  # with what there is of the copy
+        assert where(again) == ["/b"]
+        assert again.get_log(*KEY).log_end_offset == RECORDS + 1
+        again.shutdown()
+        assert left(disk) == ["/b/t-0"], f"step {step}"
+        last = fakes.open_manager(disk, clock, directory=DIRS)
+        assert where(last) == ["/b"]
+        assert last.get_log(*KEY).log_end_offset == RECORDS + 1
+        move(last, 0)  # nothing of the move before is in the way
+        last.shutdown()
+        assert where(fakes.open_manager(disk, clock, directory=DIRS)) == ["/a"]
+        step += 1
+    assert places == {"/a", "/b"}
+    assert step > 20
+
+
+def failing(what: str, where_: str):
+    """A disk that fails at one action on one path."""
+    return lambda action, path: (
+        OSError(errno.EIO, "Input/output error", path) if (action, path) == (what, where_) else None
+    )
+
+
+def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager):
+    disk.fault = failing("rename", "/a/t-0")
+    move(manager, 1)
+    assert where(manager) == ["/b"]
+    disk.fault = lambda action, path: None
+    disk.unlink(f"/b/t-0/{names.MOVED_FROM}")
+    disk.files.process_died()
+    with pytest.raises(OperatorError, match="t-0 is in two directories"):
+        fakes.open_manager(disk, clock, directory=DIRS)
+
+
+def test_the_directory_that_was_left_is_offline_at_the_next_start(fakes, disk, clock, manager):
+    """It could not be renamed there; when it is back, what it has is the older one."""
+    disk.fault = failing("rename", "/a/t-0")
+    move(manager, 1)
+    put(fakes, manager.get_log(*KEY), clock)
+    manager.get_log(*KEY).flush()
+    disk.fault = lambda action, path: OSError(errno.EIO, "Input/output error", path) if path.startswith("/a") else None
+    disk.files.process_died()
+    again = LogManager(disk, clock, fakes.Rng(3), DIRS.split(","), metadata_dir="/b")
+    again.open(node_id=1)
+    again.load_logs()
+    assert where(again) == ["/b"]
+    again.shutdown()
+    disk.fault = lambda action, path: None
+    last = fakes.open_manager(disk, clock, directory=DIRS)
+    assert where(last) == ["/b"]
+    assert last.get_log(*KEY).log_end_offset == RECORDS + 1
+    assert left(disk) == ["/b/t-0"]
+
+
+def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock, manager):
+    log = manager.get_log(*KEY)
+    manager.futures.create(manager.directories[1], KEY, TOPIC_ID, log.config)
+    copy = copy_rest(manager, log)
+    copy.flush()
+    manager.futures.preparation(KEY, manager.directories[0])()
+    disk.fault = failing("fsync", "/b")
+    assert not manager.futures.take_place(KEY, manager.directories[0])
+    assert manager.get_log(*KEY) is copy
+    assert copy.failed
+    assert manager.directories[1].offline is not None
+    disk.fault = lambda action, path: None
+    disk.crash(fakes.Rng(2))
+    assert fakes.open_manager(disk, clock, directory=DIRS).get_log(*KEY).log_end_offset == RECORDS
+
+
+def test_a_wish_is_for_one_creation_and_not_for_ever(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, directory=DIRS)
+    manager.futures.wish(KEY, "/b")
+    manager.create_log(*KEY)
+    assert where(manager) == ["/b"]
+    manager.delete_log(*KEY)
+    manager.create_log(*KEY)
+    assert where(manager) == ["/a"]
