@@ -9,6 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
+from ottla.storage.cleaner.log_cleaner import PassReport
+from ottla.storage.cleaner.report import CleanerReport, LogReport, format_report
+
+NOTHING = ["its", "broker", "has", "told", "nothing", "of", "it"]
 
 
 def cleaner(directory: Path, *arguments: str) -> Result:
@@ -42,9 +46,46 @@ def test_the_dirtiest_comes_first_and_segments_count_as_a_whole(directory: Path)
 def test_the_table_says_the_same(directory: Path) -> None:
     lines = cleaner(directory).output.splitlines()
     assert [line.split() for line in lines[1:]] == [
-        ["dirty", "3", "0.75", "300", "100", "50", "15"],
-        ["clean", "0", "0.00", "0", "400", "50", "20"],
+        ["dirty", "3", "0.75", "300", "100", "50", "15", "-", "-", "-", "-", *NOTHING],
+        ["clean", "0", "0.00", "0", "400", "50", "20", "-", "-", "-", "-", *NOTHING],
     ]
+
+
+def test_what_a_broker_told_stands_beside_it(directory: Path) -> None:
+    done = PassReport(1_700_000_000_000, 2.0, 5_000_000, 1_000_000, 4_000_000, 0.5)
+    logs = [
+        LogReport("clean", 0, "waiting", "complete segments wait for the last stable offset", -1, done),
+        LogReport(
+            "dirty", 3, "uncleanable", "the CRC of the batch at offset 4 does not match", 1_700_000_600_000, None
+        ),
+        LogReport("never", 0, "due", "", -1, None),
+        LogReport("moved", 0, "due", "", -1, None),
+    ]
+    (directory / "never-0").mkdir()
+    (directory / ".ottla_cleaner").write_bytes(format_report(CleanerReport(1_700_000_001_000, logs)))
+    found = {each["topic"]: each for each in json.loads(cleaner(directory, "--json").output)}
+    assert list(found) == ["dirty", "clean", "never"]
+    assert (found["clean"]["last_pass"]["mb_per_second"], found["clean"]["last_pass"]["dropped_bytes"]) == (2.5, 10**6)
+    assert (found["dirty"]["state"], found["dirty"]["retry_ms"]) == ("uncleanable", 1_700_000_600_000)
+    assert (found["never"]["cleaned_to"], found["never"]["state"]) == (None, "due")
+    dirty, clean, never = cleaner(directory).output.splitlines()[1:]
+    assert dirty.endswith(
+        "uncleanable, tried again at 2023-11-14T22:23:20.000Z: the CRC of the batch at offset 4 does not match"
+    )
+    assert clean.split()[7:11] == ["2023-11-14T22:13:20.000Z", "5000000", "1000000", "2.5"]
+    assert clean.endswith("waiting: complete segments wait for the last stable offset")
+    assert never.split()[6:] == ["never", "-", "-", "-", "-", "due"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b'{"version":1}', b'{"version":0,"time_ms":1,"logs":[{"topic":1}]}', b"[" * 100_000, b"\xff"],
+)
+def test_a_damaged_report_is_named(directory: Path, data: bytes) -> None:
+    (directory / ".ottla_cleaner").write_bytes(data)
+    result = cleaner(directory)
+    assert result.exit_code == 2
+    assert ".ottla_cleaner" in str(result.exception) + result.output
 
 
 def test_a_directory_that_was_never_cleaned_has_no_rows(tmp_path: Path) -> None:

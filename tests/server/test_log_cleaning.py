@@ -16,7 +16,10 @@ from ottla.server.cleaner_gauges import register_cleaner_gauges
 from ottla.server.failures import Failures
 from ottla.server.in_flight import CountedPool, InFlight
 from ottla.server.log_cleaning import LEAST_BUFFER_BYTES, LEAST_BYTES_PER_SECOND, LogCleaning, cleaner_settings
+from ottla.sim.file_system import FileSystem, MemoryDisk
 from ottla.storage.cleaner.log_cleaner import PassReport, Uncleanable
+from ottla.storage.cleaner.report import parse_report
+from ottla.storage.log_config import LogConfig
 
 
 class Scheduler:
@@ -44,6 +47,18 @@ class Clock:
         return 5.0
 
 
+class InlinePool:
+    """Runs work at once."""
+
+    def submit(self, work, done) -> None:
+        try:
+            result = work()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+
 def parse(**settings: str) -> BrokerConfig:
     config, warnings = BrokerConfig.parse({f"log.cleaner.{k.replace('_', '.')}": v for k, v in settings.items()})
     assert not warnings
@@ -56,15 +71,30 @@ def scheduler():
 
 
 @pytest.fixture
-def cleaning(scheduler):
-    """With a directory that has no logs."""
+def disk():
+    disk = MemoryDisk(FileSystem(Clock()))
+    disk.makedirs("/data")
+    return disk
+
+
+@pytest.fixture
+def cleaning(scheduler, disk):
+    """With a log that is being mended, so that it is not looked at."""
+    return new_cleaning(scheduler, disk)
+
+
+def new_cleaning(scheduler, disk):
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    mended = object()
+    bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=mended)
     logs = SimpleNamespace(
-        directories=[SimpleNamespace(path="/data", logs={("bad", 0): SimpleNamespace(size_bytes=70)})],
+        directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, offline=None)],
         cleaner_checkpoint=SimpleNamespace(due=lambda: None),
-        logs=lambda: iter(()),
+        logs=lambda: iter([bad]),
+        get_log=lambda *key: bad,
     )
     nothing: Any = None
-    machine = Machine(nothing, Clock(), nothing, scheduler, nothing)
+    machine = Machine(disk, Clock(), nothing, scheduler, InlinePool())
     steps = PeriodicSteps(scheduler, Failures(Clock()))
     return LogCleaning(parse(), cast("Any", logs), machine, lambda: nothing, in_flight=InFlight(), steps=steps)
 
@@ -133,3 +163,32 @@ def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
     done(work(), None)
     assert seen == [(7, 1)]
     assert in_flight.count == 0
+
+
+def test_what_becomes_of_each_log_is_told_in_a_file_that_the_next_life_takes_up(scheduler, disk, cleaning):
+    path = "/data/.ottla_cleaner"
+    done = PassReport(4000, 1.5, 100, 30, 70, 0.1)
+    cleaning.use_config(parse())
+    cleaning.cleaner.reports["bad", 0] = done
+    scheduler.run()
+    told = parse_report(disk.read_bytes(path), path)
+    assert told == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
+    disk.unlink(path)
+    scheduler.run()
+    assert not disk.exists(path), "nothing has changed"
+    cleaning.cleaner.uncleanable["bad", 0] = Uncleanable("damage", 9000)
+    scheduler.run()
+    assert parse_report(disk.read_bytes(path), path).logs == [("bad", 0, "uncleanable", "damage", 9000, done)]
+
+    assert new_cleaning(scheduler, disk).cleaner.reports == {("bad", 0): done}
+    disk.overwrite(path, b"!")
+    assert new_cleaning(scheduler, disk).cleaner.reports == {}
+
+
+def test_a_file_that_could_not_be_written_is_written_again(scheduler, disk, cleaning):
+    disk.rename("/data", "/elsewhere")
+    cleaning.use_config(parse())
+    scheduler.run()
+    disk.rename("/elsewhere", "/data")
+    scheduler.run()
+    assert disk.exists("/data/.ottla_cleaner")

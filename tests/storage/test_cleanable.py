@@ -44,7 +44,7 @@ def test_all_inactive_segments_are_cleanable(log, clock):
     sizes = [segment.size_bytes for segment in log.segments]
     assert found.dirty_ratio == 1
     assert found.is_due(0.5)
-    assert found == (0, 8, 0, sum(sizes[:4]), 0)
+    assert found == (0, 8, 0, sum(sizes[:4]), 0, "")
 
 
 def test_what_was_cleaned_counts_as_clean(log, clock):
@@ -60,6 +60,7 @@ def test_what_was_cleaned_counts_as_clean(log, clock):
 def test_a_segment_waits_for_the_high_watermark(log, clock):
     log.offsets.begin_high_watermark(5)
     assert end_of_range(log, clock.now_ms) == 4
+    assert cleanable_range(log, 0, clock.now_ms).held_by == "the last stable offset"
     log.offsets.high_watermark = 6
     assert end_of_range(log, clock.now_ms) == 6
 
@@ -103,7 +104,9 @@ def test_nothing_is_cleaned_while_an_abort_is_known_in_memory_only(fakes, log, c
     disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(".txnindex") else None
     abort(log, clock)
     assert end_of_range(log, clock.now_ms) == 0
-    assert not cleanable_range(log, 0, clock.now_ms).is_due(0)
+    found = cleanable_range(log, 0, clock.now_ms)
+    assert not found.is_due(0)
+    assert found.held_by == "room for an index of aborted transactions"
     disk.fault = lambda action, path: None
     log.roll()
     log.flush()
@@ -117,6 +120,7 @@ def test_a_segment_waits_until_it_is_durable(fakes, manager, clock):
         log.append_as_leader(batch, 0, len(batch), 0)
     assert len(log.segments) == 3
     assert end_of_range(log, clock.now_ms) == 0
+    assert cleanable_range(log, 0, clock.now_ms).held_by == "a flush"
     log.flush()
     assert end_of_range(log, clock.now_ms) == 4
 
@@ -125,6 +129,7 @@ def test_a_segment_waits_as_long_as_a_record_of_it_may_not_be_cleaned(log, clock
     # It is hour 10; the newest records of the segments are of the hours 1, 3, 5, 7, 9.
     log.config = CONFIG._replace(min_compaction_lag_ms=5 * HOUR)
     assert end_of_range(log, clock.now_ms) == 6
+    assert cleanable_range(log, 0, clock.now_ms).held_by == "min.compaction.lag.ms"
     assert end_of_range(log, clock.now_ms - 1) == 4
     assert end_of_range(log, clock.now_ms, first_dirty=5) == 6
     assert end_of_range(log, clock.now_ms + 10 * HOUR) == 8

@@ -1,15 +1,17 @@
-"""`ottla log cleaner`: how far the compacted logs of a data directory are cleaned, told by its files alone.
+"""`ottla log cleaner`: how far the compacted logs of a data directory are cleaned, when that was, and what comes next.
 
-A broker may run meanwhile. Dirty and clean bytes are counted by whole segments, as the cleaner counts them; the active
-segment is neither.
+Told by files alone: segments, the cleaner's checkpoint, and what its broker told last (`storage.cleaner.report`), which
+is seconds old while that runs. Dirty and clean bytes are counted by whole segments, as the cleaner counts them; the
+active segment is neither.
 
-Left out: compacted logs that were never cleaned, since only the metadata log says that they are compacted, and limits
-of what may be cleaned that no file tells (last stable offset, `min.compaction.lag.ms`).
+Left out: compacted logs that were never cleaned of a directory that no broker with a cleaner has served, since only the
+metadata log says that they are compacted.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
@@ -17,22 +19,28 @@ import click
 from ottla.app.disk import RealDisk
 from ottla.app.log_restore import log
 from ottla.cli.command import json_option, print_json, print_table
+from ottla.cli.record_format import format_time
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
-from ottla.storage.names import CLEANER_OFFSET_CHECKPOINT, LOG_SUFFIX, parse_offset, partition_dir
+from ottla.storage.cleaner.log_cleaner import PassReport
+from ottla.storage.cleaner.report import UNCLEANABLE, LogReport, parse_report
+from ottla.storage.names import CLEANER_OFFSET_CHECKPOINT, CLEANER_REPORT_FILE, LOG_SUFFIX, parse_offset, partition_dir
 
 
 class CleanedLog(NamedTuple):
-    """A partition that was cleaned before."""
+    """A partition that is compacted, or was cleaned before."""
 
     topic: str
     partition: int
-    cleaned_to: int
+    cleaned_to: int | None
+    """None where it was never cleaned."""
     clean_bytes: int
     dirty_bytes: int
     active_bytes: int
+    report: LogReport | None
+    """What its broker told; None where that told nothing of it."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -45,56 +53,117 @@ class CleanedLog(NamedTuple):
 @click.argument("directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
 @json_option
 def cleaner(directory: str, as_json: bool) -> None:
-    """Show how far the log cleaner came with each partition that it ever cleaned, the dirtiest first.
+    """Show how far the log cleaner came with each compacted partition, its last pass and what it waits for.
 
-    DIRECTORY is what --data-dir or log.dirs names; its broker may run. A log is due when its dirty ratio exceeds
+    The dirtiest come first. DIRECTORY is what --data-dir or log.dirs names; its broker may run, and tells every
+    log.cleaner.backoff.ms what becomes of each partition. A log is due when its dirty ratio exceeds
     min.cleanable.dirty.ratio, or a record waits longer than max.compaction.lag.ms.
     """
     try:
         found = cleaned_logs(RealDisk(), os.path.abspath(directory))
     except CheckpointCorruption as error:
-        raise OperatorError(f"{error}: the next start cleans all logs from their start") from error
+        raise OperatorError(
+            f"{error}: a broker makes it anew, and cleans a log whose progress is lost from its start"
+        ) from error
     except OSError as error:
         raise disk_refusal(error, directory) from error
     if as_json:
-        print_json([{**each._asdict(), "dirty_ratio": round(each.dirty_ratio, 4)} for each in found])
+        print_json([_document(each) for each in found])
         return
-    columns = ("topic", "partition", "dirty ratio", "dirty bytes", "clean bytes", "active bytes", "cleaned to")
-    rows = [
-        (
-            each.topic,
-            each.partition,
-            f"{each.dirty_ratio:.2f}",
-            each.dirty_bytes,
-            each.clean_bytes,
-            each.active_bytes,
-            each.cleaned_to,
-        )
-        for each in found
-    ]
-    print_table(columns, rows, right=columns[1:])
+    numbers = ("partition", "dirty ratio", "dirty bytes", "clean bytes", "active bytes", "cleaned to")
+    of_pass = ("read", "dropped", "mb/s")
+    columns = ("topic", *numbers, "last pass", *of_pass, "next")
+    print_table(columns, [_row(each) for each in found], right=numbers + of_pass)
+
+
+def _document(each: CleanedLog) -> dict[str, object]:
+    last_pass = None
+    if each.report is not None and each.report.last_pass is not None:
+        done = each.report.last_pass
+        last_pass = {**done._asdict(), "mb_per_second": round(mb_per_second(done), 3)}
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "cleaned_to": each.cleaned_to,
+        "clean_bytes": each.clean_bytes,
+        "dirty_bytes": each.dirty_bytes,
+        "active_bytes": each.active_bytes,
+        "dirty_ratio": round(each.dirty_ratio, 4),
+        "state": None if each.report is None else each.report.state,
+        "reason": _reason(each),
+        "retry_ms": None if each.report is None or each.report.retry_ms < 0 else each.report.retry_ms,
+        "last_pass": last_pass,
+    }
+
+
+def _row(each: CleanedLog) -> tuple[object, ...]:
+    done = each.report.last_pass if each.report is not None else None
+    last_pass: tuple[object, ...] = ("-", "-", "-", "-")
+    if done is not None:
+        last_pass = (format_time(done.ended_ms), done.read_bytes, done.dropped_bytes, f"{mb_per_second(done):.1f}")
+    return (
+        each.topic,
+        each.partition,
+        f"{each.dirty_ratio:.2f}",
+        each.dirty_bytes,
+        each.clean_bytes,
+        each.active_bytes,
+        "never" if each.cleaned_to is None else each.cleaned_to,
+        *last_pass,
+        _next(each),
+    )
+
+
+def _next(each: CleanedLog) -> str:
+    report, reason = each.report, _reason(each)
+    if report is None:
+        return reason
+    if report.state == UNCLEANABLE:
+        return f"{report.state}, tried again at {format_time(report.retry_ms)}: {reason}"
+    return f"{report.state}: {reason}" if reason else report.state
+
+
+def _reason(each: CleanedLog) -> str:
+    return "its broker has told nothing of it" if each.report is None else each.report.reason
+
+
+def mb_per_second(done: PassReport) -> float:
+    """What a pass read, in millions of bytes each second."""
+    return done.read_bytes / 1e6 / max(done.seconds, 1e-3)
 
 
 def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
-    """What the checkpoint names and the directory holds, the dirtiest first. Raises CheckpointCorruption, OSError."""
+    """What checkpoint or report name and the directory holds, the dirtiest first. Raises CheckpointCorruption,
+    OSError."""
+    cleaned_to = read_offsets(disk, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
+    reports = {(report.topic, report.partition): report for report in _reports(disk, directory)}
     found = []
-    for (topic, partition), cleaned_to in read_offsets(
-        disk, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT)
-    ).items():
-        folder = os.path.join(directory, partition_dir(topic, partition))
+    for key in {**cleaned_to, **reports}:
+        folder = os.path.join(directory, partition_dir(*key))
         if disk.is_dir(folder):
-            found.append(_cleaned_log(disk, folder, topic, partition, cleaned_to))
+            found.append(_cleaned_log(disk, folder, *key, cleaned_to.get(key), reports.get(key)))
     return sorted(found, key=lambda each: (-each.dirty_ratio, each.topic, each.partition))
 
 
-def _cleaned_log(disk: Disk, folder: str, topic: str, partition: int, cleaned_to: int) -> CleanedLog:
+def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
+    path = os.path.join(directory, CLEANER_REPORT_FILE)
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return ()
+    return parse_report(data, path).logs
+
+
+def _cleaned_log(
+    disk: Disk, folder: str, topic: str, partition: int, cleaned_to: int | None, report: LogReport | None
+) -> CleanedLog:
     names = {name: parse_offset(name, LOG_SUFFIX) for name in disk.listdir(folder)}
     segments = sorted((offset, name) for name, offset in names.items() if offset is not None)
     sizes = [_size(disk, os.path.join(folder, name)) for _, name in segments]
     ends = [offset for offset, _ in segments[1:]]  # of all but the active one
-    clean = sum(size for size, end in zip(sizes, ends, strict=False) if end <= cleaned_to)
+    clean = sum(size for size, end in zip(sizes, ends, strict=False) if end <= (cleaned_to or 0))
     active = sizes[-1] if sizes else 0
-    return CleanedLog(topic, partition, cleaned_to, clean, sum(sizes) - active - clean, active)
+    return CleanedLog(topic, partition, cleaned_to, clean, sum(sizes) - active - clean, active, report)
 
 
 def _size(disk: Disk, path: str) -> int:

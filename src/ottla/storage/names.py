@@ -35,6 +35,9 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RUNNING_FILE = ".ottla_running"
 """Ottla's own: the incarnation that runs here, and the boot of the machine in which it does."""
 
+CLEANER_REPORT_FILE = ".ottla_cleaner"
+"""Ottla's own, for `ottla log cleaner`: nothing goes by it but what is shown."""
+
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIR = f"{METADATA_TOPIC}-0"
 """The directory of its one partition, which is the quorum's."""

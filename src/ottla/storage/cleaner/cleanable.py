@@ -37,6 +37,8 @@ class CleanableRange(NamedTuple):
     """Of those from there to the end."""
     overdue_ms: int
     """How long the oldest dirty record waits beyond `max.compaction.lag.ms`; 0 while none does."""
+    held_by: str
+    """What complete segments behind `end_offset` wait for; empty where there are none."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -79,15 +81,20 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
     inactive = segments[:-1]
     dirty_number = segments.number_of(first_dirty)
     end_number = dirty_number
-    limit = min(log.last_stable_offset(log.offsets.committed_end), log.recovery_point)
+    stable = log.last_stable_offset(log.offsets.committed_end)
     aborted_are_written = all(segment.aborted_are_written for segment in segments)
     lag_ms = log.config.min_compaction_lag_ms
+    held_by = ""
     for segment, later in itertools.pairwise(segments[dirty_number:]):
-        if (
-            later.base_offset > limit
-            or not aborted_are_written  # records that were aborted would pass for committed
-            or (lag_ms > 0 and _newest_ms(segment) > now_ms - lag_ms)
-        ):
+        if later.base_offset > stable:
+            held_by = "the last stable offset"
+        elif later.base_offset > log.recovery_point:
+            held_by = "a flush"
+        elif not aborted_are_written:  # records that were aborted would pass for committed
+            held_by = "room for an index of aborted transactions"
+        elif lag_ms > 0 and _newest_ms(segment) > now_ms - lag_ms:
+            held_by = "min.compaction.lag.ms"
+        if held_by:
             break
         end_number += 1
     return CleanableRange(
@@ -96,6 +103,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
         sum(segment.size_bytes for segment in inactive[:dirty_number]),
         sum(segment.size_bytes for segment in inactive[dirty_number:end_number]),
         _overdue_ms(inactive[dirty_number:], log.config.max_compaction_lag_ms, now_ms),
+        held_by,
     )
 
 

@@ -95,6 +95,7 @@ class LogCleaner:
         "_stopped",
         "checkpoint",
         "dead",
+        "found",
         "last_run_ms",
         "logs",
         "max_dirty_ratio",
@@ -132,6 +133,8 @@ class LogCleaner:
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.reports: dict[TopicPartition, PassReport] = {}
         """The last pass of each log."""
+        self.found: dict[TopicPartition, CleanableRange] = {}
+        """Of each log that is to be compacted, as the last step found it; of one in work, the step before."""
         self.last_run_ms = clock.time_ms()
         self.max_dirty_ratio = 0.0
         """Of all logs, as the last step found them."""
@@ -180,12 +183,13 @@ class LogCleaner:
             except (OSError, KafkaError) as error:
                 self._give_up(log, str(error))
                 continue
+            self.found[partition] = found
             self.max_dirty_ratio = max(self.max_dirty_ratio, found.dirty_ratio)
             self.max_overdue_ms = max(self.max_overdue_ms, found.overdue_ms)
             given_up = self.uncleanable.get(partition)
             if (given_up is None or given_up.retry_ms <= now_ms) and found.is_due(log.config.min_cleanable_dirty_ratio):
                 due.append(_Candidate(log, found))
-        for table in (self.uncleanable, self.reports):
+        for table in (self.uncleanable, self.reports, self.found):
             for partition in [partition for partition in table if partition not in known]:
                 del table[partition]
         return due
