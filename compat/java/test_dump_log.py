@@ -1,21 +1,33 @@
-"""Apache Kafka's kafka-dump-log judges our files: segments, both indexes, producer snapshot, metadata log."""
+"""Apache Kafka's kafka-dump-log judges our files, also after each step of a log's life."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections import deque
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tools import JavaTools
+from tools import COMPLAINTS, JavaTools
 
+from ottla.app.clock import SystemClock, SystemRng
+from ottla.app.disk import RealDisk
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.compression import GZIP, LZ4, NONE
+from ottla.record.control import end_transaction_marker
+from ottla.record.legacy.message_set import Message, append_message_set
+from ottla.sim.step_cleaner import StepWorker
+from ottla.storage.cleaner import cleaning
+from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_manager import LogManager
+from ottla.storage.reader import iter_segment
 from ottla.testing import Broker
 
-COMPLAINTS = re.compile(
-    r"Found timestamp mismatch|Index mismatch|isvalid: false|non-consecutive|out of order|Exception|invalid bytes", re.I
-)
 BATCH = re.compile(
     r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*?producerId: (-?\d+) .*?partitionLeaderEpoch: (-?\d+) "
     r".*?position: (\d+) .*?size: (\d+) .*?compresscodec: (\w+) crc: (\d+) isvalid: true"
@@ -114,3 +126,140 @@ def test_metadata_log(tools: JavaTools, stopped: Path) -> None:
     ):
         assert kind in everything, kind
     assert '"name":"judged"' in everything
+
+
+T = 1_600_000_000_000
+OF_EMPTY_BATCHES = re.compile(r"Found timestamp mismatch in :.*\n(  Index timestamp: \d+, log timestamp: -1\n?)+")
+"""The largest timestamp of a batch stays in its header when its records go, there too; the tool reads records."""
+
+
+class Life:
+    """A compacted log on the real disk whose files are put aside after each step."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.stages: list[Path] = []
+        self.work: deque = deque()
+        self.manager = self.open(home / "data")
+        self.log = self.manager.create_log("t", 0, bytes(range(16)))
+        self.cleaner = LogCleaner(
+            self.manager,
+            CleanerSettings(1, 1 << 20, 0.9, 1 << 16, 1e12),
+            lambda: StepWorker(RealDisk(), self.work.append),
+            pool=self,
+            clock=SystemClock(),
+            rng=SystemRng(),
+        )
+
+    def open(self, directory: Path) -> LogManager:
+        config = LogConfig(
+            segment_bytes=3000,
+            index_interval_bytes=100,
+            cleanup_policy=frozenset({"compact"}),
+            min_cleanable_dirty_ratio=0.0,
+            file_delete_delay_ms=0,
+        )
+        manager = LogManager(RealDisk(), SystemClock(), SystemRng(), [str(directory)], default_config=config)
+        manager.open(node_id=1)
+        manager.load_logs()
+        return manager
+
+    def submit(self, work, done) -> None:
+        self.work.append(lambda: done(work(), None))
+
+    def append(self, data) -> None:
+        self.log.append_as_follower(data, 0, len(data))
+
+    def write(self) -> None:
+        """Every codec, both old formats, tombstones, what was aborted; each key comes again."""
+        for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"] * 12):
+            end = self.log.log_end_offset
+            data = [RecordData(T + end, b"k%d" % (number % 7 + each), b"v" * 40 if each else None) for each in range(3)]
+            if number % 6 == 5:
+                producer = {"producer_id": number % 2, "producer_epoch": 0}
+                self.append(
+                    build_batch(
+                        data, base_offset=end, leader_epoch=0, base_sequence=0, is_transactional=True, **producer
+                    )
+                )
+                self.append(
+                    end_transaction_marker(
+                        commit=number % 4 == 1,
+                        timestamp_ms=T,
+                        coordinator_epoch=0,
+                        base_offset=end + 3,
+                        leader_epoch=0,
+                        **producer,
+                    )
+                )
+                continue
+            if number % 6 == 4:
+                old = bytearray()
+                messages = [Message(end + each, T if number % 4 else -1, *one[1:3]) for each, one in enumerate(data)]
+                append_message_set(old, messages, 1 if number % 4 else 0, (NONE, GZIP, LZ4)[number % 3])
+                self.append(old)
+                continue
+            self.append(build_batch(data, base_offset=end, leader_epoch=0, compression=codec))
+        self.log.roll()
+        self.log.flush()
+        self.log.offsets.high_watermark = self.log.log_end_offset
+
+    def clean(self, until: str = "") -> None:
+        """A pass, or one up to where there is a file whose name ends so."""
+        self.cleaner.run_due()
+        while self.work and not (until and list(Path(self.log.directory).glob("*" + until))):
+            self.work.popleft()()
+
+    def put_aside(self, name: str, data: Path | None = None) -> None:
+        self.log.flush()
+        stage = self.home / name
+        shutil.copytree((data or self.home / "data") / "t-0", stage)
+        self.stages.append(stage)
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    life = Life(tmp_path_factory.mktemp("life"))
+    life.write()
+    life.put_aside("written")
+    life.clean(until=".swap")
+    killed = life.home / "killed"
+    shutil.copytree(life.home / "data", killed)
+    assert list((killed / "t-0").glob("*.swap"))
+    life.open(killed).shutdown()
+    life.put_aside("swapped", killed)
+    life.clean()
+    assert life.cleaner.reports["t", 0].dropped_bytes > 0
+    life.put_aside("cleaned")
+    life.write()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "rewrite", partial(cleaning.rewrite, largest_bytes=600))
+        life.clean()
+    assert len(life.log.segments) > 4
+    life.put_aside("split")
+    life.write()
+    life.log.truncate_to(life.log.log_end_offset - 20)
+    life.put_aside("cut")
+    policy = frozenset({"delete"})
+    life.log.config = life.log.config._replace(cleanup_policy=policy, retention_bytes=6000, retention_ms=-1)
+    life.manager.run_retention(SystemClock().time_ms())
+    assert life.log.log_start_offset > 0
+    life.put_aside("retained")
+    return life.stages
+
+
+def test_files_after_each_step_of_a_logs_life(tools: JavaTools, stages: list[Path]) -> None:
+    suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    files = [path for stage in stages for path in sorted(stage.iterdir()) if path.suffix in suffixes]
+    assert {path.suffix for path in files} == {*suffixes}
+    output = tools.run("kafka-dump-log", "--deep-iteration", "--files", ",".join(map(str, files)))
+    assert output.count("Dumping ") == len(files)
+    assert not COMPLAINTS.search(OF_EMPTY_BATCHES.sub("", output)), output[-3000:]
+    batches = []
+    for path in files:
+        if path.suffix == ".log":
+            with path.open("rb") as stream:
+                batches += [stored for stored in iter_segment(stream) if stored.magic == 2]
+    assert [row[:3] for row in theirs(output)] == [
+        (one.batch.base_offset, one.batch.last_offset, one.batch.records_count) for one in batches
+    ]

@@ -12,15 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from differential_records import batch
 from differential_wire import Connection, decode, encode
-from tools import JavaTools
+from tools import COMPLAINTS, JavaTools
 
 from ottla.testing import Broker
 
-COMPLAINTS = re.compile(
-    r"Found timestamp mismatch|Index mismatch|isvalid: false|non-consecutive|out of order|Exception|invalid bytes"
-    r"|Could not deserialize",
-    re.I,
-)
 CONFIGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 1,
     "offsets.topic.num.partitions": 1,
