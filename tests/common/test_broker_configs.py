@@ -97,7 +97,7 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "listeners"),
         ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "listener.security.protocol.map"),
         ({"listeners": "A://h:1,B://h:1", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}, "listeners"),
-        ({"listeners": "SSL://h:1"}, "SSL"),
+        ({"listeners": "SASL_SSL://h:1"}, "SASL_SSL"),
         ({"listeners": "X://h:1", "listener.security.protocol.map": "X:SASL_PLAINTEXT"}, "SASL_PLAINTEXT"),
         ({"listener.security.protocol.map": "X:ROT13"}, "listener.security.protocol.map"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),

@@ -103,7 +103,6 @@ def test_settings_that_contradict_or_can_not_be_read(config, lines, words):
 @pytest.mark.parametrize(
     "lines",
     [
-        ("listeners=SSL://127.0.0.1:0",),
         ("listeners=SASL_PLAINTEXT://127.0.0.1:0",),
         ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",),
         ("ssl.engine.factory.class=org.example.Factory",),
@@ -119,6 +118,22 @@ def test_a_security_setting_that_would_not_protect_refuses_to_start(config, line
     assert "not implemented" in sentence
     name = lines[0].partition("=")[0]
     assert name in sentence
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((), ("ssl.keystore.location", "ottla security init")),
+        (("ssl.keystore.location=/nowhere/server.pem",), ("ssl.keystore.location /nowhere/server.pem", "no such file")),
+        (("ssl.keystore.location=/etc/hostname",), ("PKCS12", "ssl.keystore.password")),
+        (("ssl.keystore.key=a", "ssl.keystore.certificate.chain=b"), ("ssl.keystore.key", "PRIVATE KEY")),
+        (("ssl.keystore.key=a",), ("ssl.keystore.certificate.chain", "set both")),
+    ],
+)
+def test_keys_that_are_not_there_refuse_to_start(config, lines, words):
+    sentence = config("listeners=SSL://127.0.0.1:0", *lines)
+    for word in words:
+        assert word in sentence
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import Listener, bind_socket
 from ottla.net.sender import MAX_JOBS
+from ottla.net.tls import TlsRoom, TlsWire
+from ottla.security.listener_tls import ListenerTls
 
 TIMEOUT_S = 20
 Client = socket.socket
@@ -131,7 +134,9 @@ class ScriptedDispatcher:
 class Harness:
     """One listener, its dispatcher and raw client sockets, all on one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, tls: ListenerTls | None = None
+    ) -> None:
         self.loop = loop
         self.dispatcher = ScriptedDispatcher()
         self.pool = ThreadPool(loop, max_threads=MAX_JOBS + 1)
@@ -142,7 +147,9 @@ class Harness:
         self.address = listening.getsockname()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", *self.address)
         pacing = congestion.begin_unpaced(listening)
-        self.listener = Listener(listening, endpoint, self.connections, pacing=pacing)
+        self.room = TlsRoom(self.connections.scratch.view, self.connections.metrics.failed_authentications)
+        make_wire = None if tls is None else partial(TlsWire, tls=tls, room=self.room)
+        self.listener = Listener(listening, endpoint, self.connections, pacing=pacing, make_wire=make_wire)
         self.listener.start_accepting()
         self.clients: list[Client] = []
 
@@ -217,12 +224,12 @@ class Network:
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.loop_factory = loop_factory
 
-    def run(self, body: Body, limits: ConnectionLimits | None = None) -> None:
+    def run(self, body: Body, limits: ConnectionLimits | None = None, tls: ListenerTls | None = None) -> None:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             failures: list[dict[str, Any]] = []
             loop.set_exception_handler(lambda _, context: failures.append(context))
-            harness = Harness(loop, limits or ConnectionLimits())
+            harness = Harness(loop, limits or ConnectionLimits(), tls)
             try:
                 async with asyncio.timeout(TIMEOUT_S):
                     await body(harness)

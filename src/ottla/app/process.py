@@ -17,13 +17,16 @@ import logging
 import os
 import signal
 import socket
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ottla import __version__
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
+from ottla.app.tls import tls_of_listeners
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
@@ -35,10 +38,14 @@ from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
+from ottla.net.wire import Wire
 from ottla.record.walk import IMPLEMENTATION
 from ottla.server.broker import Broker
 from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES
+
+if TYPE_CHECKING:
+    from ottla.security.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +118,7 @@ class BrokerProcess:
         self._descriptor_limit = descriptor_limit
         self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
+        self._tls: Mapping[str, ListenerTls] = {}
         self._disk = RealDisk()
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
@@ -120,6 +128,7 @@ class BrokerProcess:
         """Start, serve until a signal or a broken invariant, stop, and end the process. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
+        self._tls = tls_of_listeners(self._config)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
@@ -157,6 +166,8 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        for tls in self._tls.values():
+            broker.follow_config(tls.follow)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
         if metrics is not None:
@@ -188,8 +199,12 @@ class BrokerProcess:
             return None
         from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
 
-        network = SocketPeerNetwork(loop, f"broker-{self._config.node_id}")
-        return Peers(brokers=network, controllers=network)
+        client_id = f"broker-{self._config.node_id}"
+        brokers, controllers = (
+            SocketPeerNetwork(loop, client_id, self._tls.get(name))
+            for name in (self._config.inter_broker_listener, self._config.controller_listener.name)
+        )
+        return Peers(brokers, controllers)
 
     async def _join(self, broker: Broker) -> None:
         """Start a broker of a cluster, which may wait for others; a signal ends that at once."""
@@ -239,10 +254,21 @@ class BrokerProcess:
             bound.listening,
             bound.endpoint,
             connections,
+            make_wire=self._wires(bound.endpoint, connections),
             pacing=bound.pacing,
             send_buffer_bytes=self._config.get_int("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._config.get_int("socket.receive.buffer.bytes"),
         )
+
+    def _wires(self, endpoint: Endpoint, connections: ConnectionSet) -> Callable[[socket.socket], Wire] | None:
+        """What makes wires of the connections to a listener that speaks TLS."""
+        tls = self._tls.get(endpoint.listener_name)
+        if tls is None:
+            return None
+        from ottla.net.tls import TlsRoom, TlsWire  # here, since most brokers have none
+
+        room = TlsRoom(connections.scratch.view, connections.metrics.failed_authentications)
+        return partial(TlsWire, tls=tls, room=room)
 
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""

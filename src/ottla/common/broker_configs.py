@@ -553,10 +553,10 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
 def _check_protocols(config: BrokerConfig) -> None:
     """Refuse what can't be spoken, here or with other nodes."""
     for listener in config.spoken_listeners:
-        if listener.security_protocol != "PLAINTEXT":
+        if listener.authenticates:
             raise OperatorError(
-                f"listeners: {listener.name} uses {listener.security_protocol}, which is not implemented yet; "
-                "give it PLAINTEXT in listener.security.protocol.map"
+                f"listeners: {listener.name} uses {listener.security_protocol}, and SASL is not implemented yet; give "
+                "it SSL in listener.security.protocol.map, with ssl.client.auth=required"
             )
 
 

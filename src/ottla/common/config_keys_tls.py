@@ -90,4 +90,18 @@ TLS_CONFIGS = [
         "Rules that make a user's name of the distinguished name in a client's certificate, the first that fits.",
         update_mode=UpdateMode.READ_ONLY,
     ),
+    _tls(
+        "ssl.allow.dn.changes",
+        ConfigType.BOOLEAN,
+        False,
+        "Take a new certificate of another subject while the broker runs.",
+        update_mode=UpdateMode.READ_ONLY,
+    ),
+    _tls(
+        "ssl.allow.san.changes",
+        ConfigType.BOOLEAN,
+        False,
+        "Take a new certificate that lacks names of hosts which the old one had, while the broker runs.",
+        update_mode=UpdateMode.READ_ONLY,
+    ),
 ]

@@ -216,7 +216,10 @@ def _change_records(
     named: Sequence[str],
     context: ControllerContext,
 ) -> list[ApiMessageAndVersion]:
-    """Records for the settings of `named` that differ, after the new settings were checked as a whole."""
+    """Records for the settings of `named` that differ, after the new settings were checked as a whole.
+
+    What is set for a broker is told in every case: a keystore of the same name is read again (KAFKA-14136).
+    """
     if resource.type is ConfigResourceType.TOPIC:
         validate_topic_configs(new, context.config.topic_defaults)
         if resource.name not in image.topics:
@@ -229,7 +232,8 @@ def _change_records(
         validate_dynamic(changes, cluster_default=not resource.name)
         if elr_enabled(image) and MIN_ISR in named:
             _check_min_isr(resource, new)
-    changed = [name for name in dict.fromkeys(named) if old.get(name) != new.get(name)]
+    of_broker = resource.type is ConfigResourceType.BROKER
+    changed = [name for name in dict.fromkeys(named) if old.get(name) != new.get(name) or (of_broker and name in new)]
     records = [
         versioned(
             ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=new.get(name))

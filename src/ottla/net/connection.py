@@ -61,7 +61,7 @@ from ottla.net.connection_state import (
 )
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
-from ottla.net.wire import Wire
+from ottla.net.wire import Served, Wire
 from ottla.protocol.framing import SIZE, frame_length
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ CLOSING_GRACE_S = 30.0
 """How long a peer may take to read what was sent before the close."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Served):
     """One client connection. Implements `ottla.common.channel.Channel`."""
 
     __slots__ = (
@@ -105,10 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         "idle_sweeps",
         "listener",
         "outbound",
+        "principal",
         "state",
     )
-
-    principal = ANONYMOUS
 
     def __init__(self, owner: ConnectionSet, listener: ListenerInfo, client_host: str, wire: Wire) -> None:
         """`wire` is the connection's alone from now on."""
@@ -117,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self.id = owner.next_id()
         self.listener = listener
         self.client_host = client_host
+        self.principal = ANONYMOUS
         self.state = ConnectionState()
         self.idle_sweeps = 0
         self.outbound: Outbound | None = None
@@ -169,6 +169,10 @@ class Connection(asyncio.BufferedProtocol):
             self.abort,
         )
         owner.add(self)
+
+    def identified(self, principal: str) -> None:
+        """See `Served`."""
+        self.principal = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone, for whatever reason."""

@@ -54,6 +54,7 @@ class NetworkMetrics:
         "bytes_out",
         "closed_idle",
         "closed_silent",
+        "failed_authentications",
         "protocol_errors",
         "rejected",
     )
@@ -67,6 +68,9 @@ class NetworkMetrics:
         self.closed_silent = registry.counter(
             "ottla_network_silent_connections_closed_total",
             "Connections without a request, closed for others at a limit",
+        )
+        self.failed_authentications = registry.counter(
+            prefix + "failed_authentication_total", "Connections whose peer did not show who it is, or speak TLS"
         )
         self.rejected = registry.counter(
             "ottla_network_connections_rejected_total", "Connections closed by max.connections.per.ip"

@@ -15,6 +15,7 @@ import errno
 import logging
 import socket
 import sys
+from collections.abc import Callable
 
 from ottla.common.clock import TimerHandle
 from ottla.common.endpoint import Endpoint
@@ -22,7 +23,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
-from ottla.net.wire import PlainWire
+from ottla.net.wire import PlainWire, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Listener:
         "_accepting",
         "_closed",
         "_connections",
+        "_make_wire",
         "_pacing",
         "_receive_buffer_bytes",
         "_retry",
@@ -80,17 +82,20 @@ class Listener:
         endpoint: Endpoint,
         connections: ConnectionSet,
         *,
+        make_wire: Callable[[socket.socket], Wire] | None = None,
         pacing: bytes | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
         """Take over `listening`, for which `congestion.begin_unpaced` returned `pacing`.
 
+        `make_wire` puts what is accepted on a wire; bytes are as they are without it.
         Buffer sizes of -1 leave them to the system, which adapts them to the path.
         """
         self._socket = listening
         self.endpoint = endpoint
         self._connections = connections
+        self._make_wire = make_wire or PlainWire
         self._pacing = pacing
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -171,7 +176,7 @@ class Listener:
 
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
-        wire = PlainWire(accepted)
+        wire = self._make_wire(accepted)
         connection = Connection(connections, self.endpoint.listener, host, wire)
         try:
             await wire.connect(connections.loop, connection)

@@ -34,7 +34,7 @@ from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ABANDON, ABANDONED, BACK_UP, DRAIN, DRAINING, FREE, ConnectionState
-from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob
+from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, copy_pieces
 from ottla.net.wire import Wire
 
 logger = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ class Outbound:
 
     def _hand_to_transport(self, pieces: list[Buffer], written: int) -> None:
         """The socket is full: copy what follows, up to the bound, so that the transport waits for room."""
-        rest = _copy_rest(pieces, written, MAX_COPIED_BYTES)
+        rest = copy_pieces(pieces, written, MAX_COPIED_BYTES)
         self._advance(len(rest))
         self._transport.write(rest)
 
@@ -357,19 +357,3 @@ class Outbound:
             # Not the peer's doing: the disk, or the network of this machine.
             logger.warning("a connection closes: %s", reason, extra=RATE_LIMITED)
         self._on_failure(reason)
-
-
-def _copy_rest(pieces: list[Buffer], skip: int, limit: int) -> bytes:
-    """A copy of the bytes after the first `skip`, at most `limit` of them."""
-    rest: list[memoryview] = []
-    for piece in pieces:
-        if skip >= len(piece):
-            skip -= len(piece)
-            continue
-        view = memoryview(piece)[skip : skip + limit]
-        skip = 0
-        rest.append(view)
-        limit -= len(view)
-        if limit == 0:
-            break
-    return b"".join(rest)

@@ -6,7 +6,7 @@ Invariants:
 - A request that was not answered in time fails the whole connection: what would arrive later could not be told from
   the answer to the next request's delay, and a peer that stopped answering is better left.
 
-Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`), TLS and SASL,
+Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`), SASL,
 and a bound on what waits to be sent, which is the owner's: each has few requests under way.
 """
 
@@ -16,21 +16,27 @@ import asyncio
 import itertools
 import logging
 from collections import deque
+from ssl import SSLError
 from struct import Struct
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.common.clock import TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import PeerDone
 from ottla.protocol.framing import SIZE_BYTES, frame_length
 from ottla.protocol.header import request_frame, response_body
+
+if TYPE_CHECKING:
+    from ottla.security.listener_tls import ListenerTls  # only for types, since most nodes speak no TLS
 
 logger = logging.getLogger(__name__)
 
 INITIAL_BYTES = 16 * 1024
 MAX_RETAINED_BYTES = 2 * 1024 * 1024
 """A larger receive buffer is given back by the first response that takes less than a quarter of it."""
+HANDSHAKE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 _CORRELATION = Struct(">i")
@@ -78,9 +84,22 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
 
     async def _connect(self, host: str, port: int) -> None:
         try:
-            await self._loop.create_connection(lambda: self, host, port)
+            tls = self._network.tls
+            if tls is None:
+                await self._loop.create_connection(lambda: self, host, port)
+            else:
+                await self._loop.create_connection(
+                    lambda: self,
+                    host,
+                    port,
+                    ssl=tls.client,
+                    server_hostname=host,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                )
         except OSError as error:
             self._fail(ConnectionError(f"{self.address} can't be reached: {error.strerror or error}"))
+            if isinstance(error, SSLError):  # no other way tells an operator why nodes don't find each other
+                logger.warning("%s refuses TLS, or is refused: %s", self.address, error, extra=RATE_LIMITED)
         finally:
             self._task = None
 
@@ -201,10 +220,11 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
 class SocketPeerNetwork:
     """Connections to other nodes on one event loop. Implements `PeerNetwork`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
-        """`client_id` is what the peers see, for their logs."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, tls: ListenerTls | None = None) -> None:
+        """`client_id` is what the peers see, for their logs; `tls` is that of the listener where they are reached."""
         self.loop = loop
         self.client_id = client_id
+        self.tls = tls
         self._connections: set[SocketPeerConnection] = set()
 
     def connect(self, host: str, port: int) -> SocketPeerConnection:

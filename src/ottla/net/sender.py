@@ -25,6 +25,7 @@ from typing import Final
 
 from ottla.common.channel import Part
 from ottla.common.clock import BlockingPool
+from ottla.common.disk import Buffer
 
 MAX_JOBS = 2
 """Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""
@@ -35,6 +36,8 @@ MAX_COPIED_BYTES = 256 * 1024
 
 REFILL_BYTES = 64 * 1024
 """Copied for the transport when the socket is full, so that it waits for room; the next job reads the rest again."""
+
+SHORT_FILE = "stored bytes of a response can't be read: the file is shorter"
 
 BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
 """A part that is none of these is a file region."""
@@ -85,7 +88,7 @@ class SendJob:
                 else:
                     data = scratch[: part.read_into(scratch[: length - skip], skip)]
                     if not data:
-                        raise OSError(errno.EIO, "stored bytes of a response can't be read: the file is shorter")
+                        raise OSError(errno.EIO, SHORT_FILE)
                 try:
                     count = os.write(self._duplicate, data)
                 except (BlockingIOError, InterruptedError):
@@ -96,6 +99,46 @@ class SendJob:
                 skip += count
             skip = 0
         return sent, b""
+
+
+class ReadJob(SendJob):
+    """Reads only, for a wire whose bytes all go through its transport."""
+
+    __slots__ = ()
+
+    def __init__(self, parts: list[Part], skip: int) -> None:
+        """Read from byte `skip` of the first part on, as much as a transport may hold."""
+        super().__init__(-1, parts, skip, MAX_COPIED_BYTES)
+
+    def begin(self) -> None:
+        """See `SendJob`. No descriptor is needed."""
+        self.runs = True
+
+    def run(self, scratch: memoryview) -> Outcome:
+        """See `SendJob`."""
+        part, skip = self.parts[0], self._skip
+        if isinstance(part, BUFFER_TYPES):
+            return 0, bytes(memoryview(part)[skip : skip + self._limit])
+        count = part.read_into(scratch[: min(part.length - skip, self._limit)], skip)
+        if not count:
+            raise OSError(errno.EIO, SHORT_FILE)
+        return 0, bytes(scratch[:count])
+
+
+def copy_pieces(pieces: list[Buffer], skip: int, limit: int) -> bytes:
+    """A copy of the bytes after the first `skip`, at most `limit` of them."""
+    rest: list[memoryview] = []
+    for piece in pieces:
+        if skip >= len(piece):
+            skip -= len(piece)
+            continue
+        view = memoryview(piece)[skip : skip + limit]
+        skip = 0
+        rest.append(view)
+        limit -= len(view)
+        if limit == 0:
+            break
+    return b"".join(rest)
 
 
 class Senders:

@@ -22,6 +22,15 @@ from ottla.net.sender import SendJob
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
+class Served(asyncio.BufferedProtocol):
+    """What stands on a wire."""
+
+    __slots__ = ()
+
+    def identified(self, principal: str) -> None:
+        """The wire found out who the peer is, before it delivers a byte of it; of a plain one it never does."""
+
+
 class Wire(Protocol):
     """What a connection stands on, from the accept on. Belongs to one connection."""
 
@@ -35,7 +44,7 @@ class Wire(Protocol):
         """Whether a peer that has ended its input can still be sent to."""
         ...
 
-    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BufferedProtocol) -> None:
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
         """Have the loop make a transport for `protocol`. Raises OSError; then `protocol` was told of none."""
         ...
 
@@ -79,7 +88,7 @@ class PlainWire:
         self._socket = accepted
         self.descriptor = accepted.fileno()
 
-    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BufferedProtocol) -> None:
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
         """See `Wire`."""
         await loop.connect_accepted_socket(lambda: protocol, self._socket)
 

@@ -1,0 +1,27 @@
+"""TLS of the listeners that a node opens or connects to, with keystores from real files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.common.broker_configs import BrokerConfig
+
+if TYPE_CHECKING:
+    from ottla.security.listener_tls import ListenerTls
+
+
+def tls_of_listeners(config: BrokerConfig) -> Mapping[str, ListenerTls]:
+    """By the name of each listener that encrypts; nothing is loaded where none does. Raises OperatorError."""
+    listeners = [each for each in config.spoken_listeners if each.encrypts]
+    if not listeners:
+        return {}
+    from ottla.security.listener_tls import ListenerTls  # here, since most brokers have none, and start faster
+
+    opened = {each.listener_name for each in (*config.listeners, *config.controller_listeners)}
+    return {each.name: ListenerTls(each.name, config, _read, listens=each.name in opened) for each in listeners}
+
+
+def _read(path: str, limit: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(limit)

@@ -1,0 +1,371 @@
+"""TLS between one connection and its socket: handshake, decryption, encryption, on the loop (TLS 1.2 and 1.3).
+
+The transport that a connection sees is made here around the plain one. What arrives is decrypted into the connection's
+own buffers, and what it writes goes encrypted to the socket itself as long as the plain transport holds nothing: the
+ways of `ottla.net.wire`, but for files by reference, whose bytes have to be read.
+
+Invariants:
+- A connection counts against the limits from its accept on, before a byte of the handshake is looked at; it may be
+  closed for others who wait like any that has asked for nothing.
+- A handshake ends within `HANDSHAKE_TIMEOUT_S` and `MAX_HANDSHAKE_BYTES`, and at most `MAX_HANDSHAKES` run at a time:
+  then the oldest one is closed. Before its first byte it holds no memory of OpenSSL's.
+- No byte reaches the connection before the handshake is done, so none is served in nobody's name.
+- Renegotiation is off (the context's options), so a peer can't ask for the costly part again and again.
+
+Left out: kernel TLS, and encryption in the pool: OpenSSL's object is the loop's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
+
+from ottla.common.channel import FileRegion, Part
+from ottla.common.clock import TimerHandle
+from ottla.common.disk import Buffer
+from ottla.common.logs import RATE_LIMITED
+from ottla.metrics.registry import Counter
+from ottla.net.sender import MAX_COPIED_BYTES, ReadJob, SendJob, copy_pieces
+from ottla.net.wire import Served
+from ottla.security.listener_tls import ListenerTls
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S = 10.0
+MAX_HANDSHAKE_BYTES = 128 * 1024
+"""From the peer: a chain of certificates fits, and OpenSSL takes no longer one."""
+MAX_HANDSHAKES = 1_000
+"""Each that has begun holds some 50 KiB."""
+CIPHERTEXT_BYTES = 64 * 1024
+"""One read from a socket."""
+RECORD_BYTES = 16 * 1024
+"""What OpenSSL encrypts in one call."""
+
+
+class TlsRoom:
+    """What the TLS connections of one loop share: buffers, and the list of handshakes that run."""
+
+    __slots__ = ("_handshakes", "failed", "received", "scratch")
+
+    def __init__(self, scratch: memoryview, failed: Counter) -> None:
+        """`scratch` is free between calls; `failed` counts handshakes that came to nothing."""
+        self.scratch = scratch[:MAX_COPIED_BYTES]
+        self.received = memoryview(bytearray(CIPHERTEXT_BYTES))
+        self.failed = failed
+        self._handshakes: dict[TlsTransport, None] = {}
+
+    def begin(self, transport: TlsTransport) -> None:
+        """A handshake is awaited; the oldest one goes when there are too many."""
+        if len(self._handshakes) >= MAX_HANDSHAKES:
+            next(iter(self._handshakes)).fail("too many handshakes run, and this one is the oldest")
+        self._handshakes[transport] = None
+
+    def end(self, transport: TlsTransport) -> None:
+        """It is done, or will never be; idempotent."""
+        self._handshakes.pop(transport, None)
+
+    @property
+    def handshakes(self) -> int:
+        """How many run."""
+        return len(self._handshakes)
+
+
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """The protocol of a plain transport, and the transport of a connection."""
+
+    def __init__(self, tls: ListenerTls, room: TlsRoom, descriptor: int, served: Served) -> None:
+        """`descriptor` is the socket's, written to as long as the plain transport is open and holds nothing."""
+        super().__init__()
+        self._tls = tls
+        self._room = room
+        self._descriptor = descriptor
+        self._served = served
+        self._raw: asyncio.Transport | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object: ssl.SSLObject | None = None
+        self._timer: TimerHandle | None = None
+        self._handshake_bytes = 0
+        self._established = False
+        self._paused = False
+        self._closing = False
+
+    # -- the plain transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The peer may begin its handshake."""
+        raw = self._raw = cast(asyncio.Transport, transport)
+        raw.set_write_buffer_limits(high=0, low=0)
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._timed_out)
+        self._served.connection_made(self)
+        self._room.begin(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever ended it."""
+        self._closing = True
+        self._end_handshake()
+        self._object = None
+        self._served.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop reads to, at once."""
+        return self._room.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Ciphertext has arrived."""
+        if self._closing:
+            return
+        self._incoming.write(self._room.received[:nbytes])
+        if self._established or self._shake_hands(nbytes):
+            self._decrypt()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more, be it that it said so in TLS before or not."""
+        if self._established and not self._closing:
+            self._served.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        self._served.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._served.resume_writing()
+
+    # -- handshake
+
+    def _shake_hands(self, nbytes: int) -> bool:
+        """Go on with the handshake; whether it is done."""
+        self._handshake_bytes += nbytes
+        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
+            self.fail("the handshake is too long")
+            return False
+        if self._object is None:
+            self._object = self._tls.server.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        try:
+            self._object.do_handshake()
+            principal = self._tls.principal(self._object.getpeercert(binary_form=True))
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self.fail(error.reason or str(error))
+            return False
+        except ValueError as error:  # no user can be made of the certificate
+            self.fail(str(error))
+            return False
+        self._established = True
+        self._end_handshake()
+        self._flush()
+        self._served.identified(principal)
+        return True
+
+    def _timed_out(self) -> None:
+        self.fail(f"the handshake takes longer than {HANDSHAKE_TIMEOUT_S:g} s")
+
+    def fail(self, reason: str) -> None:
+        """Close because of what the peer sent, or didn't send. What TLS has to say about it may still leave."""
+        self._end_handshake()
+        if self._closing:
+            return
+        self._room.failed.value += 1
+        logger.warning("closing %r: TLS: %s", self._served, reason, extra=RATE_LIMITED)
+        self._flush()
+        self.abort()
+
+    def _end_handshake(self) -> None:
+        self._room.end(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- input
+
+    def _decrypt(self) -> None:
+        """Hand on what can be decrypted, a buffer at a time, until the connection wants no more."""
+        tls = cast(ssl.SSLObject, self._object)
+        served = self._served
+        while not self._paused and not self._closing:
+            with memoryview(served.get_buffer(-1)) as view:
+                count, ended = self._fill(tls, view)
+            if self._outgoing.pending:  # a new key, as TLS 1.3 has them
+                self._flush()
+            if count:
+                served.buffer_updated(count)
+            if ended is not None:
+                if ended:
+                    self.fail(ended)
+                elif not self._closing:
+                    served.eof_received()
+                    self.close()
+                return
+            if count == 0:
+                return
+
+    def _fill(self, tls: ssl.SSLObject, view: memoryview) -> tuple[int, str | None]:
+        """Bytes decrypted into `view`, and why there will be no more: "" at the peer's end, else what is wrong."""
+        read = cast(Callable[[int, memoryview], int], tls.read)
+        count = 0
+        try:
+            while count < len(view):
+                with view[count:] as rest:
+                    got = read(len(rest), rest)
+                if got == 0:
+                    return count, ""
+                count += got
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            return count, ""
+        except ssl.SSLError as error:
+            return count, error.reason or str(error)
+        return count, None
+
+    def pause_reading(self) -> None:
+        """Neither decrypt nor read."""
+        if not self._paused and self._raw is not None:
+            self._paused = True
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Decrypt what is here, then read."""
+        if self._paused:
+            self._paused = False
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._paused or self._closing or self._raw is None:
+            return
+        if self._established:
+            self._decrypt()
+        if not self._paused and not self._closing:
+            self._raw.resume_reading()
+
+    # -- output
+
+    def write(self, data: Buffer) -> None:
+        """Encrypt, and send what the socket takes at once; the plain transport holds the rest."""
+        if self._object is None or self._closing or not self._established:
+            return
+        view = memoryview(data)
+        start = 0
+        while start < len(view):
+            start += self._object.write(view[start : start + RECORD_BYTES])
+        self._flush()
+
+    def _flush(self) -> None:
+        raw = cast(asyncio.Transport, self._raw)
+        if self._closing or not self._outgoing.pending:
+            return
+        data = self._outgoing.read()
+        if raw.get_write_buffer_size() == 0:
+            try:
+                sent = os.write(self._descriptor, data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                logger.debug("%r: %s", self._served, error)
+                self.abort()
+                return
+            data = data[sent:] if sent < len(data) else b""
+        if data:
+            raw.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket did not take yet."""
+        return 0 if self._raw is None else self._raw.get_write_buffer_size()
+
+    # -- the end
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Close once what was written has left; the peer is told in TLS."""
+        if self._closing or self._raw is None:
+            return
+        if self._object is not None and self._established:
+            with suppress(ssl.SSLError):  # the peer's answer is not waited for
+                self._object.unwrap()
+            self._flush()
+        self._closing = True
+        self._end_handshake()
+        self._raw.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        self._end_handshake()
+        if self._raw is not None:
+            self._raw.abort()
+
+
+class TlsWire:
+    """Everything goes encrypted through a `TlsTransport`. Implements `ottla.net.wire.Wire`."""
+
+    __slots__ = ("_room", "_socket", "_tls", "_transport")
+
+    descriptor = -1
+    half_closes = False
+
+    def __init__(self, accepted: socket.socket, tls: ListenerTls, room: TlsRoom) -> None:
+        """`accepted` will belong to the transport."""
+        self._socket = accepted
+        self._tls = tls
+        self._room = room
+        self._transport: TlsTransport | None = None
+
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
+        """See `Wire`."""
+        transport = self._transport = TlsTransport(self._tls, self._room, self._socket.fileno(), protocol)
+        await loop.connect_accepted_socket(lambda: transport, self._socket)
+
+    def use(self, transport: asyncio.WriteTransport) -> None:
+        """See `Wire`. The transport did so itself."""
+
+    def close(self) -> None:
+        """See `Wire`."""
+        self._socket.close()
+
+    def write_pieces(self, pieces: list[Buffer]) -> int:
+        """See `Wire`."""
+        transport = cast(TlsTransport, self._transport)
+        taken = 0
+        while data := copy_pieces(pieces, taken, MAX_COPIED_BYTES):
+            transport.write(data)
+            taken += len(data)
+            if transport.get_write_buffer_size():
+                break
+        return taken
+
+    def write_before_region(self, pieces: list[Buffer]) -> int:
+        """See `Wire`."""
+        return self.write_pieces(pieces)
+
+    def send_region(self, region: FileRegion, start: int, length: int) -> int:
+        """See `Wire`. Bytes are read as they are encrypted."""
+        transport = cast(TlsTransport, self._transport)
+        if transport.get_write_buffer_size():
+            raise BlockingIOError
+        sent = 0
+        while sent < length and not transport.get_write_buffer_size():
+            try:
+                count = region.try_read_into(self._room.scratch[: length - sent], start + sent)
+            except BlockingIOError:
+                if sent == 0:
+                    raise
+                break
+            if count == 0:
+                break
+            transport.write(self._room.scratch[:count])
+            sent += count
+        return sent
+
+    def job(self, parts: list[Part], skip: int, limit: int) -> SendJob:
+        """See `Wire`. Only the reading is the pool's."""
+        return ReadJob(parts, skip)

@@ -1,0 +1,1 @@
+"""Who speaks, and in secret: keys and certificates, contexts of TLS, principals."""

@@ -1,0 +1,126 @@
+"""A certificate authority for those who have none: its certificate, and those that it issues, EC keys on P-256."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate, CertificateBuilder, GeneralName, KeyUsage, Name
+
+AUTHORITY_DAYS = 3650
+ISSUED_DAYS = 825
+"""The longest that any TLS library takes."""
+_SLACK = timedelta(days=1)
+"""Before the present: clocks differ."""
+
+
+class Authority(NamedTuple):
+    """Who signs."""
+
+    certificate: Certificate
+    key: EllipticCurvePrivateKey
+
+    @classmethod
+    def make(cls, name: str, now: datetime) -> Authority:
+        """A new one, trusted by nobody yet; `now` with its time zone."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+
+        key = _new_key()
+        subject = _named(name)
+        builder = _builder(subject, subject, key, now, AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    def issue(self, name: str, hosts: Sequence[str], now: datetime) -> bytes:
+        """Key and certificate for both sides of a connection, as PEM; `hosts` are names and addresses of a server."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.serialization import Encoding
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        key = _new_key()
+        builder = _builder(_named(name), self.certificate.subject, key, now, ISSUED_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(authority, critical=False)
+        if hosts:
+            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
+        return key_pem(key) + certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate, which others are to trust."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self.certificate.public_bytes(Encoding.PEM)
+
+
+def key_pem(key: EllipticCurvePrivateKey) -> bytes:
+    """A private key without a password."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _named(name: str) -> Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(subject: Name, issuer: Name, key: EllipticCurvePrivateKey, now: datetime, days: int) -> CertificateBuilder:
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,217 @@
+"""Contexts of TLS from settings by Kafka's names, for both sides of a listener and for clients.
+
+A private key is handed to OpenSSL through memory (`memfd_create`), never through a file system.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.common.config_def import ConfigValue
+from ottla.common.errors import OperatorError
+from ottla.security.stores import Identity, pem_identity, read_identity, read_trusted
+
+MAX_STORE_BYTES = 16 * 1024 * 1024
+"""No keystore is that large; a wrong file may be."""
+
+ReadFile = Callable[[str, int], bytes]
+"""The first bytes of a file, at most so many; raises OSError."""
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_SUITES_OF_13 = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
+_VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsSettings(NamedTuple):
+    """Settings `ssl.*` with their values, by what they say."""
+
+    keystore: str | None
+    keystore_password: str | None
+    key_password: str | None
+    key: str | None
+    chain: str | None
+    truststore: str | None
+    truststore_password: str | None
+    trusted: str | None
+    client_auth: str
+    protocols: tuple[str, ...]
+    suites: tuple[str, ...]
+    checks_names: bool
+    mapping_rules: str
+
+    @classmethod
+    def of(cls, get: Callable[[str], ConfigValue]) -> TlsSettings:
+        """From what `get` says of each name. Raises OperatorError for settings that contradict each other."""
+
+        def text(name: str) -> str | None:
+            value = get(name)
+            return str(value) if value else None
+
+        def items(name: str) -> tuple[str, ...]:
+            value = get(name)
+            return value if isinstance(value, tuple) else ()
+
+        settings = cls(
+            keystore=text("ssl.keystore.location"),
+            keystore_password=text("ssl.keystore.password"),
+            key_password=text("ssl.key.password"),
+            key=text("ssl.keystore.key"),
+            chain=text("ssl.keystore.certificate.chain"),
+            truststore=text("ssl.truststore.location"),
+            truststore_password=text("ssl.truststore.password"),
+            trusted=text("ssl.truststore.certificates"),
+            client_auth=text("ssl.client.auth") or "none",
+            protocols=items("ssl.enabled.protocols"),
+            suites=items("ssl.cipher.suites"),
+            checks_names=bool(text("ssl.endpoint.identification.algorithm")),
+            mapping_rules=text("ssl.principal.mapping.rules") or "DEFAULT",
+        )
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if self.keystore and (self.key or self.chain):
+            raise OperatorError("ssl.keystore.location and ssl.keystore.key are both set; remove one of them")
+        if bool(self.key) != bool(self.chain):
+            raise OperatorError("ssl.keystore.key and ssl.keystore.certificate.chain belong together; set both")
+        if self.truststore and self.trusted:
+            raise OperatorError("ssl.truststore.location and ssl.truststore.certificates are both set; remove one")
+
+
+class Material(NamedTuple):
+    """What the files of the settings held."""
+
+    identity: Identity | None
+    trusted: str | None
+    """PEM; None where the system says who is trusted."""
+
+
+def read_material(settings: TlsSettings, read: ReadFile) -> Material:
+    """The key, chain and trusted certificates. Raises OperatorError, which names setting or file."""
+    identity = None
+    if settings.keystore:
+        data = _read(read, settings.keystore, "ssl.keystore.location")
+        what = f"ssl.keystore.location {settings.keystore}"
+        identity = read_identity(data, what, settings.keystore_password, settings.key_password)
+    elif settings.key and settings.chain:
+        identity = pem_identity(
+            settings.key.encode(), settings.chain.encode(), "ssl.keystore.key", settings.key_password
+        )
+    trusted = None
+    if settings.truststore:
+        data = _read(read, settings.truststore, "ssl.truststore.location")
+        what = f"ssl.truststore.location {settings.truststore}"
+        trusted = read_trusted(data, what, settings.truststore_password)
+    elif settings.trusted:
+        trusted = read_trusted(settings.trusted.encode(), "ssl.truststore.certificates", None)
+    return Material(identity, trusted)
+
+
+def server_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
+    """For who listens. Raises OperatorError."""
+    if material.identity is None:
+        raise OperatorError(
+            "a listener speaks TLS and has no key: set ssl.keystore.location, or ssl.keystore.key and "
+            "ssl.keystore.certificate.chain (`ottla security init` makes them)"
+        )
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings, material)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    return context
+
+
+def client_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
+    """For who connects; shows its certificate, where it has one, to a server that asks. Raises OperatorError."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, settings, material)
+    context.check_hostname = settings.checks_names
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _context(protocol: int, settings: TlsSettings, material: Material) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what is in a truststore is trusted by itself, as in Java
+    _choose_versions(context, settings.protocols, settings.suites)
+    if material.identity is not None:
+        _load_identity(context, material.identity.pem)
+    if material.trusted is not None:
+        context.load_verify_locations(cadata=material.trusted)
+    else:
+        context.load_default_certs(
+            ssl.Purpose.CLIENT_AUTH if protocol == ssl.PROTOCOL_TLS_SERVER else ssl.Purpose.SERVER_AUTH
+        )
+    return context
+
+
+def _choose_versions(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[str]) -> None:
+    unknown = [name for name in protocols if name not in _VERSIONS]
+    if unknown or not protocols:
+        raise OperatorError(
+            f"ssl.enabled.protocols holds {unknown[0] if unknown else 'nothing'}; choose of {', '.join(_VERSIONS)}"
+        )
+    chosen = {_VERSIONS[name] for name in protocols}
+    if suites:
+        of_13 = _SUITES_OF_13.intersection(suites)
+        if of_13 and of_13 != _SUITES_OF_13:
+            raise OperatorError(
+                "ssl.cipher.suites names some suites of TLS 1.3, and OpenSSL offers all of them here: name "
+                f"{', '.join(sorted(_SUITES_OF_13))}, or none of them for TLS 1.2 alone"
+            )
+        older = [name for name in suites if name not in _SUITES_OF_13]
+        if not of_13:
+            chosen.discard(ssl.TLSVersion.TLSv1_3)
+        if older:
+            _choose_suites(context, older)
+        else:
+            chosen.discard(ssl.TLSVersion.TLSv1_2)
+        if not chosen:
+            raise OperatorError("ssl.cipher.suites has no suite for any version of ssl.enabled.protocols; name one")
+    context.minimum_version, context.maximum_version = min(chosen), max(chosen)
+
+
+def _choose_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            context.set_ciphers(_openssl_name(name))
+        except ssl.SSLError as error:
+            raise OperatorError(f"ssl.cipher.suites holds {name!r}, which OpenSSL does not know; remove it") from error
+    context.set_ciphers(":".join(map(_openssl_name, names)))
+
+
+def _openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2 by its IANA name: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    if not cipher:
+        return name
+    for bits in ("128", "256"):
+        cipher = cipher.replace(f"AES_{bits}_CBC_", f"AES{bits}-").replace(f"AES_{bits}_", f"AES{bits}_")
+    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    parts = [cipher.replace("AES128_", "AES128-").replace("AES256_", "AES256-").replace("GCM_", "GCM-")]
+    if exchange != "RSA":
+        parts.insert(0, exchange.replace("_", "-"))
+    return "-".join(parts).replace("CHACHA20_POLY1305", "CHACHA20-POLY1305")
+
+
+def _load_identity(context: ssl.SSLContext, pem: bytes) -> None:
+    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError as error:
+        raise OperatorError(f"OpenSSL refuses the key or the certificates of ssl.keystore: {error.reason}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _read(read: ReadFile, path: str, setting: str) -> bytes:
+    try:
+        data = read(path, MAX_STORE_BYTES + 1)
+    except OSError as error:
+        raise OperatorError(f"{setting} {path} can't be read: {(error.strerror or str(error)).lower()}") from error
+    if len(data) > MAX_STORE_BYTES:
+        raise OperatorError(f"{setting} {path} is larger than any keystore; name another file")
+    return data

@@ -1,0 +1,151 @@
+"""The subject of a certificate as Java writes it (RFC 2253), and as rules make a user's name of it (KIP-371).
+
+Invariant: the name of one subject is always the same text, and that of another one never is: rules and ACLs are written
+against it. So values are escaped, and what is no text is written as the hexadecimal bytes of its encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.common.errors import OperatorError
+
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_TEXTS = {12: "utf-8", 19: "latin-1", 20: "latin-1", 22: "latin-1", 27: "latin-1", 28: "utf-32-be", 30: "utf-16-be"}
+"""Encodings of the string types of ASN.1 by their tags."""
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+
+def distinguished_name(subject: bytes) -> str:
+    """The text of a subject in DER, the most specific part first; raises ValueError for what is none."""
+    _, names, _ = _element(subject, 0)
+    parts = []
+    for name in _elements(names):
+        pairs = [_elements(pair) for pair in _elements(name)]
+        parts.append("+".join(_attribute(*pair) for pair in pairs))
+    return ",".join(reversed(parts))
+
+
+def _element(data: bytes, start: int) -> tuple[int, bytes, int]:
+    """Tag and content of the element at `start`, and where the next one begins."""
+    if len(data) < start + 2:
+        raise ValueError("an element of DER is cut off")
+    tag, length, begin = data[start], data[start + 1], start + 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(data[start + 2 : begin], "big")
+    if begin + length > len(data):
+        raise ValueError("an element of DER is cut off")
+    return tag, data[begin : begin + length], begin + length
+
+
+def _elements(data: bytes) -> list[bytes]:
+    """The contents of a sequence or set; of a pair of type and value the value with its tag and length."""
+    found = []
+    position = 0
+    while position < len(data):
+        tag, content, end = _element(data, position)
+        found.append(content if tag in (0x06, 0x30, 0x31) else data[position:end])
+        position = end
+    return found
+
+
+def _attribute(kind: bytes, value: bytes) -> str:
+    oid = _oid(kind)
+    tag, content, _ = _element(value, 0)
+    if oid not in _KEYWORDS or tag not in _TEXTS:
+        return f"{_KEYWORDS.get(oid, oid)}=#{value.hex()}"
+    text = content.decode(_TEXTS[tag])
+    escaped = "".join(f"\\{char}" if char in _ESCAPED else char for char in text)
+    inner = escaped.strip(" ")
+    lead = len(escaped) - len(escaped.lstrip(" "))
+    trail = len(escaped) - len(inner) - lead
+    return f"{_KEYWORDS[oid]}=" + "\\ " * lead + inner + "\\ " * trail
+
+
+def _oid(data: bytes) -> str:
+    numbers = []
+    number = 0
+    for byte in data:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+class _Rule(NamedTuple):
+    """One of `ssl.principal.mapping.rules`; without a pattern DEFAULT."""
+
+    pattern: re.Pattern[str] | None
+    replacement: str = ""
+    case: str = ""
+
+    def apply(self, name: str) -> str | None:
+        if self.pattern is None:
+            return name
+        found = self.pattern.fullmatch(name)
+        if found is None:
+            return None
+        result = _REFERENCE.sub(lambda group: found.group(int(group.group(1))) or "", self.replacement)
+        return {"L": result.lower(), "U": result.upper()}.get(self.case, result)
+
+
+_REFERENCE = re.compile(r"\$([0-9])")
+_RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)", re.DOTALL)
+
+
+class PrincipalMapping:
+    """`ssl.principal.mapping.rules`: `RULE:pattern/replacement/` with L or U behind it, or DEFAULT, by commas."""
+
+    def __init__(self, rules: str) -> None:
+        """Raises OperatorError for rules that can't be read."""
+        self._rules: Sequence[_Rule] = _parse(rules)
+
+    def name(self, distinguished: str) -> str:
+        """The user's name by the first rule that fits; raises ValueError when none does."""
+        for rule in self._rules:
+            name = rule.apply(distinguished)
+            if name is not None:
+                return name
+        raise ValueError(f"no rule of ssl.principal.mapping.rules fits {distinguished}")
+
+
+def _parse(text: str) -> list[_Rule]:
+    rules = []
+    position = 0
+    while position < len(text.rstrip()):
+        found = _RULE.match(text, position)
+        if found is None:
+            raise OperatorError(
+                f"ssl.principal.mapping.rules can't be read at {text[position : position + 40]!r}; rules are DEFAULT "
+                "or RULE:pattern/replacement/ with L or U behind it, separated by commas"
+            )
+        position = found.end()
+        if found.group(1):
+            rules.append(_Rule(None))
+            continue
+        try:
+            pattern = re.compile(found.group(2))
+        except re.error as error:
+            raise OperatorError(f"ssl.principal.mapping.rules has a bad pattern {found.group(2)!r}: {error}") from error
+        replacement = re.sub(r"\\(.)", r"\1", found.group(3))
+        if any(int(group) > pattern.groups for group in _REFERENCE.findall(replacement)):
+            raise OperatorError(
+                f"ssl.principal.mapping.rules: {found.group(0).strip()} names a group that is not there"
+            )
+        rules.append(_Rule(pattern, replacement, found.group(4)))
+    return rules or [_Rule(None)]

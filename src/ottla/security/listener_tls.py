@@ -1,0 +1,84 @@
+"""TLS of one listener: how it is spoken with who connects, and by this node where it connects to such a listener.
+
+The contexts are replaced as a whole when settings or files change (KIP-226): connections go on with those that they
+began with, and new ones get the new ones. What can't be used leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+from ottla.common.acl import ANONYMOUS
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.errors import OperatorError
+from ottla.security.contexts import Material, ReadFile, TlsSettings, client_context, read_material, server_context
+from ottla.security.distinguished_names import PrincipalMapping, distinguished_name
+
+logger = logging.getLogger(__name__)
+
+
+class ListenerTls:
+    """Holds the contexts of one listener, of this node or of others."""
+
+    __slots__ = ("_client", "_mapping", "_material", "_read", "_server", "_settings", "name")
+
+    def __init__(self, name: str, config: BrokerConfig, read: ReadFile, *, listens: bool) -> None:
+        """`listens` is whether this node opens the listener, and so needs a key. Raises OperatorError."""
+        self.name = name
+        self._read = read
+        self._settings = self._settings_of(config)
+        self._material = read_material(self._settings, read)
+        self._mapping = PrincipalMapping(self._settings.mapping_rules)
+        self._client = client_context(self._settings, self._material)
+        self._server = server_context(self._settings, self._material) if listens else None
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        """For a connection that comes in now. Raises KeyError on a listener that this node does not open."""
+        if self._server is None:
+            raise KeyError(self.name)
+        return self._server
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """For a connection that is made now."""
+        return self._client
+
+    def principal(self, certificate: bytes | None) -> str:
+        """Who showed this certificate (DER, checked); nobody in particular without one. Raises ValueError."""
+        if certificate is None:
+            return ANONYMOUS
+        from cryptography.x509 import load_der_x509_certificate
+
+        subject = load_der_x509_certificate(certificate).subject.public_bytes()
+        return f"User:{self._mapping.name(distinguished_name(subject))}"
+
+    def follow(self, config: BrokerConfig) -> None:
+        """Settings of the broker changed, perhaps not these: files are read again all the same, as in Apache Kafka."""
+        try:
+            settings = self._settings_of(config)
+            material = read_material(settings, self._read)
+            if settings == self._settings and material == self._material:
+                return
+            _refuse_another_identity(self._material, material, config, self.name)
+            client = client_context(settings, material)
+            server = server_context(settings, material) if self._server is not None else None
+        except OperatorError as error:
+            logger.error("listener %s keeps its certificates, since the new ones can't be used: %s", self.name, error)
+            return
+        self._settings, self._material, self._client, self._server = settings, material, client, server
+        logger.info("listener %s has new certificates or settings of TLS", self.name)
+
+    def _settings_of(self, config: BrokerConfig) -> TlsSettings:
+        return TlsSettings.of(lambda setting: config.of_listener(self.name, setting))
+
+
+def _refuse_another_identity(old: Material, new: Material, config: BrokerConfig, name: str) -> None:
+    """A new certificate is for the same subject and at least the same hosts, unless that was allowed (KIP-978)."""
+    if old.identity is None or new.identity is None:
+        return
+    if new.identity.subject != old.identity.subject and not config.of_listener(name, "ssl.allow.dn.changes"):
+        raise OperatorError("the certificate has another subject; set ssl.allow.dn.changes=true to allow that")
+    if not new.identity.hosts >= old.identity.hosts and not config.of_listener(name, "ssl.allow.san.changes"):
+        raise OperatorError("the certificate lacks names of hosts; set ssl.allow.san.changes=true to allow that")

@@ -1,0 +1,148 @@
+"""Keystores and truststores by their content: PEM or PKCS12, whatever type was declared.
+
+JKS is the type that Kafka declares by default, and Java opens PKCS12 under it, so the name tells nothing. A true JKS
+file is refused with the command that converts it. What is read here stays in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.common.errors import OperatorError
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+JKS_MAGIC = b"\xfe\xed\xfe\xed"
+JCEKS_MAGIC = b"\xce\xce\xce\xce"
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
+
+
+class Identity(NamedTuple):
+    """A private key and its certificate chain."""
+
+    pem: bytes
+    """The key without a password, then the chain, its own certificate first."""
+    subject: bytes
+    """The distinguished name of its own certificate, DER."""
+    hosts: frozenset[str]
+    """Names and addresses of hosts in its own certificate."""
+
+
+def read_identity(data: bytes, what: str, password: str | None, key_password: str | None) -> Identity:
+    """The key and chain of a keystore's content; `what` names the store where it is refused. Raises OperatorError."""
+    _refuse_jks(data, what)
+    if _is_pem(data):
+        return pem_identity(data, data, what, key_password)
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    if password is None:
+        raise OperatorError(f"{what} is no PEM file, and PKCS12 needs its password: set ssl.keystore.password")
+    try:
+        key, certificate, others = pkcs12.load_key_and_certificates(data, password.encode())
+    except ValueError as error:
+        raise OperatorError(f"{what} is neither PEM nor a PKCS12 file that ssl.keystore.password opens") from error
+    if key is None or certificate is None:
+        raise OperatorError(f"{what} has no private key with its certificate; put both into it")
+    return _identity(key, _chain(certificate, others), what)
+
+
+def pem_identity(key_data: bytes, chain_data: bytes, what: str, key_password: str | None) -> Identity:
+    """The same from PEM blocks. Raises OperatorError."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    found = _KEY.search(key_data)
+    if found is None:
+        raise OperatorError(f"{what} has no private key as PEM (-----BEGIN PRIVATE KEY-----); put it there")
+    encrypted = b"ENCRYPTED" in found.group(0)
+    if encrypted and not key_password:
+        raise OperatorError(f"the private key of {what} is encrypted: set ssl.key.password")
+    try:
+        key = load_pem_private_key(found.group(0), (key_password or "").encode() if encrypted else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        reason = "ssl.key.password does not open it" if encrypted else "it is damaged, or neither RSA nor EC"
+        raise OperatorError(f"the private key of {what} can't be read: {reason}") from error
+    certificates = _certificates(chain_data, what)
+    if not certificates:
+        raise OperatorError(f"{what} has no certificate as PEM (-----BEGIN CERTIFICATE-----); put it there")
+    return _identity(key, certificates, what)
+
+
+def read_trusted(data: bytes, what: str, password: str | None) -> str:
+    """The certificates of a truststore's content as PEM. Raises OperatorError."""
+    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+
+    _refuse_jks(data, what)
+    if _is_pem(data):
+        certificates = _certificates(data, what)
+    else:
+        try:
+            store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        except ValueError as error:
+            raise OperatorError(
+                f"{what} is neither PEM nor a PKCS12 file that ssl.truststore.password opens"
+            ) from error
+        entries = [store.cert, *store.additional_certs]
+        certificates = [entry.certificate for entry in entries if entry is not None]
+    if not certificates:
+        raise OperatorError(f"{what} has no certificate; put those that are trusted into it")
+    return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN " in data
+
+
+def _refuse_jks(data: bytes, what: str) -> None:
+    if data.startswith((JKS_MAGIC, JCEKS_MAGIC)):
+        path = what.partition(" ")[2]
+        raise OperatorError(
+            f"{what} is a JKS file, which only Java reads; convert it: keytool -importkeystore -srckeystore {path} "
+            f"-destkeystore {path}.p12 -deststoretype PKCS12"
+        )
+
+
+def _certificates(data: bytes, what: str) -> list[Certificate]:
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        return [load_pem_x509_certificate(block) for block in _CERTIFICATE.findall(data)]
+    except ValueError as error:
+        raise OperatorError(f"a certificate of {what} is damaged; put it there anew") from error
+
+
+def _chain(certificate: Certificate, others: Sequence[Certificate]) -> list[Certificate]:
+    """In order from the own one up, which a PKCS12 file need not have them in."""
+    chain = [certificate]
+    left = [each for each in others if each != certificate]
+    while (above := next((each for each in left if each.subject == chain[-1].issuer), None)) is not None:
+        left.remove(above)
+        chain.append(above)
+    return chain
+
+
+def _identity(key: Any, chain: Sequence[Certificate], what: str) -> Identity:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    own = chain[0]
+    if own.public_key() != key.public_key():
+        raise OperatorError(f"the first certificate of {what} is not that of its private key; put them in order")
+    pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem += b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+    return Identity(pem, own.subject.public_bytes(), _hosts(own))
+
+
+def _hosts(certificate: Certificate) -> frozenset[str]:
+    from cryptography.x509 import DNSName, ExtensionNotFound, IPAddress, SubjectAlternativeName
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        return frozenset()
+    addresses = (str(each) for each in names.get_values_for_type(IPAddress))
+    return frozenset((*names.get_values_for_type(DNSName), *addresses))
