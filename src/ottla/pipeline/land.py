@@ -12,7 +12,7 @@ Left out: what became of workers that were killed (their files stay, unreference
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -186,12 +186,10 @@ def read_rows(
         ):
             dead_letters: list[pa.RecordBatch | None] = [*_chosen(part.decoded.dead_letters, settings.bounds, task)]
             for batch in _chosen(part.decoded.batches, settings.bounds, task):
-                if settings.record_decoder is not None:
-                    batch, bad = settings.record_decoder.decode(batch)
-                    dead_letters.append(bad)
-                batch, bad = screen(batch)
-                dead_letters.append(bad)
-                add(batch)
+                for rows, bad in decoded_rows(batch, settings.record_decoder):
+                    taken, refused = screen(rows)
+                    dead_letters += (bad, refused)
+                    add(taken)
             for letters in dead_letters:
                 if letters is not None:
                     writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
@@ -207,6 +205,16 @@ def read_rows(
         dead_rows=letter_file.rows if letter_file else 0,
         dead_files=files_to_json([letter_file] if letter_file else []),
     )
+
+
+def decoded_rows(
+    batch: pa.RecordBatch, decoder: RecordDecoder | None
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """As `RecordDecoder.decode`, of some rows at a time; all of them as they are without a decoder."""
+    if decoder is None:
+        yield batch, None
+    else:
+        yield from map(decoder.decode, decoder.pieces(batch))
 
 
 def _chosen(batches: Sequence[pa.RecordBatch], bounds: RowBounds | None, task: OffsetRange) -> list[pa.RecordBatch]:

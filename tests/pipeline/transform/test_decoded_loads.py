@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,19 @@ def test_fields_are_columns_and_bad_values_dead_letters(lake: Lake) -> None:
         {"offset": 3, "id": 2, "name": None, "value_offset": None, "n": {"x": [1]}},
     ]
     assert lake.letters() == {1: "the value is no JSON: Expecting value: line 1 column 1 (char 0)"}
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_fields_named_as_columns_of_others_have_their_own(make_lake: Callable[..., Lake], table_format: str) -> None:
+    lake = make_lake(table_format=table_format)
+    lake.produce(b'{"value_key":1,"value_value_key":"x"}')
+    lake.load(INFERRED)
+    lake.produce(b'{"key":2,"value_key":3,"Value_offset":true,"%s":1}' % (b"x" * 256))
+    [row] = lake.load(INFERRED)
+    assert (row.rows, row.dead_rows) == (1, 0)
+    columns = ["value_value_key", "value_value_value_key", "value_key", "Value_offset"]
+    assert [list(found.values()) for found in lake.rows()] == [[0, 1, "x", None, None], [1, 3, None, 2, True]]
+    assert list(lake.rows()[0]) == ["offset", *columns]
 
 
 def test_a_table_grows_with_its_records(lake: Lake) -> None:

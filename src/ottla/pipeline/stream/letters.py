@@ -10,6 +10,7 @@ left of a run that died is of a batch that runs again, and is removed before it 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import uuid
@@ -48,9 +49,10 @@ class DecodingTask:
         with _LetterFile(self.directory, self.view) as letters:
             for batch in batches:
                 records = _as_records(batch)
-                rows, bad = self.decoder.decode(records)
-                letters.add(records, bad)
-                yield rows
+                for piece in self.decoder.pieces(records):
+                    rows, bad = self.decoder.decode(piece)
+                    letters.add(piece, bad)
+                    yield rows
             letters.finish()
 
 
@@ -127,7 +129,8 @@ class _LetterFile:
         """`records`: those that were decoded; the first of a task name its range."""
         if not self._name and records.num_rows:
             topic, partition, offset = (records.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
-            self._name = f"letters-{self._view}-{topic}-{partition}-{offset:020d}.parquet"
+            source = hashlib.sha256(f"{self._view} {topic}".encode()).hexdigest()[:32]  # a topic's name may be too long
+            self._name = f"letters-{source}-{partition}-{offset:020d}.parquet"
         if bad is None:
             return
         if self._writer is None:

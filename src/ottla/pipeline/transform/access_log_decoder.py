@@ -42,6 +42,9 @@ class AccessLogDecoder:
     def schema(self) -> pa.Schema:
         return SCHEMA
 
+    def most_cells(self, values: pa.Array) -> int:
+        return len(values) * len(SCHEMA)
+
     def decode(self, values: pa.Array) -> DecodedValues:
         return decode_by_halves(values, SCHEMA, _parse)
 

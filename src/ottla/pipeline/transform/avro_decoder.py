@@ -16,7 +16,7 @@ import pyarrow as pa
 from ottla.pipeline.transform.avro_schema import AvroSchema, AvroSchemaError, parse_avro
 from ottla.pipeline.transform.decoder import DecodedValues
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
-from ottla.pipeline.transform.rows import decode_rows
+from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
 
@@ -28,6 +28,9 @@ class AvroDecoder:
     writer: str | None = None
     registry: SchemaRegistry | None = None
     _known: dict[SchemaId, AvroSchema] = field(default_factory=dict, repr=False, compare=False)
+
+    def most_cells(self, values: pa.Array) -> int:
+        return most_cells(values, self.schema)
 
     def decode(self, values: pa.Array) -> DecodedValues:
         """Raises OperatorError when the registry does not answer."""

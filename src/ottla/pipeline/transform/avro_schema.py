@@ -5,7 +5,8 @@ union, or with a name that no table has, has no column. Times of day, durations 
 bytes that they are stored as.
 
 Hostile values: fastavro neither bounds its recursion nor what an array of items without bytes claims to hold, so no
-value is read by a schema that contains itself or has such an array.
+value is read by a schema that contains itself or has such an array, nor one whose items have many fields without bytes,
+each of which is an object of Python.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ottla.pipeline.transform.columns import FieldCount, usable_names
 
 MAX_DEPTH = 64
 MAX_DECIMAL_DIGITS = 38
+MAX_EMPTY_FIELDS = 16
+"""In an item of an array or map: fields that take no bytes, as those of type null."""
 _TYPES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -131,10 +134,27 @@ class _Walk:
                 self.require_bounded(part["type"], entered | {schema["name"]}, depth)
         elif isinstance(schema, dict) and schema["type"] == "array":
             self.require_bounded(schema["items"], entered, depth)
+            self._require_few_empty(schema["items"])
             if self._has_no_bytes(schema["items"]):
                 raise AvroSchemaError("it has an array whose items take no bytes: any number of them could be claimed")
         elif isinstance(schema, dict) and schema["type"] == "map":
             self.require_bounded(schema["values"], entered, depth)
+            self._require_few_empty(schema["values"])
+
+    def _require_few_empty(self, item: Schema) -> None:
+        if self._empty_fields(item) > MAX_EMPTY_FIELDS:
+            raise AvroSchemaError(
+                f"it has an array or map of items with more than {MAX_EMPTY_FIELDS} fields without bytes"
+            )
+
+    def _empty_fields(self, schema: Schema) -> int:
+        """Of one value, without those in its arrays and maps. Only for schemas that don't contain themselves."""
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            return max(map(self._empty_fields, schema), default=0)
+        if isinstance(schema, dict) and schema["type"] == "record":
+            return sum(self._empty_fields(part["type"]) for part in schema["fields"])
+        return int(self._has_no_bytes(schema))
 
     def _has_no_bytes(self, schema: Schema) -> bool:
         """Only for schemas that don't contain themselves."""

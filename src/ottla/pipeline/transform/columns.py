@@ -1,8 +1,10 @@
 """The names of decoded fields in a table, beside the columns that every Kafka record has and the date of partitions.
 
-A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`. Names are told apart without
-regard to case, as Spark does; of fields that differ in case only, the first has a column. The characters that Delta
-keeps out of column names have no substitute: a field with one of them has no column.
+A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`, and a field that is named
+`value_offset` itself gets it again, so that no two fields have one column. Names are told apart without regard to case,
+as Spark does; of fields that differ in case only, the first has a column. The characters that Delta keeps out of column
+names have no substitute: a field with one of them has no column, nor has one with a name longer than MAX_NAME_LENGTH,
+which each commit and each file would repeat.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """What Delta refuses in names of columns without column mapping (its protocol, "Column Mapping")."""
+MAX_NAME_LENGTH = 255
 MAX_FIELDS = 10_000
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
 
@@ -34,13 +37,19 @@ class FieldCount:
 
 def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
     """The column of a top-level field."""
-    return PREFIX + field if field.lower() in reserved else field
+    return PREFIX + field if _gets_prefix(field, reserved) else field
 
 
 def field_name(column: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
     """The top-level field of a column."""
     field = column.removeprefix(PREFIX)
-    return field if field.lower() in reserved else column
+    return field if _gets_prefix(field, reserved) else column
+
+
+def _gets_prefix(field: str, reserved: frozenset[str]) -> bool:
+    while field.startswith(PREFIX):
+        field = field[len(PREFIX) :]
+    return field.lower() in reserved
 
 
 def usable_names(fields: Iterable[str]) -> list[str]:
@@ -48,7 +57,12 @@ def usable_names(fields: Iterable[str]) -> list[str]:
     taken: set[str] = set()
     found = []
     for name in fields:
-        if name and name.lower() not in taken and not UNUSABLE_CHARACTERS & set(name) and name.isprintable():
+        if name.lower() not in taken and _is_usable(name):
             taken.add(name.lower())
             found.append(name)
     return found
+
+
+def _is_usable(name: str) -> bool:
+    """True for names that a table can have."""
+    return 0 < len(name) <= MAX_NAME_LENGTH and not UNUSABLE_CHARACTERS & set(name) and name.isprintable()

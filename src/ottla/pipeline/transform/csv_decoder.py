@@ -40,6 +40,9 @@ class CsvDecoder:
         for column in self.schema:
             require_castable(column)
 
+    def most_cells(self, values: pa.Array) -> int:
+        return len(values) * len(self.schema)
+
     def decode(self, values: pa.Array) -> DecodedValues:
         return decode_by_halves(values, self.schema, self._parse)
 

@@ -6,7 +6,7 @@ nothing.
 
 **Invariants:** a value's row depends on that value alone, never on its neighbours; every value has exactly one row,
 that of a bad value and of a tombstone is null in all columns; what a record brings can make it bad, but never ends a
-load.
+load, nor takes more memory than `MAX_CELLS` and the value's own size say.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from ottla.common.control_chars import escape_control_chars
 
 MAX_PARSE_BYTES = 16 << 20
 """Values parsed at once; also keeps Arrow's 32-bit offsets and block sizes in range."""
+MAX_CELLS = 8 << 20
+"""Fields of the rows that are decoded at once, absent ones too. An empty object in a list takes two bytes of a value,
+and in the columns a place in each of the fields that others like it have."""
 MAX_REASON_LENGTH = 300
 
 Parse = Callable[[pa.Array], pa.RecordBatch]
@@ -50,22 +53,44 @@ class Decoder(Protocol):
     def schema(self) -> pa.Schema:
         """The columns, named and typed as `decode` gives them."""
 
+    def most_cells(self, values: pa.Array) -> int:
+        """The most fields that the rows of some values can have, told without a look into each."""
+
     def decode(self, values: pa.Array) -> DecodedValues:
         """Decode binary values; a null one (a tombstone) has a row of nulls. Raises only what is not a value's
         fault."""
 
 
+def cell_count(type_: pa.DataType) -> int:
+    """The fields that one row of a type has at least: those of structs, and one for a list or map."""
+    return sum(cell_count(part.type) for part in type_) if pa.types.is_struct(type_) else 1
+
+
+def item_cells(type_: pa.DataType) -> int:
+    """The most fields that an item of a list or map within a type can have: 0 where none is a struct."""
+    inner = [type_.field(number).type for number in range(type_.num_fields)]
+    is_item = pa.types.is_struct(type_)
+    own = 0 if is_item else max((cell_count(one) for one in inner if pa.types.is_struct(one)), default=0)
+    return max([own, *map(item_cells, inner)])
+
+
 def decode_by_halves(
-    values: pa.Array, schema: pa.Schema, parse: Parse, screen: Screen = lambda _value: None
+    values: pa.Array,
+    schema: pa.Schema,
+    parse: Parse,
+    screen: Screen = lambda _value: None,
+    *,
+    max_bytes: int | None = None,
 ) -> DecodedValues:
     """Parse all values that are not null at once, and where that is refused, by halves of those that pass the
-    screen."""
+    screen. No more than `max_bytes` of several values are parsed at once, or else MAX_PARSE_BYTES."""
+    max_bytes = MAX_PARSE_BYTES if max_bytes is None else max_bytes
     found = _Found()
     positions = np.flatnonzero(np.asarray(values.is_valid()))
     waiting = [(positions, values.drop_null() if values.null_count else values)]
     while waiting:
         places, part = waiting.pop()
-        if len(part) > 1 and part.nbytes > MAX_PARSE_BYTES:
+        if len(part) > 1 and part.nbytes > max_bytes:
             waiting += _halves(places, part)
         elif len(part) and not found.try_parse(places, part, parse):
             reasons = [screen(value) for value in part.to_pylist()]

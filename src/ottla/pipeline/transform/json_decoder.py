@@ -13,7 +13,8 @@ recursion; what it passes over has no depth limit but the value's size.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues, cell_count, decode_by_halves, item_cells
 from ottla.pipeline.transform.schema_ids import id_length, without_ids
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
@@ -38,11 +39,23 @@ class JsonDecoder:
 
     schema: pa.Schema
     has_ids: bool = False
+    _row_cells: int = field(init=False, repr=False, compare=False)
+    _item_cells: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raises OperatorError for a type that JSON does not give."""
         for column in self.schema:
             _require_readable(column.name, column.type)
+        type_ = pa.struct(list(self.schema))
+        object.__setattr__(self, "_row_cells", cell_count(type_))
+        object.__setattr__(self, "_item_cells", item_cells(type_))
+
+    def most_cells(self, values: pa.Array) -> int:
+        """An item that is an object begins with a brace."""
+        cells = len(values) * self._row_cells
+        if self._item_cells:
+            cells += self._item_cells * (pc.sum(pc.count_substring(values, b"{")).as_py() or 0)
+        return cells
 
     def decode(self, values: pa.Array) -> DecodedValues:
         return decode_by_halves(values, self.schema, self._parse, self._defect)
@@ -51,6 +64,8 @@ class JsonDecoder:
         if self.has_ids:
             values = without_ids(values)
         text = values.cast(pa.string())
+        if len(values) == 1 and (reason := self._excess(values[0].as_py())):
+            raise ValueError(reason)
         if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
             raise ValueError("the value is no JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
@@ -69,12 +84,27 @@ class JsonDecoder:
         table = table.select(self.schema.names).cast(self.schema)
         return one_batch(table, len(values))
 
+    def _excess(self, value: bytes) -> str | None:
+        """Why a value would take too much memory: its braces are counted first, though some may be text, or passed
+        over."""
+        if value.count(b"{") * self._item_cells <= MAX_CELLS:
+            return None
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError) as error:  # more digits or levels than Python takes are among these
+            return f"the value is too large for one that can't be looked through: {error}"
+        if _cell_counter(pa.struct(list(self.schema)))(found) <= MAX_CELLS:
+            return None
+        return f"the lists of objects in the value have more than {MAX_CELLS:,} fields, absent ones too"
+
     def _defect(self, value: bytes) -> str | None:
         """What is wrong with a value that the reader is sure to refuse; of others it may not know."""
         try:
             start = id_length(value) if self.has_ids else 0
         except ValueError as error:
             return str(error)
+        if reason := self._excess(value[start:]):
+            return reason
         try:
             found = json.loads(value[start:])
         except UnicodeDecodeError as error:
@@ -84,6 +114,24 @@ class JsonDecoder:
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
         return _misfit("", found, pa.struct(list(self.schema)))
+
+
+def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
+    """Counts the fields of the columns that a value of that type fills, whether it has them or not."""
+    if not item_cells(type_):
+        count = cell_count(type_)
+        return lambda _value: count
+    if pa.types.is_struct(type_):
+        counters = [(part.name, _cell_counter(part.type)) for part in type_ if item_cells(part.type)]
+        own = sum(cell_count(part.type) for part in type_ if not item_cells(part.type))
+
+        def count_struct(value: Any) -> int:
+            fields = value if isinstance(value, dict) else {}
+            return own + sum(counter(fields.get(name)) for name, counter in counters)
+
+        return count_struct
+    count_item = _cell_counter(type_.value_type)
+    return lambda value: 1 + sum(map(count_item, value)) if isinstance(value, list) else 1
 
 
 def one_batch(table: pa.Table, count: int) -> pa.RecordBatch:
@@ -122,7 +170,8 @@ def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
     if value is None:
         return None
     if pa.types.is_struct(type_) and isinstance(value, dict):
-        tests = (_misfit(f"{path}.{part.name}", value.get(part.name), part.type) for part in type_)
+        columns = ((name, one, type_.get_field_index(name)) for name, one in value.items())
+        tests = (_misfit(f"{path}.{name}", one, type_.field(at).type) for name, one, at in columns if at >= 0)
         return next((reason for reason in tests if reason), None)
     if pa.types.is_list(type_) and isinstance(value, list):
         return next((reason for one in value if (reason := _misfit(f"{path}[]", one, type_.value_type))), None)

@@ -30,9 +30,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from ottla.pipeline.transform.columns import FieldCount, usable_names
-from ottla.pipeline.transform.decoder import DecodedValues
+from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
-from ottla.pipeline.transform.rows import decode_rows
+from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
 MAX_LEVELS = 100
@@ -144,16 +144,36 @@ def _is_map(part: FieldDescriptor) -> bool:
     return bool(part.message_type is not None and part.message_type.GetOptions().map_entry)
 
 
-def _reader(message: Descriptor, type_: pa.StructType) -> Convert:
+class _Room:
+    """For the fields of one value, of which an empty message in a list has all with two bytes."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def clear(self) -> None:
+        """Make room for another value."""
+        self._left = MAX_CELLS
+
+    def take(self, fields: int) -> None:
+        """Raises ValueError where there is no more."""
+        self._left -= fields
+        if self._left < 0:
+            raise ValueError(f"its messages have more than {MAX_CELLS:,} fields, absent ones too")
+
+
+def _reader(message: Descriptor, type_: pa.StructType, room: _Room) -> Convert:
     """From a message to a dictionary of the fields of a struct."""
     plan = []
     for name in (one.name for one in type_):
         part = message.fields_by_name.get(name)
         inner = _field_type(part, frozenset({message.full_name}), FieldCount()) if part is not None else None
         if part is not None and inner is not None:
-            plan.append((name, part.has_presence, _converter(part, inner)))
+            plan.append((name, part.has_presence, _converter(part, inner, room)))
 
     def read(found: Message) -> dict[str, Any]:
+        room.take(len(plan))
         return {
             name: convert(getattr(found, name)) if not has_presence or found.HasField(name) else None
             for name, has_presence, convert in plan
@@ -162,17 +182,17 @@ def _reader(message: Descriptor, type_: pa.StructType) -> Convert:
     return read
 
 
-def _converter(part: FieldDescriptor, type_: pa.DataType) -> Convert:
+def _converter(part: FieldDescriptor, type_: pa.DataType, room: _Room) -> Convert:
     if _is_map(part):
-        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type)
+        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type, room)
         return lambda found: [(key, value(found[key])) for key in found]
     if part.is_repeated:
-        single = _single_converter(part, type_.value_type)
+        single = _single_converter(part, type_.value_type, room)
         return lambda found: [single(one) for one in found]
-    return _single_converter(part, type_)
+    return _single_converter(part, type_, room)
 
 
-def _single_converter(part: FieldDescriptor, type_: pa.DataType) -> Convert:
+def _single_converter(part: FieldDescriptor, type_: pa.DataType, room: _Room) -> Convert:
     if part.enum_type is not None:
         names = {number: value.name for number, value in part.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
@@ -182,7 +202,7 @@ def _single_converter(part: FieldDescriptor, type_: pa.DataType) -> Convert:
         return lambda found: found.ToDatetime()
     if part.message_type.full_name in _WRAPPERS:
         return lambda found: found.value
-    return _reader(part.message_type, type_)
+    return _reader(part.message_type, type_, room)
 
 
 @dataclass(slots=True)
@@ -193,6 +213,9 @@ class ProtobufDecoder:
     descriptor_set: bytes | None = None
     message: str | None = None
     registry: SchemaRegistry | None = None
+
+    def most_cells(self, values: pa.Array) -> int:
+        return most_cells(values, self.schema)
 
     def decode(self, values: pa.Array) -> DecodedValues:
         """Raises OperatorError when the registry does not answer."""
@@ -205,6 +228,7 @@ class _Reader:
     def __init__(self, decoder: ProtobufDecoder) -> None:
         self._decoder = decoder
         self._known: dict[tuple[SchemaId, tuple[int, ...]], tuple[Any, Convert]] = {}
+        self._room = _Room()
 
     def read(self, value: bytes) -> dict[str, Any]:
         number: SchemaId = 0
@@ -217,10 +241,11 @@ class _Reader:
             message = self._find(number, indexes)
             struct = pa.struct(list(self._decoder.schema))
             try:
-                known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct))
+                known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct, self._room))
             except RecursionError as error:
                 raise ValueError("the value is of a message that is nested too deep") from error
         make, convert = known
+        self._room.clear()
         try:
             return convert(make.FromString(value[start:]))  # type: ignore[no-any-return]
         except (DecodeError, ValueError, OverflowError) as error:

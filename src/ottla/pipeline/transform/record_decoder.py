@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
-from ottla.pipeline.transform.decoder import Decoder
+from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
 from ottla.record.batch import NO_TIMESTAMP
 
@@ -26,6 +27,17 @@ class RecordDecoder:
     schema: pa.Schema
     id_length: IdLength | None = None
     reserved: frozenset[str] = RESERVED_COLUMNS
+
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The same rows in order, as many at once as may be decoded with bounded memory."""
+        waiting = [batch]
+        while waiting:
+            piece = waiting.pop()
+            if piece.num_rows == 1 or self.decoder.most_cells(piece.column("value")) <= MAX_CELLS:
+                yield piece
+            else:  # by halves: one large value must not make pieces of all the small ones
+                middle = piece.num_rows // 2
+                waiting += [piece.slice(middle), piece.slice(0, middle)]
 
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters."""

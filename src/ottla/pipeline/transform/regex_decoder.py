@@ -32,6 +32,9 @@ class RegexDecoder:
                 raise OperatorError(f"the schema has the column {column.name!r}, and the pattern no group of that name")
             require_castable(column)
 
+    def most_cells(self, values: pa.Array) -> int:
+        return len(values) * len(self.schema)
+
     def decode(self, values: pa.Array) -> DecodedValues:
         return decode_by_halves(values, self.schema, self._parse)
 

@@ -1,4 +1,7 @@
-"""Python objects to columns, for formats that are read value by value."""
+"""Python objects to columns, for formats that are read value by value.
+
+An object of Python takes some hundred times the bytes that it was read from, so few values are objects at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+from ottla.pipeline.transform.decoder import DecodedValues, cell_count, decode_by_halves, item_cells
 
 ReadRow = Callable[[bytes], dict[str, Any]]
 """The fields of one value; raises ValueError when it is bad."""
+MAX_OBJECT_BYTES = 1 << 20
+"""Of values that are objects at once, but for a single one."""
+
+
+def most_cells(values: pa.Array, schema: pa.Schema) -> int:
+    """As a `Decoder` tells it, where an item of a list takes a byte at least."""
+    type_ = pa.struct(list(schema))
+    return len(values) * cell_count(type_) + int(values.nbytes) * item_cells(type_)
 
 
 def decode_rows(values: pa.Array, schema: pa.Schema, read: ReadRow) -> DecodedValues:
@@ -26,7 +37,7 @@ def decode_rows(values: pa.Array, schema: pa.Schema, read: ReadRow) -> DecodedVa
             return str(error)
         return None
 
-    return decode_by_halves(values, schema, parse, defect)
+    return decode_by_halves(values, schema, parse, defect, max_bytes=MAX_OBJECT_BYTES)
 
 
 def _to_batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -45,6 +45,6 @@ def read_struct_type(path: Path) -> pa.Schema:
     if refused:
         raise OperatorError(
             f"the schema {path} has a field {min(refused)!r}, which can't be a column: its name has to be free of "
-            "spaces and of ,;{}()= and of control characters"
+            "spaces and of ,;{}()= and of control characters, and no longer than 255 characters"
         )
     return pa.schema([column.with_nullable(True) for column in schema])
