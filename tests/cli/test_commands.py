@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
-from ottla.cli.command import Command, print_table, program, settings_option
+from ottla.cli.command import Command, interruptible, print_table, program, settings_option, uninterrupted
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
@@ -171,6 +172,27 @@ def test_the_command_is_named_as_it_can_be_typed(tmp_path, monkeypatch):
     assert program() == "'my bin/ottla'"
     monkeypatch.setattr(sys, "argv", ["/anything/ottla/__main__.py"])
     assert program() == f"{sys.executable} -m ottla"
+
+
+def test_a_signal_that_is_put_off_comes_before_the_error_of_what_it_has_ended_too():
+    steps = []
+
+    def work(*, signalled, fails):
+        with interruptible(), uninterrupted():
+            if signalled:
+                signal.raise_signal(signal.SIGTERM)
+            steps.append(signalled)
+            if fails:
+                raise ConnectionError("the process that was started is gone")
+
+    for fails in (False, True):
+        with pytest.raises(KeyboardInterrupt) as ended:
+            work(signalled=True, fails=fails)
+        assert ended.value.args == (signal.SIGTERM,)
+    with pytest.raises(ConnectionError):
+        work(signalled=False, fails=True)
+    assert steps == [True, True, False]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_settings_keep_what_follows_the_first_equals_sign():

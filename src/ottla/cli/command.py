@@ -89,7 +89,8 @@ def interruptible() -> Iterator[None]:
 def uninterrupted() -> Iterator[None]:
     """Put a signal off until the block is done, which would leave something running if it were left half-way.
 
-    A second one ends the process at once, as with `interruptible`: what the block does may hang.
+    A second one ends the process at once, as with `interruptible`: what the block does may hang. One that a terminal
+    sends goes to what the block starts as well, so that an error of the block may be no more than the signal.
     """
     heard: list[int] = []
 
@@ -110,8 +111,8 @@ def uninterrupted() -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is hear:  # PySpark's own handler of Ctrl-C stays
                 signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
+        if heard:
+            signal.raise_signal(heard[0])
 
 
 def bootstrap_option(function: F) -> F:

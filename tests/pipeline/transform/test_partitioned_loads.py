@@ -19,6 +19,7 @@ pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 from ottla.pipeline.compact import compact  # noqa: E402
 from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.sinks import partitioned_writer  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import TableCommit  # noqa: E402
 from ottla.pipeline.status import row_counts  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, JsonFormat  # noqa: E402
@@ -151,6 +152,23 @@ def test_columns_that_no_table_is_partitioned_by(
     with pytest.raises(OperatorError, match=told):
         lake.load(JsonFormat())
     assert not lake.table.exists()
+
+
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
+    make_lake: Callable[..., Lake], table_format: str
+) -> None:
+    lake = make_lake("topic", "date", table_format=table_format)
+    lake.produce(b"x")
+    lake.load(None)
+    for columns in ((), ("topic", "date")):
+        table = open_table(lake.table.location, partition_by=columns)
+        assert table.layout().partition_columns == ("topic", "date")
+    for columns in (("date",), ("date", "topic"), ("topic", "date", "partition")):
+        with pytest.raises(
+            OperatorError, match=r"is partitioned by topic, date since it was made.*leave --partition-by"
+        ):
+            open_table(lake.table.location, partition_by=columns)
 
 
 def test_access_logs_by_status(make_lake: Callable[..., Lake]) -> None:

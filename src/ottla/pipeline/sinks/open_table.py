@@ -35,14 +35,27 @@ def open_table(
 ) -> Table:
     """The table at `location`, which need not exist yet; `catalog_url` is that of a REST catalog of Iceberg.
 
-    `format`: delta, iceberg or parquet, for a table that is made; None takes what is there, else DEFAULT_FORMAT. Raises
-    OperatorError when another format is there, or its extra is missing.
+    `format`: delta, iceberg or parquet, for a table that is made; None takes what is there, else DEFAULT_FORMAT.
+    `partition_by`: its partition columns; none takes those that are there. Raises OperatorError when another format is
+    there or other columns are, or the extra of the format is missing.
     """
     found = "iceberg" if catalog_url is not None else found_format(open_store(location))
     if format is not None and found is not None and format != found:
         what = "a catalog holds Iceberg tables" if catalog_url is not None else f"{location} holds a table of {found}"
         raise OperatorError(f"{what}, not of {format}; leave --format away or choose another place")
-    kind = found or format or DEFAULT_FORMAT
+    table = _table_of(found or format or DEFAULT_FORMAT, location, partition_by, catalog_url)
+    if partition_by and (columns := table.layout().partition_columns) != tuple(partition_by):
+        held = f"partitioned by {', '.join(columns)}" if columns else "not partitioned"
+        raise OperatorError(
+            f"the table {table.location} is {held} since it was made, and can't be by {', '.join(partition_by)}; leave "
+            "--partition-by away, or choose another place"
+        )
+    return table
+
+
+def _table_of(
+    kind: str, location: str | os.PathLike[str], partition_by: Sequence[str], catalog_url: str | None
+) -> Table:
     if kind == "iceberg" and catalog_url is None and is_url(location):
         raise OperatorError(
             f"{location} can't hold an Iceberg table, whose catalog can't be a file in an object store: name a REST "
