@@ -40,6 +40,7 @@ MOUNTED = {
     "log": Mounted("ottla.app.log_cleaner", "log", "Look into segment files and data directories."),
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
+    "quota": Mounted("ottla.cli.quota", "quota", "Set, describe and remove quotas of users, clients and addresses."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
 }

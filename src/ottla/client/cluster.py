@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, cluster_admin, groups, reading, transactions
+from ottla.client import admin, cluster_admin, groups, quotas, reading, transactions
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -33,6 +33,7 @@ from ottla.client.failure import TopicNotFound, TopicReplaced, response_error
 from ottla.client.model import (
     ISOLATION_LEVELS,
     BrokerInfo,
+    ClientQuota,
     ClusterBroker,
     ClusterInfo,
     CommittedOffset,
@@ -433,6 +434,14 @@ class Cluster:
                 connection, updates, timeout_ms, validate_only=validate_only
             )
         )
+
+    def client_quotas(self) -> list[ClientQuota]:
+        """The limits of users, client ids and addresses that are set."""
+        return self._retry(lambda: quotas.describe_client_quotas(self._any_connection()))
+
+    def alter_client_quotas(self, entity: quotas.Entity, changes: Mapping[str, float | None]) -> None:
+        """Set limits of one entity, and remove those whose value is None."""
+        self._change(lambda connection: quotas.alter_client_quotas(connection, entity, changes))
 
     # Groups
 

@@ -189,6 +189,14 @@ class FetchResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """Limits of one entity: kinds ("user", "client-id", "ip") and names, None for a default; values by their keys."""
+
+    entity: dict[str, str | None]
+    limits: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One config of a resource; the value of a sensitive one is None."""
 
